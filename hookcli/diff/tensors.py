@@ -20,7 +20,7 @@ TENSORS = (
 )
 
 
-_VALUES = ("output", WEIGHT)  # all others are gradients, which share a scale
+_VALUES = ("input", "output", WEIGHT)  # all others are gradients, which share a scale
 
 
 @dataclass(frozen=True, slots=True)

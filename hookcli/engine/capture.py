@@ -25,7 +25,7 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.unhooked import compiled_parts, uncompiled
-from hookcli.probes.base import Probe
+from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.report import Report
@@ -183,8 +183,12 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                     step = replace(step, input_grad=True)
                     info.input_requires_grad = True
                 session.note_created_modules()
+                given = arguments(run.inputs)
+                for probe in probes:
+                    if isinstance(probe, StatsProbe):
+                        probe.begin(*given)
                 with UserCode(partial(failure.crashed, model, info)):
-                    step.run(session, *arguments(run.inputs), info)
+                    step.run(session, *given, info)
                     _synchronize(model)
             reports = probing.reports(complete=True)
             check_applied(edits, reports)

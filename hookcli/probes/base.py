@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from hookcli.errors import OneTensorError, class_name
+from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
@@ -109,21 +110,36 @@ def _require(method: str, given: Any, kind: type) -> None:
 class StatsProbe(Probe):
     """A probe whose rows carry TensorStats. Tensors are reduced in the callback and read back only for `rows`.
 
-    `hist`: with histograms, from which come quantiles and the shares that narrower formats have no place for.
+    `hist`: with histograms, for quantiles and the shares outside of narrower formats. `sink` gets each tensor, too.
     """
 
     columns: Sequence[Column] = STATISTICS
+    tensors: str = ""
+    """The kind of its tensors, as `hookcli.report.dump` names kinds."""
 
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""
 
-    def __init__(self, *, hist: bool = False) -> None:
+    def __init__(self, *, hist: bool = False, sink: TensorSink | None = None) -> None:
+        self.sink = sink
         self._reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
+
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Let the sink begin: hooks are attached, and the model is about to run on these arguments."""
+        if self.sink:
+            self.sink.begin(self.session, args, kwargs)
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """Return the report, once the sink has ended, too."""
+        report = super().report(model, meta)
+        if self.sink:
+            self.sink.finish(model, report.meta, report.skipped)
+        return report
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any, layout: dict[str, Any] | None = None) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it.
@@ -136,6 +152,10 @@ class StatsProbe(Probe):
         row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | found
         try:
             self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+            if self.sink:
+                self.sink.take(values | {"kind": self.tensors}, tensor)
+        except HookcliError:
+            raise
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             reason = f"can't be reduced ({row['dtype']}, {type(error).__name__})"
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))

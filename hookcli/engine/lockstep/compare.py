@@ -24,7 +24,8 @@ from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
 from hookcli.engine.lockstep.side import Side, alignment_of
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
-from hookcli.engine.lockstep.tensor_pairs import GRAD_OUTPUT, OUTPUT, ModuleTensors, TensorPairs
+from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
+from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo

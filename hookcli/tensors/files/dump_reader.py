@@ -1,0 +1,62 @@
+"""Reads the tensors of a dump, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.errors import UsageError
+from hookcli.report.dump import INPUTS, Dump, read_dump
+from hookcli.report.row import Row
+from hookcli.tensors.files.arguments import decoded
+
+
+class DumpReader:
+    """A dump and its tensors. Raises UsageError where one can't be read."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.dump: Dump = read_dump(folder)
+
+    def load(self, row: Row) -> Tensor:
+        """The tensor of a row that has a file. Raises UsageError if it is not there, or has another shape."""
+        file, name = row["file"], row["name"]
+
+        def read(opened: Any) -> Tensor:
+            found: Tensor = opened.get_tensor(name)
+            return found
+
+        tensor = self._opened(file, read)
+        if row["shape"] is not None and list(tensor.shape) != row["shape"]:
+            raise UsageError(
+                f"{Path(self.folder) / file}: {name} has the shape {list(tensor.shape)}, not {row['shape']}"
+            )
+        return tensor
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments of the model's run; None if they are not in the dump. Raises UsageError if they are damaged."""
+        if self.dump.inputs is None:
+            return None
+        tensors = self._opened(INPUTS, lambda opened: {name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118
+        try:
+            given = decoded(self.dump.inputs, tensors)
+            return tuple(given["args"]), dict(given["kwargs"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{self.folder}: damaged: its inputs can't be read ({error})") from error
+
+    def _opened(self, file: str, read: Callable[[Any], Any]) -> Any:
+        """What `read` returns for an open file. Raises UsageError."""
+        path = Path(self.folder) / file
+        try:
+            from safetensors import safe_open
+
+            with safe_open(path, framework="pt") as opened:
+                return read(opened)
+        except ImportError as error:
+            raise UsageError("dumps: reading them needs safetensors: pip install 'hookcli[safetensors]'") from error
+        except Exception as error:  # safetensors has errors of its own
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise UsageError(f"{path}: can't be read as a dump's tensors ({why})") from error
