@@ -17,7 +17,7 @@ EXAMPLES = (
 COLUMNS = SHAPES
 
 
-def shapes(model: Model = DEFAULT_MODEL, *, options: Annotated[Options, all_but(*SEVERAL)]) -> int:
+def shapes(model: Model = DEFAULT_MODEL, *, options: Annotated[Options, all_but("batches", *SEVERAL)]) -> int:
     """Show shapes, parameters and MACs of modules, and training memory.
 
     Needs no compute for models that run on the meta device; most do.

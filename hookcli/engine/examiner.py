@@ -10,8 +10,9 @@ import torch
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.plan import CheckPlan
-from hookcli.engine.capture import Hooking, arguments, capture, capture_run
+from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.errors import ModelError, NoGradientsError
