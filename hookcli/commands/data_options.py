@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from hookcli.commands.options import Options
+from hookcli.commands.options import DATA, Options
 from hookcli.errors import UsageError, shortened
 
 if TYPE_CHECKING:
     from hookcli.sources.data.base import Data
 
 _REAL = ("image", "text", "input_file", "data")
+_GENERATED = ("input", "fill")
 _MOST = 18  # digits of a number of batches
 
 
@@ -19,18 +21,25 @@ def has_real_input(options: Options) -> bool:
     return any(getattr(options, name) for name in _REAL)
 
 
+def overruled(typed: Collection[str]) -> set[str]:
+    """The options that a configuration file gives in vain, since others on the command line choose the input."""
+    if real := {*_REAL} & {*typed}:
+        return {*_GENERATED, *DATA} - real - {"batches"}
+    return {*DATA} if {*_GENERATED} & {*typed} else set()
+
+
 def data_of(options: Options) -> Data | None:
     """The real input that the options name, None without one.
 
     Raises UsageError for a file, folder or object that is not there, and for options that contradict each other.
     """
-    batches = _number(options.batches)
+    batches = _number(str(options.batches))  # a file has a number
     given = [name for name in _REAL if getattr(options, name)]
     flags = [f"--{name.replace('_', '-')}" for name in given]
     if options.tokenizer and not options.text:
         raise UsageError(f"--tokenizer {options.tokenizer}: is for --text; add that", option="tokenizer")
     if not given:
-        _refuse(options.batches != "1", f"--batches {options.batches}", "needs --data, --image or --text", "batches")
+        _refuse(batches != 1, f"--batches {options.batches}", "needs --data, --image or --text", "batches")
         return None
     _refuse(len(given) > 1, " and ".join(flags), "give one of them", given[0])
     _refuse(bool(options.input), f"--input and {flags[0]}", "one generates input, the other is real: leave one out")
@@ -38,7 +47,7 @@ def data_of(options: Options) -> Data | None:
     if options.input_file:
         from hookcli.sources.data.tensor_files import file_input
 
-        _refuse(options.batches != "1", f"--batches {options.batches}", "--input-file is one batch", "batches")
+        _refuse(batches != 1, f"--batches {options.batches}", "--input-file is one batch", "batches")
         return file_input(options.input_file)
     if options.image:
         from hookcli.sources.data.images import image_input
