@@ -16,11 +16,6 @@ _GENERATED = ("input", "fill")
 _MOST = 18  # digits of a number of batches
 
 
-def has_real_input(options: Options) -> bool:
-    """True if the options name real input, which may change while its name stays."""
-    return any(getattr(options, name) for name in _REAL)
-
-
 def overruled(typed: Collection[str]) -> set[str]:
     """The options that a configuration file gives in vain, since others on the command line choose the input."""
     if real := {*_REAL} & {*typed}:
