@@ -15,12 +15,12 @@ from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
-from hookcli.diff.tensors import TENSORS
+from hookcli.diff.tensors import DUMPED, TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
@@ -32,6 +32,7 @@ from hookcli.report.names import checked_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *DATA[:-1],
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 EXAMPLES = (
@@ -100,7 +101,7 @@ def diff(
         if given:
             raise UsageError(f"{given[0]}: both sides must be models, not dumps")
         output = Output(options)
-        output.check_columns(TENSORS)
+        output.check_columns(DUMPED)
         with _salvaging(output, options) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import BuiltSide, common_input, parse_side
 from hookcli.commands.dump import REPEATED
-from hookcli.commands.options import Options
+from hookcli.commands.options import DATA, Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
@@ -22,15 +22,19 @@ from hookcli.report.names import checked_filter
 
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart
+    from hookcli.engine.batches import DataBatches
     from hookcli.engine.lockstep.dumped import DumpComparison, Wanted
     from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_reader import DumpReader
 
-_INPUT = {"input", "batch_size", "fill"}
+_INPUT = {"input", "batch_size", "fill", *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
 _PROBES = {
-    **{"output": ("activations",), "input": ("inputs",)},
-    **{"grad": ("grads", "parameters"), "grad_output": ("grads", "outputs"), "grad_input": ("grads", "inputs")},
+    "output": ("activations",),
+    "input": ("inputs",),
+    "grad": ("grads", "parameters"),
+    "grad_output": ("grads", "outputs"),
+    "grad_input": ("grads", "inputs"),
 }
 
 
@@ -81,11 +85,15 @@ class DumpRuns:
         built = live.built(spec, backward)
         parts = module_parts(built.prepared.model)
         self._check_model(reader, parts, built.recipe.name)
-        inputs, described = self._inputs(reader, built, options, backward)
+        data = self._batches(reader, built)
+        if data is None:
+            (inputs, _), described = common_input(built, built, options, backward)
+        else:
+            inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
         comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts))
         probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
         try:
-            live.observed(built, inputs, described, probes, comparison.select)
+            live.observed(built, inputs, described, probes, comparison.select, data)
         except (HookcliError, KeyboardInterrupt) as error:
             report = self._report(comparison, texts, complete=False)
             if isinstance(error, HookcliError):
@@ -103,30 +111,31 @@ class DumpRuns:
     def _repeated(self, dump: Dump) -> tuple[Options, StepOptions]:
         """The options, with those of the dump's run where the command line does not say otherwise."""
         left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
-        if _INPUT & {*self.typed}:
+        if dump.has_inputs or _INPUT & {*self.typed}:
             left = {name: value for name, value in left.items() if name not in _INPUT}
         if "train" not in self.typed and dump.meta.get("mode") in ("train", "eval"):
             left["train"] = dump.meta["mode"] == "train"
         return _with(self.options, left), _with(self.step, left)
 
-    def _inputs(self, reader: DumpReader, built: BuiltSide, options: Options, backward: bool) -> tuple[Any, str]:
-        """The arguments for the model, and their description: the dump's own unless others are asked for."""
-        from hookcli.engine.inputs import cast_to
+    def _batches(self, reader: DumpReader, built: BuiltSide) -> DataBatches | None:
+        """The dump's own input; None if it has none, or another one is asked for."""
+        from hookcli.engine.batches import DataBatches
         from hookcli.engine.run_info import model_dtype
+        from hookcli.sources.data.base import AllInput, Batches, Data
 
-        given = None if _INPUT & {*self.typed} else reader.arguments()
-        if given is None:
-            (inputs, _), described = common_input(built, built, options, backward)
-            return inputs, described
-        args, kwargs = given
-        dtype = model_dtype(built.prepared.model)
-        cast = None if str(dtype) == f"torch.{reader.dump.meta.get('dtype')}" else dtype
-        if args and kwargs:
-            raise UsageError(
-                f"{reader.folder}: its model was called with positional and keyword arguments; give --input"
-            )
-        inputs = cast_to(kwargs or args, built.setting.device, cast)
-        return inputs, str(reader.dump.meta.get("input", ""))
+        number = len(reader.dump.inputs)
+        if not reader.dump.has_inputs or _INPUT & {*self.typed}:
+            return None
+
+        def each() -> Iterator[AllInput]:
+            for batch in range(number):
+                args, kwargs, target = reader.arguments(batch)
+                yield AllInput(kwargs or args, target=target)
+
+        model = built.prepared.model
+        cast = None if str(model_dtype(model)) == f"torch.{reader.dump.meta.get('dtype')}" else model_dtype(model)
+        data = Data(f"the dump {reader.folder}", lambda *_: Batches(each(), number), number)
+        return DataBatches(built.recipe, model, replace(built.setting, data=data, batch=None), cast)
 
     def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""

@@ -20,6 +20,7 @@ from hookcli.registry import load
 from hookcli.report import Report
 
 if TYPE_CHECKING:
+    from hookcli.engine.batches import DataBatches
     from hookcli.engine.lockstep import Side
     from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
@@ -89,33 +90,34 @@ class ModelRuns:
         return reports
 
     def observed(
-        self, built: BuiltSide, inputs: Any, described: str, probes: Sequence[Probe], select: Select | None = None
+        self,
+        built: BuiltSide,
+        inputs: Any,
+        described: str,
+        probes: Sequence[Probe],
+        select: Select | None = None,
+        data: DataBatches | None = None,
     ) -> list[Report]:
         """The reports of one model, run under these probes; `described` is its input in words.
 
-        `select` narrows instead of --match and --type.
+        `select` narrows instead of --match and --type, and `data` has the batches that `inputs` are the first of.
         """
-        from hookcli.engine.capture import capture
+        from hookcli.engine.capture import Hooking, capture_run
         from hookcli.engine.lockstep.compiled import compiled
+        from hookcli.engine.prepare import PreparedRun
 
         side = self._side(built, inputs)
+        step = self._step(built, any(probe.needs_backward for probe in probes))
+        run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
+        info = run.info.overlaid(replace(side.described, **self._both(described)))
+        hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:
                 stack.enter_context(built.tree())
             if side.compile:
                 stack.enter_context(compiled(side.model, side.compile, side.backend))
-            return capture(
-                side.model,
-                inputs,
-                probes,
-                step=self._step(built, any(probe.needs_backward for probe in probes)),
-                edits=side.edits,
-                select=select or selector(side.model, self.options),
-                fastpath=side.fastpath,
-                name=built.recipe.name,
-                info=replace(side.described, **self._both(described)),
-            )
+            return capture_run(replace(run, info=info, data=data), probes, hooking)
 
     def import_torch(self) -> None:
         """Import torch, and refuse a mistake in --loss before models are built."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.destination import check_target
-from hookcli.commands.options import OUTPUT, HistOptions, Options, option
+from hookcli.commands.options import DATA, OUTPUT, HistOptions, Options, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
@@ -25,7 +25,7 @@ from hookcli.system.torchrun import world
 if TYPE_CHECKING:
     from hookcli.tensors.files.dump_writer import DumpWriter
 
-REPEATED = ("input", "batch_size", "fill", "seed", "fastpath", "loss", "backward_vector", "passes")
+REPEATED = ("input", "batch_size", "fill", *DATA, "seed", "fastpath", "loss", "backward_vector", "passes")
 """The options that a run must have in common with the run of a dump to be compared with it."""
 
 
@@ -48,7 +48,7 @@ def inspect_tensors(
     train: bool = False,
     step: StepOptions = StepOptions(),
 ) -> int:
-    """Run one of the probes that see tensors, made with the `given` arguments; write its report, and dump if asked to."""
+    """Run a probe that sees tensors, made with the `given` arguments; write its report, and the dump if asked for."""
     sink = _writer(own, options, step) if own.dump is not None else None
     make_probe = partial(load("probes", probe), *given, hist=own.hist, sink=sink)
     try:
@@ -84,14 +84,8 @@ def _writer(own: TensorOptions, options: Options, step: StepOptions) -> DumpWrit
 
 def _repeated(options: Options, step: StepOptions) -> Mapping[str, Any]:
     """The options to repeat that do not have their defaults."""
-    defaults = (Options(), StepOptions())
-    pairs = (
-        (one.name, given, plain)
-        for given, plain in zip((options, step), defaults, strict=True)
-        for one in fields(given)
-    )
-    found = {name: getattr(given, name) for name, given, plain in pairs if getattr(given, name) != getattr(plain, name)}
-    return {name: value for name, value in found.items() if name in REPEATED}
+    asked, plain = ({**vars(own), **vars(of_step)} for own, of_step in ((options, step), (Options(), StepOptions())))
+    return {name: asked[name] for name in REPEATED if asked[name] != plain[name]}
 
 
 def _written(sink: DumpWriter, limit: str) -> str:

@@ -20,7 +20,10 @@ from hookcli.system.files import is_file
 
 INDEX = "index.json"
 SCHEMA = 1
-INPUTS = "inputs.safetensors"
+INPUTS = "inputs-{}.safetensors"
+"""The file of a batch's arguments, by its number."""
+PLACE = ("kind", "fqn", "batch", "call", "pass", "path")
+"""The values that tell a tensor from all others."""
 KINDS = ("output", "input", "grad", "grad_output", "grad_input")
 """What a tensor is: a module's output or input, a parameter's gradient, or that of a module's output or input."""
 GRADIENTS = KINDS[2:]
@@ -30,12 +33,12 @@ GRADIENTS = KINDS[2:]
 class Dump:
     """The index of a dump.
 
-    `tensors` has a row for each tensor, in the order in which they arrived: `kind` (one of KINDS), `fqn`, `type`, `call`,
-    `pass`, `index` (the order in which calls began), `path`, `shape`, `dtype`, and `file` and `name`, its key in that
-    file. One that was left out has a `reason` and no `file`. `modules` are all modules of the model (fqn and type),
-    empty if unknown; a tensor of theirs without a row did not exist. `inputs` describes the model's arguments (see
-    `hookcli.tensors.files.arguments`), None if they are not in the dump. `narrowed`: only some modules were selected.
-    `options` are those of the run that another run must repeat. `meta` is that of a report.
+    `tensors` has a row for each tensor, in the order in which they arrived: `kind` (one of KINDS), `fqn`, `type`,
+    `batch`, `call`, `pass`, `index` (the order in which calls began), `path`, `shape`, `dtype`, and `file` and `name`,
+    its key in that file. One that was left out has a `reason` and no `file`. `modules` are all modules of the model
+    (fqn and type), empty if unknown; a tensor of theirs without a row did not exist. `inputs` describes the arguments
+    of each batch (see `hookcli.tensors.files.arguments`); it is empty if they are not in the dump. `narrowed`: only
+    some modules were selected. `options` are those of the run that another run must repeat. `meta` is a report's.
     """
 
     model: str
@@ -43,7 +46,7 @@ class Dump:
     meta: Mapping[str, Any] = field(default_factory=dict)
     modules: Sequence[tuple[str, str]] = ()
     skipped: Sequence[Skipped] = ()
-    inputs: Any = None
+    inputs: Sequence[Any] = ()
     narrowed: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -57,6 +60,11 @@ class Dump:
         """The rows of tensors that were not left out."""
         return [row for row in self.tensors if row["file"]]
 
+    @property
+    def has_inputs(self) -> bool:
+        """True if it has the arguments of every batch."""
+        return len(self.inputs) > max((row["batch"] for row in self.tensors), default=0)
+
     def write(self, folder: Path) -> None:
         """Write the index, whole or not at all. Raises OSError."""
         document = {
@@ -65,7 +73,7 @@ class Dump:
             "meta": dict(self.meta),
             "options": dict(self.options),
             "narrowed": self.narrowed,
-            "inputs": self.inputs,
+            "inputs": list(self.inputs),
             "modules": [{"fqn": fqn, "type": kind} for fqn, kind in self.modules],
             "tensors": [row.flat() for row in self.tensors],
             "skipped": [item.to_dict() for item in self.skipped],
@@ -101,7 +109,7 @@ def _parsed(data: Mapping[str, Any]) -> Dump:
         meta=meta,
         modules=[(_of(str, "fqn", item["fqn"]), _of(str, "type", item.get("type", ""))) for item in modules],
         skipped=[Skipped.from_dict(item) for item in _of(list, "skipped", data.get("skipped", []))],
-        inputs=data.get("inputs"),
+        inputs=_of(list, "inputs", data.get("inputs", [])),
         narrowed=_of(bool, "narrowed", data.get("narrowed", False)),
         options=options,
     )
@@ -110,6 +118,7 @@ def _parsed(data: Mapping[str, Any]) -> Dump:
 _FIELDS: Mapping[str, tuple[type, Any]] = {
     "kind": (str, "output"),
     "type": (str, ""),
+    "batch": (int, 0),
     "call": (int, 0),
     "pass": (int, 0),
     "path": (str, ""),

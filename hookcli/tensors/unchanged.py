@@ -30,6 +30,9 @@ class Unchanged(Generic[T]):
     def __init__(self) -> None:
         self._seen: WeakIds[Tensor, tuple[object, T]] = WeakIds()
 
+    def __len__(self) -> int:
+        return len(self._seen)
+
     def get(self, tensor: Tensor, make: Callable[[Tensor], T]) -> T:
         """The result for a tensor: the known one if nothing has changed, else what `make` returns."""
         glimpsed = glimpse(tensor)

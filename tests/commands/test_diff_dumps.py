@@ -98,6 +98,22 @@ def test_passes_and_losses_are_repeated(cli: Cli, net: Path) -> None:
     )
 
 
+def test_batches_and_their_targets(cli: Cli, net: Path) -> None:
+    """The dump has the batches and targets, so that the model needs neither: the data may be gone."""
+    code = "import torch\n\ndef batches():\n    for n in range(3):\n"
+    code += "        yield torch.full((2, 3, 4, 4), n / 2), torch.tensor([n, 1])\n"
+    (net / "data.py").write_text(code)
+    given = ("--data", "data.py:batches", "--batches", "3")
+    assert cli("grads", NET, *given, "--loss", "cross-entropy", "--dump", "g", "-q").code == 0
+    (net / "data.py").unlink()
+    ran = cli("diff", "g", NET, "--rtol", "0", "-f", "json")
+    assert ran.code == 0 and [row["batch"] for row in index("g")["tensors"]] == [0] * 4 + [1] * 4 + [2] * 4
+    assert [row.get("batch", 0) for row in json.loads(ran.out)["reports"][0]["rows"]] == [0] * 4 + [1] * 4 + [2] * 4
+    edited = cli("diff", "g", f"{NET} --seed 9", "--depth", "all")
+    assert edited.code == 1 and "Batch" in edited.out and "12 beyond" in edited.out
+    assert cli("diff", "g", "g").code == 0
+
+
 def test_what_one_side_lacks_is_said(cli: Cli, net: Path) -> None:
     code = "from torch import nn\nfrom net import Net\n\nclass More(Net):\n    def __init__(self):\n"
     code += "        super().__init__()\n        self.last = nn.Tanh()\n    def forward(self, x):\n"

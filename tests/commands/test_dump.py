@@ -35,7 +35,7 @@ def test_activations_are_those_of_pytorch(cli: Cli, net: Path) -> None:
     make = load_object(NET)
     torch.manual_seed(0)
     model = make().eval()
-    x = load_file("acts/inputs.safetensors")["input0"]
+    x = load_file("acts/inputs-0.safetensors")["input0"]
     with torch.no_grad():
         conv = model.conv(x)
         expected = {"conv": conv, "act": conv.clamp(min=0), "fc": model.fc(conv.clamp(min=0).flatten(1))}

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
-from hookcli.diff.tensors import TENSORS
+from hookcli.diff.tensors import DUMPED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.report import Report, Row, Skipped
-from hookcli.report.dump import Dump
+from hookcli.report.dump import PLACE, Dump
 from hookcli.tensors import tree
 from hookcli.tensors.files.dump_reader import DumpReader
 
@@ -31,8 +31,8 @@ _HAS = {"output": "returned", "input": "received"}
 class DumpComparison:
     """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
 
-    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`. Each tensor of the dump is read when the other side's tensor
-    arrives, and let go at once.
+    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`. Each
+    tensor of the dump is read when the other side's tensor arrives, and let go at once.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DumpComparison:
         names = [_renamed(self._names, kind, fqn) for kind in kinds]
         return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
 
-    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
         """Follow how errors grow through the modules of a model that is about to run."""
         if OUTPUT in self.reader.dump.kinds and not self._followed:
             session.forward_pre(self.pairs.receive)
@@ -93,13 +93,15 @@ class DumpComparison:
         rows = self.pairs.rows(tolerance, complete)
         metas = (self.reader.dump.meta, self.meta)
         kinds = {row.get("kind") for row in rows} - {OUTPUT}
-        passes = any(row.get("pass") for row in rows)
+        used = {name for name in ("batch", "pass") if any(row.get(name) for row in rows)} | (
+            {"kind"} if kinds else set()
+        )
         return verdict.report(
             rows,
             self.alignment,
             tolerance,
             model=model,
-            columns=[c for c in TENSORS if (c.name != "kind" or kinds) and (c.name != "pass" or passes)],
+            columns=[c for c in DUMPED if c.name in used or c.name not in ("kind", "batch", "pass")],
             metas=metas if self.side == A else metas[::-1],
             meta=meta,
             skipped=[*self.pairs.skipped(), *self._skipped],
@@ -129,7 +131,7 @@ class DumpComparison:
             return
         tensor, path = load(), values["path"]
         live.tensors.append((path, tensor))
-        dumped = _seen(row.values | {"type": row["type"] or live.type}, name, [(path, self.reader.load(row))])
+        dumped = _seen({**row.values, "type": row["type"] or live.type}, name, [(path, self.reader.load(row))])
         pair = (dumped, live) if self.side == A else (live, dumped)
         self.pairs.compare(None, *pair)
 
@@ -238,10 +240,9 @@ def _renamed(names: Mapping[str, str], kind: str, fqn: str) -> str | None:
 
 
 def _key(values: Mapping[str, Any], fqn: str) -> Key:
-    return values["kind"], fqn, values.get("call") or 0, values.get("pass") or 0, values.get("path") or ""
+    return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in PLACE)
 
 
 def _seen(values: Mapping[str, Any], fqn: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
-    names = (values.get(key) or otherwise for key, otherwise in (("type", ""), ("call", 0), ("index", 0)))
-    kind, call, index = names
-    return ModuleTensors(values["kind"], fqn, str(kind), int(call), int(index), tensors, values.get("pass") or 0)
+    call, index, batch, passed = (values.get(name) or 0 for name in ("call", "index", "batch", "pass"))
+    return ModuleTensors(values["kind"], fqn, values.get("type") or "", call, index, tensors, batch, passed)

@@ -12,7 +12,7 @@ OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 
 @dataclass(slots=True)
 class ModuleTensors:
-    """Tensors of a module's call on one side, by path. They are live until the callback ends. `passed`: in which pass."""
+    """Tensors of a module's call on one side, by path. They are live until the callback ends."""
 
     kind: str
     fqn: str
@@ -20,7 +20,9 @@ class ModuleTensors:
     call: int
     index: int
     tensors: list[tuple[str, Tensor]]
+    batch: int = 0
     passed: int = 0
+    """The number of the pass."""
 
 
 def only(side: int, what: str) -> dict[str, Any]:
@@ -37,5 +39,5 @@ def place(seen: ModuleTensors, path: str) -> dict[str, Any]:
         "call": seen.call,
         "index": seen.index,
         "path": path,
-        **({"pass": seen.passed} if seen.passed else {}),
+        **{name: number for name, number in (("batch", seen.batch), ("pass", seen.passed)) if number},
     }

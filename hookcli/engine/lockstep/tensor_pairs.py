@@ -37,7 +37,7 @@ class _Pair:
     """A future row: reduced figures, or why there are none."""
 
     values: dict[str, Any]
-    order: tuple[int, float]
+    order: tuple[int, int, int, float]
     dtypes: tuple[str, str] = ("", "")
     pending: PendingFigures | None = None
     received: list[_Pair] = field(default_factory=list)
@@ -192,14 +192,13 @@ class TensorPairs:
             return None
         return known.pair
 
-    def _order(self, seen: ModuleTensors) -> tuple[int, float]:
-        return _PHASES.index(seen.kind), seen.index
+    def _order(self, seen: ModuleTensors) -> tuple[int, int, int, float]:
+        return seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index
 
     def note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
         """Add rows of one side; those of B come after A's latest."""
-        phase, index = self._order(seen)
         for path in [path for path, _ in seen.tensors] or [""]:
-            order = (phase, index if side == A else self._latest + 0.5)
+            order = seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index if side == A else self._latest + 0.5
             self._pairs.append(_Pair({**place(seen, path), **said}, order))
 
     def _settle(self) -> None:

@@ -1,16 +1,34 @@
 """A model's arguments as JSON and tensors, so that another process can call the model with the same ones.
 
-A tensor is `{"tensor": name}`, a tuple `{"tuple": [...]}`, a dict `{"dict": [[key, value], ...]}`; lists, numbers, texts,
-booleans and None are themselves.
+A tensor is `{"tensor": name}`, a tuple `{"tuple": [...]}`, a dict `{"dict": [[key, value], ...]}`; lists, numbers,
+texts, booleans and None are themselves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
+
+
+def encoded_call(
+    args: Iterable[Any], kwargs: Mapping[str, Any], target: Any, tensors: dict[str, Tensor]
+) -> dict[str, Any]:
+    """A model's arguments, and the target of its loss, as `encoded` has each. Raises Unwritable."""
+    return {
+        "args": [encoded(value, tensors) for value in args],
+        "kwargs": {key: encoded(value, tensors) for key, value in kwargs.items()},
+        "target": encoded(target, tensors),
+    }
+
+
+def decoded_call(call: Any, tensors: Mapping[str, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """The inverse of `encoded_call`. Raises as `decoded` does."""
+    args = tuple(decoded(value, tensors) for value in call["args"])
+    kwargs = {key: decoded(value, tensors) for key, value in call.get("kwargs", {}).items()}
+    return args, kwargs, decoded(call.get("target"), tensors)
 
 
 class Unwritable(Exception):  # noqa: N818 - not an error: the arguments are left out
@@ -36,7 +54,7 @@ def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def decoded(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `encoded`. Raises ValueError, KeyError or TypeError for anything that `encoded` does not return."""
+    """The inverse of `encoded`. Raises ValueError, KeyError or TypeError for what `encoded` does not return."""
     if isinstance(value, list):
         return [decoded(item, tensors) for item in value]
     if not isinstance(value, dict):

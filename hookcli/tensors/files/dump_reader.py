@@ -11,7 +11,7 @@ from torch import Tensor
 from hookcli.errors import UsageError
 from hookcli.report.dump import INPUTS, Dump, read_dump
 from hookcli.report.row import Row
-from hookcli.tensors.files.arguments import decoded
+from hookcli.tensors.files.arguments import decoded_call
 
 
 class DumpReader:
@@ -24,28 +24,21 @@ class DumpReader:
     def load(self, row: Row) -> Tensor:
         """The tensor of a row that has a file. Raises UsageError if it is not there, or has another shape."""
         file, name = row["file"], row["name"]
-
-        def read(opened: Any) -> Tensor:
-            found: Tensor = opened.get_tensor(name)
-            return found
-
-        tensor = self._opened(file, read)
+        tensor: Tensor = self._opened(file, lambda opened: opened.get_tensor(name))
         if row["shape"] is not None and list(tensor.shape) != row["shape"]:
             raise UsageError(
                 f"{Path(self.folder) / file}: {name} has the shape {list(tensor.shape)}, not {row['shape']}"
             )
         return tensor
 
-    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """The arguments of the model's run; None if they are not in the dump. Raises UsageError if they are damaged."""
-        if self.dump.inputs is None:
-            return None
-        tensors = self._opened(INPUTS, lambda opened: {name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118
+    def arguments(self, batch: int) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """The arguments of the model's run on a batch, and the loss's target. Raises UsageError if they are damaged."""
+        tensors = self._opened(INPUTS.format(batch), lambda file: {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         try:
-            given = decoded(self.dump.inputs, tensors)
-            return tuple(given["args"]), dict(given["kwargs"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{self.folder}: damaged: its inputs can't be read ({error})") from error
+            return decoded_call(self.dump.inputs[batch], tensors)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            said = f"the inputs of batch {batch + 1} can't be read ({error})"
+            raise UsageError(f"{self.folder}: damaged: {said}") from error
 
     def _opened(self, file: str, read: Callable[[Any], Any]) -> Any:
         """What `read` returns for an open file. Raises UsageError."""

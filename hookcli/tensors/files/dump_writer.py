@@ -14,30 +14,32 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError
-from hookcli.report.dump import INDEX, INPUTS, Dump
+from hookcli.report.dump import INDEX, INPUTS, PLACE, Dump
 from hookcli.report.report import Skipped
 from hookcli.report.row import Row
 from hookcli.tensors import tree
-from hookcli.tensors.files.arguments import Unwritable, encoded
+from hookcli.tensors.files.arguments import Unwritable, encoded_call
+from hookcli.tensors.torch_private import is_mapped
 from hookcli.tensors.unchanged import Unchanged
 
-_OURS = re.compile(r"\d{6}-[\w.-]*\.safetensors")
+_OURS = re.compile(r"(\d{6}-[\w.-]*|inputs-\d+)\.safetensors")
 _LONGEST = 80  # characters of a module's name in a file's name
 _PATIENCE = 1.0  # seconds between two writings of the index
 
 
 class _Run(Protocol):
-    """A run of a model."""
+    """A run of a model on a batch."""
 
     model: nn.Module
+    batch_number: int
 
 
 class DumpWriter:
     """A dump under way.
 
-    A tensor is written in the callback that sees it, so that memory does not grow; the index follows once a second. After
-    a crash, also of the process, the folder holds what was seen until then. A tensor that was written before and has not
-    changed since is not written again: its row names the same file. `limit` bounds the bytes of all tensors.
+    A tensor is written in the callback that sees it, so that memory does not grow; the index follows once a second.
+    After a crash, also of the process, the folder holds what was seen until then. A tensor that was written before and
+    has not changed since is not written again: its row names the same file. `limit` bounds the bytes of all tensors.
     """
 
     LEFT_OUT = "left out: the dump would be larger than --max-bytes"
@@ -61,23 +63,25 @@ class DumpWriter:
         """The rows of the tensors so far, those that were left out among them."""
         return list(self._rows.values())
 
-    def begin(self, session: _Run, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Begin the run of a model on these arguments: empty the folder, and write the arguments."""
-        self._begin()
-        modules = [(fqn, tree.type_text(module)) for fqn, module in session.model.named_modules()]
-        self._dump = replace(self._dump, modules=modules, tensors=(), inputs=None)
+    def begin(self, session: _Run, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        """Begin the run on a batch, and write its arguments; with the first batch, empty the folder."""
         with self._telling():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._write_index(complete=False)
-            for path in self.folder.iterdir():
-                if path.name == INPUTS or _OURS.fullmatch(path.name):
-                    path.unlink()
-            self._write_inputs({"args": list(args), "kwargs": dict(kwargs)})
+            if session.batch_number == 0:
+                self._begin()
+                modules = [(fqn, tree.type_text(module)) for fqn, module in session.model.named_modules()]
+                self._dump = replace(self._dump, modules=modules, tensors=(), inputs=())
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._write_index(complete=False)
+                for path in self.folder.iterdir():
+                    if _OURS.fullmatch(path.name):
+                        path.unlink()
+            if len(self._dump.inputs) == session.batch_number:  # those of all batches before are there
+                self._write_inputs(session.batch_number, args, kwargs, target)
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
         row = self._described(values)
-        key = tuple(row[name] for name in ("kind", "fqn", "call", "pass", "path"))
+        key = tuple(row[name] for name in PLACE)
         with self._telling():
             try:
                 found = self._unchanged.get(tensor, lambda x: self._saved_as(row, x))
@@ -102,8 +106,17 @@ class DumpWriter:
 
     @staticmethod
     def _described(values: Mapping[str, Any]) -> dict[str, Any]:
-        absent: dict[str, Any] = {"type": "", "call": 0, "pass": 0, "index": 0, "path": ""}
-        return {name: values.get(name, otherwise) for name, otherwise in ({"kind": "", "fqn": ""} | absent).items()}
+        absent: dict[str, Any] = {
+            "kind": "",
+            "fqn": "",
+            "type": "",
+            "batch": 0,
+            "call": 0,
+            "pass": 0,
+            "index": 0,
+            "path": "",
+        }
+        return {name: values.get(name, otherwise) for name, otherwise in absent.items()}
 
     def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, Any]:
         """Write the tensor to a file of its own; the values of its row, which tell the file, or why it was left out."""
@@ -118,20 +131,21 @@ class DumpWriter:
         self._number += 1
         return known | {"file": file, "name": name, "bytes": size}
 
-    def _write_inputs(self, given: dict[str, Any]) -> None:
+    def _write_inputs(self, batch: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
         tensors: dict[str, Tensor] = {}
+        what = "the model's arguments" + (f" in batch {batch + 1}" if batch else "")
         try:
-            structure = encoded(given, tensors)
+            call = encoded_call(args, kwargs, target, tensors)
             values = {name: dense(tensor).clone() for name, tensor in tensors.items()}  # some may share memory
         except (Unwritable, RuntimeError) as error:
-            said = f"the model's arguments can't be written ({type(error).__name__} {error})".replace("Unwritable ", "")
-            self._skipped.append(Skipped("", said))
+            said = error if isinstance(error, Unwritable) else type(error).__name__
+            self._skipped.append(Skipped("", f"{what} can't be written ({said})"))
             return
         if sum(x.numel() * x.element_size() for x in values.values()) > self._limit - self.written:
-            self._skipped.append(Skipped("", f"the model's arguments: {self.LEFT_OUT}"))
+            self._skipped.append(Skipped("", f"{what}: {self.LEFT_OUT}"))
             return
-        self._save(values, INPUTS, {})
-        self._dump = replace(self._dump, inputs=structure)
+        self._save(values, INPUTS.format(batch), {})
+        self._dump = replace(self._dump, inputs=[*self._dump.inputs, call])
 
     def _save(self, tensors: dict[str, Tensor], file: str, metadata: dict[str, str]) -> None:
         from safetensors.torch import save_file
@@ -171,7 +185,7 @@ def dense(tensor: Tensor) -> Tensor:
     """
     with torch.no_grad(), torch.DisableTorchFunction():
         x = tensor.detach()
-        if x.is_nested or x.is_meta or tree.is_mapped(x) or tree.is_sharded(x):
+        if x.is_nested or x.is_meta or is_mapped(x) or tree.is_sharded(x):
             raise NotImplementedError
         x = x.to_dense() if x.layout is not torch.strided else x
         x = x.dequantize() if x.is_quantized else x
@@ -182,5 +196,5 @@ def is_own(folder: Path) -> bool:
     """True if a folder holds nothing but an earlier dump, which may be replaced."""
     with suppress(OSError):
         names = [path.name for path in folder.iterdir()]
-        return not names or (INDEX in names and all(n in (INDEX, INPUTS) or _OURS.fullmatch(n) for n in names))
+        return not names or (INDEX in names and all(n == INDEX or _OURS.fullmatch(n) for n in names))
     return False
