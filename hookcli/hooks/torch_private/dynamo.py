@@ -105,7 +105,7 @@ class _StandIn(ModuleType):
         if sys.modules.get(_UTILS) is self:
             del sys.modules[_UTILS]
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
 
 
 def _is_compile_supported(device: Any) -> Any:
