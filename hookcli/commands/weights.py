@@ -28,7 +28,7 @@ EXAMPLES = (
     "hookcli weights llama.gguf --no-stats",
     "hookcli weights checkpoint/ --sort -outside_float16",
     "hookcli weights model.safetensors --match 'layers.0.*' --spectral",
-    "hookcli weights resnet50 --weights resnet50.pth --depth 1",
+    "hookcli weights net.py:Net --weights new.pt --depth 1",
 )
 COLUMNS = WEIGHTS
 _BUILDING = ("arg", "weights", "strict", "seed")

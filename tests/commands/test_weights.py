@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import forks
+import gguf
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from hookcli.commands.weights import EXAMPLES
 from hookcli.report.files import read_reports
 from hookcli.tensors.stats import stats
 
@@ -74,6 +78,24 @@ def test_a_file(cli: Cli, folder: Path) -> None:
     assert "a.pt: the state dict under 'state_dict'; 1 other tensor in the file" in cli("weights", "a.pt").out
     (line,) = (line for line in table.splitlines() if line.startswith("layers.1.weight"))
     assert "3.1%" in line  # of float16's range
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_examples(cli: Cli, folder: Path, line: str) -> None:
+    Path("checkpoint").mkdir()
+    for name in ("model.safetensors", "checkpoint/model.safetensors"):
+        Path(name).write_bytes(Path("a.safetensors").read_bytes())
+    writer = gguf.GGUFWriter("llama.gguf", "llama")
+    writer.add_tensor("token_embd.weight", np.ones((2, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    space: dict[str, Any] = {}
+    exec(NET, space)
+    torch.save(space["Net"]().state_dict(), "new.pt")
+    ran = cli(*shlex.split(line)[1:])
+    assert (ran.code, ran.err) == (0, "") and ran.out.count("\n") > 3
 
 
 def test_headers_alone(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
