@@ -75,7 +75,7 @@ class DiffOptions:
 
 def diff(
     ctx: typer.Context,
-    a: Annotated[str, _side("A", "A model, a report saved with --output FILE.json, a record, or a dump's folder.")],
+    a: Annotated[str, _side("A", "A model, a saved report (FILE.json), a record, or a dump.")],
     b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
@@ -89,7 +89,7 @@ def diff(
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
     apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
     beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by tensor with
-    another one, or with a model, which runs on the dump's inputs. Exit code 1: a difference is beyond tolerance.
+    another one, or with a model, which runs on the same inputs. Exit code 1: a difference is beyond tolerance.
     """
     given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
     if is_record(a) or is_record(b):

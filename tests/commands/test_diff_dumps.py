@@ -110,7 +110,7 @@ def test_batches_and_their_targets(cli: Cli, net: Path) -> None:
     assert ran.code == 0 and [row["batch"] for row in index("g")["tensors"]] == [0] * 4 + [1] * 4 + [2] * 4
     assert [row.get("batch", 0) for row in json.loads(ran.out)["reports"][0]["rows"]] == [0] * 4 + [1] * 4 + [2] * 4
     edited = cli("diff", "g", f"{NET} --seed 9", "--depth", "all")
-    assert edited.code == 1 and "Batch" in edited.out and "12 beyond" in edited.out
+    assert edited.code == 1 and "Batch" in edited.out and "12 compared" in edited.out
     assert cli("diff", "g", "g").code == 0
 
 

@@ -1,1 +1,1 @@
-"""Files of tensors: read and written."""
+"""Tensors in files (safetensors, GGUF, PyTorch's checkpoints, folders), read in bounded memory."""
