@@ -185,7 +185,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                     info.input_requires_grad = True
                 session.note_created_modules()
                 merges = all(p.merges_batches for p in probes)
-                run_batches(replace(run, step=step, info=info), session, probing if merges else None)
+                run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
             reports = probing.reports(complete=True)
             check_applied(edits, reports)
             return reports
