@@ -13,7 +13,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import OnlyFields, Options, check_choice, choice, complete_models, option
+from hookcli.commands.options import DATA, OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
@@ -25,6 +25,7 @@ EXAMPLES = (
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M",
     "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK007,HK01",
+    "hookcli check net.py:Net --data train.py:loader --batches 50",
     "hookcli check resnet18 --save baseline.json",
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
@@ -32,10 +33,11 @@ EXAMPLES = (
 COLUMNS = judgement.COLUMNS
 FIRST = (
     *("select", "ignore", "fail_on", "max_params", "save", "against", "meta", "list_checks"),
-    *("weights", "input", "batch_size", "format"),
+    *("weights", "input", "batch_size", "data", "format"),
 )
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *DATA,
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )
 _LIST_COLUMNS = (
