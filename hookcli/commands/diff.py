@@ -12,6 +12,7 @@ from hookcli.commands.backward_options import OnePassOptions, StepOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.options import DATA, GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
@@ -25,6 +26,7 @@ from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
 from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.names import checked_filter
+from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -38,6 +40,7 @@ EXAMPLES = (
     "hookcli diff 'net.py:Net --path old' 'net.py:Net --path new' -i 1x3x8x8",
     "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
+    "hookcli diff base.safetensors tuned.safetensors",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = TENSORS
@@ -69,26 +72,32 @@ class DiffOptions:
 
 
 def diff(
-    a: Annotated[str, _side("A", "A model, a report saved with --output FILE.json, or a record.")],
+    a: Annotated[str, _side("A", "A model, a report saved with --output FILE.json, a record, or a file of tensors.")],
     b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Compare two models, reports or records; find where they diverge.
+    """Compare two models, reports, records or files of tensors; find where they diverge.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
     apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
-    beyond tolerance, and what grew from there. Exit code 1: a difference is beyond tolerance.
+    beyond tolerance, and what grew from there. Of two files or folders of tensors (.safetensors, .gguf, .pt), all
+    tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA makes them. Exit
+    code 1: a difference is beyond tolerance.
     """
     given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
     if is_record(a) or is_record(b):
         if given:
             raise UsageError(f"{given[0]}: both sides must be models, not records")
         return compare_records(a, b, Tolerance(own.rtol, own.atol), narrowing(options), options)
+    if holds_tensors(a) or holds_tensors(b):
+        if given:
+            raise UsageError(f"{given[0]}: both sides must be models, not files of tensors")
+        return compare_weights(a, b, Tolerance(own.rtol, own.atol), options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:
         name = "--loss" if step.loss else "--backward-vector"
