@@ -13,7 +13,6 @@ from hookcli.diff.weights.distance import change_of_low_rank, distance, same_byt
 from hookcli.diff.weights.pairing import Pairing
 from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named
 from hookcli.report.formatting import counted, shape
-from hookcli.report.levels import numbered_lists
 from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 
@@ -100,7 +99,9 @@ class WeightsDiff:
         counts = {"compared": compared, "beyond": len(beyond), **{key: n for key, n in sides.items() if n}}
         if pairing.prefix:
             side = "A" if pairing.prefix.startswith("-") else "B"
-            return counts | {"structure": f"names differ by the prefix {pairing.prefix.lstrip('-')!r}, which only {side} has"}
+            return counts | {
+                "structure": f"names differ by the prefix {pairing.prefix.lstrip('-')!r}, which only {side} has"
+            }
         renamed = sum(x.name != y.name for x, y in pairing.pairs)
         return counts | ({"renamed": renamed} if renamed else {})
 
