@@ -29,9 +29,10 @@ def same_bytes(a: StoredTensor, b: StoredTensor) -> bool:
 def distance(a: StoredTensor, b: StoredTensor, tell: Callable[[int], object]) -> Discrepancy:
     """The discrepancy of two tensors of one shape; complex values count as pairs of real ones."""
     parts: list[Discrepancy] = []
+    numbers = b.numel * (2 if _is_complex(b) else 1)
     for x, y in zip(_numbers(a), _numbers(b), strict=True):
         parts.append(_apart(x, y))
-        tell(round(y.size / max(b.numel, 1) * b.nbytes))
+        tell(round(y.size / numbers * b.nbytes))
         if len(parts) == _MERGED:
             parts = [Discrepancy.merge(parts)]
     return Discrepancy.merge(parts)
@@ -40,7 +41,7 @@ def distance(a: StoredTensor, b: StoredTensor, tell: Callable[[int], object]) ->
 def change_of_low_rank(a: StoredTensor, b: StoredTensor, found: Discrepancy) -> LowRank | None:
     """The rank of ``B - A``, if it is low and more than rounding to the dtypes explains; else None."""
     smaller = min(a.shape[0], a.columns) if a.is_matrix else 0
-    is_complex = any(CODINGS[x.coding].storage.kind == "c" for x in (a, b))
+    is_complex = _is_complex(a) or _is_complex(b)
     if smaller < _NARROWEST or a.columns > WIDEST or not 0 < found.max_abs < math.inf or found.nonfinite or is_complex:
         return None
     unit = found.max_abs  # in whose units float32 suffices
@@ -53,6 +54,10 @@ def change_of_low_rank(a: StoredTensor, b: StoredTensor, found: Discrepancy) -> 
         return ((y - x) / unit for x, y in zip(a.rows(), b.rows(), strict=True))
 
     return low_rank(rows, a.columns, (found.error_l2 / unit) ** 2, rounding, smaller // _LOW)
+
+
+def _is_complex(tensor: StoredTensor) -> bool:
+    return CODINGS[tensor.coding].storage.kind == "c"
 
 
 def _numbers(tensor: StoredTensor) -> Iterator[Values]:

@@ -57,6 +57,7 @@ class WeightsDiff:
         elif unreadable := x.unreadable or y.unreadable:
             self.skipped.append(Skipped(x.name, unreadable))
         elif same_bytes(x, y):
+            tell(y.nbytes)
             renamed_alone = x.name != y.name and not self.pairing.prefix
             self.rows.append(Row({**values, **_EQUAL, "aside": not renamed_alone}))
         else:
