@@ -49,7 +49,8 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
 
 def _require_files(*sides: str) -> None:
     """Raise UsageError if one of two sides is no file of tensors."""
-    for label, text, other in zip("AB", sides, sides[::-1], strict=True):
-        if not holds_tensors(text):
-            advice = f"compare it with another file of tensors, or give 'MODEL --weights {other}'"
-            raise UsageError(f"{label} {text!r}: {other} is a file of tensors; {advice}")
+    files = [(label, text) for label, text in zip("AB", sides, strict=True) if holds_tensors(text)]
+    if len(files) == 1:
+        label, text = files[0]
+        advice = f"give 'MODEL --weights {text}', or compare two files of weights"
+        raise UsageError(f"{label} {text!r}: weights belong to a model: {advice}")

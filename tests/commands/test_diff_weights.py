@@ -169,7 +169,7 @@ def test_gguf_against_safetensors(cli: Cli, base: State) -> None:
     [
         (("base.safetensors", "none.pt"), "none.pt: no such file"),
         (("base.safetensors", "resnet18"), "'MODEL --weights base.safetensors'"),
-        (("resnet18", "base.safetensors"), "A 'resnet18': base.safetensors is a file of tensors; compare it with"),
+        (("resnet18", "base.safetensors"), "B 'base.safetensors': weights belong to a model"),
         (("base.safetensors", "base.safetensors", "--backward"), "--backward: both sides must be models, not files"),
         (("base.safetensors", "base.safetensors", "--match", "nope"), "no module or parameter matches 'nope'"),
         (("base.safetensors", "base.safetensors", "--columns", "mean"), "--columns: unknown column 'mean'"),
