@@ -101,7 +101,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
     torch.manual_seed(setting.seed)
     published = bool(setting.weights) and not is_file(str(setting.weights))
     if published and recipe.build_filled is None:
-        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
+        known = "this model has no published weights; give a file (.pt, .safetensors)"
         raise UsageError(f"--weights {setting.weights}: {known}", option="weights")
     if published and setting.device != META:
         assert recipe.build_filled is not None

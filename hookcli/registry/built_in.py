@@ -5,6 +5,7 @@ from __future__ import annotations
 BUILT_IN = {
     "sources": {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
+        "timm": "hookcli.sources.timm:TimmSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
         "package": "hookcli.sources.package:PackageSource",
     },
