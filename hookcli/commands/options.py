@@ -77,6 +77,7 @@ class Options:
 
     arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
     weights: str | None = option(None, _MODEL, "A .pt or .safetensors file, or torchvision's name.", metavar="FILE")
+    task: str | None = option(None, _MODEL, "Task of an hf: model, as in token-classification [the config's].", metavar="TASK")
     strict: bool = option(
         True, _MODEL, "Load what fits where weights do not fit the model exactly.", "--strict/--no-strict"
     )
@@ -152,7 +153,7 @@ def all_but(*names: str) -> OnlyFields:
 SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 ShowingOptions = Annotated[Options, OnlyFields(SHOWING)]
 """The options of commands that show a table without running a model."""
-BuildingOptions = Annotated[Options, OnlyFields(("arg", "weights", "strict", "seed", "match", "type", *SHOWING))]
+BuildingOptions = Annotated[Options, OnlyFields(("arg", "weights", "task", "strict", "seed", "match", "type", *SHOWING))]
 """The options of commands that build a model without running it."""
 
 

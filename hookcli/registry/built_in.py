@@ -6,6 +6,7 @@ BUILT_IN = {
     "sources": {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
         "timm": "hookcli.sources.timm:TimmSource",
+        "hf": "hookcli.sources.huggingface:HuggingFaceSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
         "package": "hookcli.sources.package:PackageSource",
     },

@@ -1,9 +1,8 @@
-"""Imports the libraries whose models are served, each an extra of hookcli; and finds files in the Hugging Face hub's cache."""
+"""Imports the libraries whose models are served, each an extra of hookcli."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError, in_brief
@@ -23,15 +22,3 @@ def import_library(name: str, spec: str, extra: str | None = None) -> Any:
 
 def _broken(name: str, spec: str, error: Exception) -> UsageError:
     return UsageError(f"{spec}: importing {name} failed ({in_brief(error)}); pip install -U torch {name}")
-
-
-def in_hub_cache(repository: str, *names: str) -> Path | None:
-    """The first of these files that the hub's cache on this machine holds for a repository, maybe `@revision`."""
-    import huggingface_hub
-
-    name, _, revision = repository.partition("@")
-    for file in names:
-        found = huggingface_hub.try_to_load_from_cache(name, file, revision=revision or None)
-        if isinstance(found, str):
-            return Path(found)
-    return None

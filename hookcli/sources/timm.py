@@ -14,7 +14,8 @@ from torch import nn
 from hookcli.errors import UsageError, in_brief, unknown
 from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms
-from hookcli.sources.libraries import import_library, in_hub_cache
+from hookcli.sources.hub import config_folder, in_hub_cache
+from hookcli.sources.libraries import import_library
 from hookcli.system.files import is_folder
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -33,12 +34,12 @@ class TimmSource:
         size = _input_size(config, request.args)
         build = partial(_build, timm, name, request.args)
         return Recipe(
-            name=request.spec,
+            name=f"timm:{request.spec}",
             build=build,
             inputs=(InputSpec((1, *size)),),
             loss=losses.cross_entropy if config["num_classes"] else None,
             loss_name="cross-entropy, class 0" if config["num_classes"] else "sum",
-            build_filled=(lambda: build(weights=_file(config, name))) if request.weights else None,
+            build_filled=(lambda _: (build(weights=_file(config, name)), None)) if request.weights else None,
             transforms=partial(_transforms, timm, config, size),
             meta={"timm": timm.__version__} | ({"weights": _tag(config)} if request.weights else {}),
         )
@@ -47,10 +48,9 @@ class TimmSource:
 def _named(timm: Any, request: Request) -> tuple[str, dict[str, Any]]:
     """timm's name of the model, with the weights' tag, and its configuration. Raises UsageError for unknown ones."""
     name = request.spec
-    if is_folder(name):
-        name = f"local-dir:{name}"
-    if ":" in name:
-        return name, _configured(timm, name)
+    if is_folder(name) or "/" in name:
+        folder = name if is_folder(name) else config_folder(name.removeprefix("hf-hub:"), f"timm:{name}")
+        return f"local-dir:{folder}", _configured(timm, f"local-dir:{folder}")
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         see = "see `hookcli models --source timm`"

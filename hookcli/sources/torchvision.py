@@ -38,7 +38,7 @@ class TorchvisionSource:
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
         recipe = _recipe(known[request.spec], partial(build, _unloaded), weights)
         recipe = replace(recipe, transforms=_transforms(models, known[request.spec], weights))
-        return replace(recipe, build_filled=partial(build, _from_disk)) if weights else recipe
+        return replace(recipe, build_filled=lambda _: (build(_from_disk), None)) if weights else recipe
 
 
 def import_models() -> Any:
