@@ -112,7 +112,8 @@ def run_line(report: Report) -> str:
     meta = report.meta
     said = [report.model]
     said += _of_step(meta) if meta.keys() >= _STEP else []
-    said += [f"input {meta['input']}"] if meta.get("input") else []
+    first = f"{counted(meta['batches'], 'batch', 'batches')}, first {meta['input']}" if "batches" in meta else ""
+    said += [f"input {first or meta['input']}"] if meta.get("input") else []
     said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
     if "loss_value" in meta and meta["loss_value"] is not None:
         said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')}{_not_own(meta)})")
@@ -128,6 +129,7 @@ def run_line(report: Report) -> str:
         said.append(f"{duration(meta['plain_seconds'])} without hooks")
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
+    said += ["cached"] if meta.get("cached") else []
     return " · ".join(said)
 
 
