@@ -25,7 +25,6 @@ from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.weights import fill, is_file, read_state
 
-
 T = TypeVar("T")
 
 

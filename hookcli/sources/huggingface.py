@@ -5,6 +5,7 @@ Models are built from their configuration alone, by Transformers' own classes; n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -38,9 +39,12 @@ class HuggingFaceSource:
         """Return the recipe of a model of Transformers."""
         spec = f"hf:{request.spec}"
         library = import_library("transformers", spec, "huggingface")
+        if "TRANSFORMERS_VERBOSITY" not in os.environ:
+            library.utils.logging.set_verbosity_error()  # its remarks are for those who train
         place = _Place.of(request.spec)
         config = _configured(library, place, request.args, spec)
         model_class = _class(library, config, request.task, spec)
+        _take_meta_for_fake(library)
         inputs = Inputs.of(model_class, config)
         if request.weights:
             _check_weights(place, request.weights, spec)
@@ -49,7 +53,7 @@ class HuggingFaceSource:
             build=partial(_build, model_class, config, spec),
             inputs=inputs.specs,
             arrange=inputs.arrange,
-            arrange_training=inputs.targets and inputs.arrange_training,
+            arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
             transforms=_transforms(library, place),
             tokenizer=_tokenizer(library, place),
@@ -108,13 +112,10 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
         plain = config_class.from_dict(found)
         for name in args:
             if name not in {*plain.to_dict(), "attn_implementation"}:
-                raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict()), option="arg")
+                see = f"its configuration is {config_class.__name__}"
+                raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
         merged = {name: _merged(found.get(name), value) for name, value in args.items()}
-        config = config_class.from_dict(found | merged)
-    for part in (config, config.get_text_config()):
-        if hasattr(part, "use_cache") and "use_cache" not in args:
-            part.use_cache = False  # nothing is generated
-    return config
+        return config_class.from_dict(found | merged)
 
 
 def _merged(own: Any, given: Any) -> Any:
@@ -133,6 +134,19 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
     with UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})")):
         return getattr(library, names[0])
+
+
+def _take_meta_for_fake(library: Any) -> None:
+    """Have Transformers skip the reading of values on the meta device, too, as it does for FakeTensors."""
+    utilities = library.utils.import_utils
+    own = getattr(utilities, "is_fake_tensor", None)
+    if own is not None and not hasattr(own, "hookcli"):
+
+        def is_fake_tensor(value: Any) -> bool:
+            return bool(own(value) or getattr(value, "is_meta", False))
+
+        is_fake_tensor.hookcli = True  # type: ignore[attr-defined]
+        utilities.is_fake_tensor = is_fake_tensor
 
 
 def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
@@ -158,18 +172,16 @@ def _check_weights(place: _Place, weights: str, spec: str) -> None:
 
 
 def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: bool) -> tuple[nn.Module, str | None]:
-    """The model with the weights beside its configuration, as Transformers loads them, and a remark on those missing."""
+    """The model with the weights beside its configuration, as Transformers loads them; a remark on missing ones."""
     logging = library.utils.logging
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
-    logging.set_verbosity_error()
     try:
         with UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights")):
             model, told = model_class.from_pretrained(
                 place.folder, config=config, local_files_only=True, output_loading_info=True
             )
     finally:
-        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()
     missing = sorted(map(str, told["missing_keys"]))

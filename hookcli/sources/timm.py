@@ -66,7 +66,7 @@ def _named(timm: Any, request: Request) -> tuple[str, dict[str, Any]]:
 
 
 def _configured(timm: Any, name: str) -> dict[str, Any]:
-    """The configuration of a model, with that of its weights. Raises UsageError for a folder or hub name without one."""
+    """The configuration of a model with its weights. Raises UsageError for a folder or hub name without one."""
     from timm.models import resolve_model_input_args
 
     try:

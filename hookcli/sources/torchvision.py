@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from hookcli.errors import UsageError, unknown
 from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
-from hookcli.sources.catalog import ModelEntry, entries, installed_version
+from hookcli.sources.catalog import entries, installed_version
+from hookcli.sources.catalog.base import ModelEntry
 
 
 class TorchvisionSource:

@@ -1,7 +1,7 @@
-"""Lists the models of libraries from their sources, without importing them or torch, and without lists that could become
-outdated.
+"""Lists the models of libraries from their sources, without importing these or torch.
 
-The lists are kept in the user's cache folder, by the library's version and the last change of its sources.
+No list is kept by hand, so none can become outdated.
+Lists are kept in the user's cache folder, by the library's version and the last change of its sources.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.sources.catalog.base import ModelEntry
@@ -70,7 +71,8 @@ def _entries(source: str, folder: str) -> dict[str, ModelEntry]:
     return {entry.name: entry for entry in found}
 
 
-def _entry(saved: dict[str, object]) -> ModelEntry:
-    made = ModelEntry(**saved)  # type: ignore[arg-type]
-    given = {"inputs": tuple(map(tuple, made.inputs)), "weights": tuple(made.weights)}
-    return ModelEntry(**saved | given)  # type: ignore[arg-type]
+def _entry(saved: dict[str, Any]) -> ModelEntry:
+    """A saved entry. Raises KeyError unless it has every field."""
+    values = {field.name: saved[field.name] for field in fields(ModelEntry)}
+    values |= {"inputs": tuple(map(tuple, values["inputs"])), "weights": tuple(values["weights"])}
+    return ModelEntry(**values)

@@ -7,7 +7,7 @@ evaluated.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,30 +67,26 @@ class _Module:
     def _dict(self, node: ast.expr, bound: Mapping[str, Any]) -> dict[str, Any]:
         """The dictionary that a display, `dict(...)` or one of the file's functions makes."""
         if isinstance(node, ast.Dict):
-            return self._merged(
-                (key.value if isinstance(key, ast.Constant) else None, value, key is None)
-                for key, value in zip(node.keys, node.values, strict=True)
-            )(bound)
+            return self._merged(zip(map(_key, node.keys), node.values, strict=True), bound)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return {}
-        keywords = self._merged((k.arg, k.value, k.arg is None) for k in node.keywords)(bound)
+        keywords = self._merged(((k.arg, k.value) for k in node.keywords), bound)
         function = self._functions.get(node.func.id)
         if function is None:
             return keywords if node.func.id == "dict" else {}
         positional = zip(function.args.args, node.args, strict=False)
         return self._called(function, keywords | {arg.arg: self._value(v, bound) for arg, v in positional})
 
-    def _merged(self, items: Iterator[tuple[Any, ast.expr, bool]]) -> Any:
-        listed = list(items)
-
-        def merge(bound: Mapping[str, Any]) -> dict[str, Any]:
-            merged: dict[str, Any] = {}
-            for key, value, unpacked in listed:
-                found = self._value(value, bound)
-                merged |= (found if isinstance(found, dict) else {}) if unpacked else {key: found}
-            return merged
-
-        return merge
+    def _merged(self, items: Iterable[tuple[str | None, ast.expr]], bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The values by key; where the key is None, a dictionary is unpacked."""
+        merged: dict[str, Any] = {}
+        for key, value in items:
+            found = self._value(value, bound)
+            if key is not None:
+                merged[key] = found
+            elif isinstance(found, dict):
+                merged |= found
+        return merged
 
     def _called(self, function: ast.FunctionDef, given: dict[str, Any]) -> dict[str, Any]:
         """The dictionary that a function returns for these arguments."""
@@ -102,6 +98,11 @@ class _Module:
             bound[args.kwarg.arg] = {name: value for name, value in given.items() if name not in names}
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
         return self._dict(returned[-1], bound) if returned else {}
+
+
+def _key(node: ast.expr | None) -> str | None:
+    """The text of a dictionary's key; None for `**`."""
+    return str(literal(node)) if node is not None else None
 
 
 def _is_named(node: ast.Assign, name: str) -> bool:
