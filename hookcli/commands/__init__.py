@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "shapes": "Show shapes, parameters and MACs of modules, and training memory.",
+    "weights": "Show the tensors of files, or parameters and buffers of models.",
     "hooks": "List the hooks that are already registered on a model.",
     "models": "List torchvision's models: parameters and default inputs.",
     "activations": "Show statistics of every module's outputs.",
@@ -13,7 +14,7 @@ COMMANDS = {
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
-    "diff": "Compare two models, reports or records; find where they diverge.",
+    "diff": "Compare two models, reports, records or dumps; find where they diverge.",
     "run": "Record an unmodified script, and find where a NaN begins.",
     "show": "Show a record from `hookcli run`, or a saved report.",
     "comm": "Measure what DDP's communication hooks do to gradients.",
@@ -23,7 +24,7 @@ COMMANDS = {
 """The first line of each command's help, by the name of the command and of its module, which need not be imported."""
 
 QUESTIONS = {
-    "What is in the model, and how big is it?": ("shapes", "hooks", "models"),
+    "What is in the model, and how big is it?": ("shapes", "weights", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "flow", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),

@@ -65,7 +65,8 @@ def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
 
 
 GRADIENTS = "Gradients"
-_MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "Display", "Output"
+_MODEL, _INPUT, _RUN, _SHOW = "Model", "Input", "Run", "Display"
+OUTPUT = "Output"
 _PROCESSES = "Several processes"
 _BATCH = "First dimension of each input [1; with gradients: 2]."
 _DEPTH = "Group or hide deeper rows [fits a screen; files: all]."
@@ -139,12 +140,12 @@ class Options:
     columns: str | None = option(None, _SHOW, "Only these columns, in this order.", metavar="A,B")
     sort: str | None = option(None, _SHOW, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN")
     # The command's help lists its formats; see typer_classes.
-    format: str | None = option(None, _OUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
+    format: str | None = option(None, OUTPUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
     output: str | None = option(
-        None, _OUT, "Write to FILE; its suffix selects the format.", "--output", "-o", metavar="FILE"
+        None, OUTPUT, "Write to FILE; its suffix selects the format.", "--output", "-o", metavar="FILE"
     )
-    quiet: bool = option(False, _OUT, "No progress or remarks on stderr.", "--quiet", "-q")
-    debug: bool = option(False, _OUT, "Show full tracebacks of errors.", "--debug")
+    quiet: bool = option(False, OUTPUT, "No progress or remarks on stderr.", "--quiet", "-q")
+    debug: bool = option(False, OUTPUT, "Show full tracebacks of errors.", "--debug")
 
 
 @dataclass(frozen=True)

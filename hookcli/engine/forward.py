@@ -50,7 +50,8 @@ class Forward:
         """
         if isinstance(given, AllInput):
             arguments = given.arguments
-            return (self._named(arguments, given.spare)[0] if isinstance(arguments, dict) else arguments), None
+            taken = self._named(arguments, given.spare)[0] if isinstance(arguments, dict) else arguments
+            return taken, given.target
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
