@@ -20,36 +20,38 @@ EXAMPLES = (
     *("hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
 )
 
-_NAME = Column("name", "Model")
-COLUMNS = {
-    "torchvision": (_NAME, *columns_named("kind", "params", "input")),
-    "timm": (_NAME, Column("kind", "Family"), *columns_named("input"), Column("weights", "Weights")),
-    "hf": (_NAME, Column("tasks", "Tasks")),
-}
+COLUMNS = (
+    Column("name", "Model"),
+    *columns_named("kind", "params", "input"),
+    Column("weights", "Weights"),
+    Column("tasks", "Tasks"),
+)
+_HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "weights"), "hf": ("tasks",)}
+"""The columns that each source fills, beside the name."""
 
 
 @dataclass(frozen=True)
 class ModelsOptions:
     """The option of `hookcli models` alone."""
 
-    source: str = choice("torchvision", None, "Library to list.", tuple(COLUMNS))
+    source: str = choice("torchvision", None, "Library to list.", tuple(_HAS))
 
 
 def models(
     pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="Part of a name, a glob, or a kind of model.")
+        str, typer.Argument(metavar="PATTERN", help="Part of a name, a glob, a kind of model or a task.")
     ] = "*",
     *,
     own: ModelsOptions,
     options: ShowingOptions,
 ) -> int:
-    """List models that a library has: torchvision's, timm's, or the model types of Transformers.
+    """List the models of torchvision, timm or Transformers.
 
-    Parameter counts are those that torchvision publishes for its weights. timm's tags of weights begin with the
-    default. Does not import torch.
+    Parameter counts are those that torchvision publishes for its weights. The first of timm's weights is the default.
+    Does not import torch.
     """
-    check_choice("--source", own.source, tuple(COLUMNS))
-    columns = COLUMNS[own.source]
+    check_choice("--source", own.source, tuple(_HAS))
+    columns = tuple(column for column in COLUMNS if column.name in ("name", *_HAS[own.source]))
     output = Output(options)
     output.check_columns(columns)
     known = known_entries(own.source)

@@ -40,7 +40,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A torchvision name, timm:NAME, hf:NAME, module:callable, file.py:callable or FILE.pt2.",
+        help="A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn.",
         autocompletion=complete_models,
         show_default=True,
     ),
@@ -82,9 +82,7 @@ class Options:
 
     arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
     weights: str | None = option(None, _MODEL, "A .pt or .safetensors file, or torchvision's name.", metavar="FILE")
-    task: str | None = option(
-        None, _MODEL, "Task of an hf: model, as in token-classification [the config's].", metavar="TASK"
-    )
+    task: str | None = option(None, _MODEL, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
     strict: bool = option(
         True, _MODEL, "Load what fits where weights do not fit the model exactly.", "--strict/--no-strict"
     )

@@ -171,7 +171,7 @@ def test_a_state_dict_that_does_not_fit_says_what_is_missing_and_extra(cli: Cli,
 
 
 def test_our_own_bug_shows_its_traceback_and_is_no_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.commands.models.entries", lambda: 1 / 0)
+    monkeypatch.setattr("hookcli.commands.models.known_entries", lambda _: 1 / 0)
     ran = cli("models")
     assert ran.code == 2 and "ZeroDivisionError" in ran.err and "this is a bug in hookcli" in ran.err
 

@@ -73,7 +73,8 @@ class _Module:
         keywords = self._merged(((k.arg, k.value) for k in node.keywords), bound)
         function = self._functions.get(node.func.id)
         if function is None:
-            return keywords if node.func.id == "dict" else {}
+            own = self._value(node.args[0], bound) if node.args else {}
+            return (own if isinstance(own, dict) else {}) | keywords if node.func.id == "dict" else {}
         positional = zip(function.args.args, node.args, strict=False)
         return self._called(function, keywords | {arg.arg: self._value(v, bound) for arg, v in positional})
 

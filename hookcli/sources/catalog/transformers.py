@@ -29,9 +29,9 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
 
 def _pairs(value: ast.expr) -> Iterator[tuple[str, str]]:
     """Types and class names in `OrderedDict([("bert", "BertModel"), ...])`; the first of several classes."""
-    for node in ast.walk(value):
-        pair = literal(node) if isinstance(node, ast.Tuple) else None
-        if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str):
-            class_name = pair[1][0] if isinstance(pair[1], (tuple, list)) else pair[1]
-            if isinstance(class_name, str):
-                yield pair[0], class_name
+    if not isinstance(value, ast.Tuple):
+        for child in ast.iter_child_nodes(value):
+            if isinstance(child, ast.expr):
+                yield from _pairs(child)
+    elif isinstance(pair := literal(value), tuple) and len(pair) == 2:
+        yield str(pair[0]), str(pair[1] if isinstance(pair[1], str) else pair[1][0])
