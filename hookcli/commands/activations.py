@@ -14,9 +14,14 @@ EXAMPLES = (
     "hookcli activations convnext_tiny --type Linear --sort -max",
     "hookcli activations resnet18 --hist --sort -outside_float8_e4m3",
     "hookcli activations resnet18 --hist conv1",
+    "hookcli activations resnet50 --image photos --batches all",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 COLUMNS = STATISTICS
+FIRST = (
+    *("hist", "dump", "weights", "input", "batch_size", "data", "device"),
+    *("depth", "match", "columns", "sort", "format", "output"),
+)
 
 
 def activations(

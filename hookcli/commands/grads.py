@@ -17,6 +17,7 @@ from hookcli.report.columns import GRADS
 EXAMPLES = (
     "hookcli grads resnet50 --input 10x3x224x224 --fill ones --depth all",
     "hookcli grads vit_b_16 --of outputs --sort l2",
+    "hookcli grads net.py:Net --data train.py:loader --loss cross-entropy",
     "hookcli grads resnet18 --passes 2 --match 'fc.*' --depth all",
 )
 COLUMNS = GRADS

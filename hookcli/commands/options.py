@@ -105,9 +105,7 @@ class Options:
     input_file: list[str] = option(
         list, _INPUT, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
     )
-    data: str | None = option(
-        None, _INPUT, "Real input: batches, such as a DataLoader, from file.py:name.", metavar="MODULE:NAME"
-    )
+    data: str | None = option(None, _INPUT, "Real input: an iterable of batches; file.py:name.", metavar="MODULE:NAME")
     batches: str = option("1", _INPUT, "Run N batches of real input and merge their statistics.", metavar="N|all")
     train: bool | None = option(
         None, _RUN, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False

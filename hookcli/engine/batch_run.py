@@ -23,12 +23,13 @@ from hookcli.sources import losses
 from hookcli.tensors import tree
 
 
-def run_batches(run: PreparedRun, session: HookSession, probing: Probing) -> None:
+def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, merges: bool) -> None:
     """Run the model on its input; of several batches on all, after each of which the probes reduce what they saw.
 
-    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches.
+    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches. Unless `merges`, that
+    is if the probes' rows merge over batches, only the first is run.
     """
-    if run.data is None or not run.data.several:
+    if run.data is None or not run.data.several or not merges:
         _run(run, session, probing, run.inputs)
         _note_target(run)
         return

@@ -57,7 +57,7 @@ class Probe(ABC):
         return nullcontext()
 
     merges_batches: bool = False
-    """True if its rows merge over several batches: `batch_ended` is called after each."""
+    """True if its rows merge over several batches: `batch_ended` is called after each. Else it sees only the first."""
 
     def batch_ended(self) -> None:
         """Reduce what the batch has shown, so that memory does not grow with batches."""
