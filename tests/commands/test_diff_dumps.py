@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -264,4 +265,5 @@ def test_torchvisions_models_equal_their_dumps(cli: Cli, tmp_path: Path, name: s
     argv = ("--dump", str(tmp_path / "d"), "-q", "-o", str(tmp_path / "a.json"))
     assert cli(command, name, *argv).code == 0
     ran = cli("diff", str(tmp_path / "d"), name, "--rtol", "0", "--depth", "1")
+    shutil.rmtree(tmp_path / "d")  # a gigabyte each
     assert ran.code == 0 and " 0 beyond" in ran.out, ran.out
