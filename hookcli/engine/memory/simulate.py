@@ -35,6 +35,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
+from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.sources.base import Recipe
 from hookcli.tensors import tree
@@ -83,7 +84,7 @@ class _Simulation:
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), self._session:
+        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), fused_on_meta(), self._session:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
