@@ -60,7 +60,9 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adagrad": tor
 IMPLEMENTATIONS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {}}
 
 
-def measured(build: type[nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop") -> list[int]:
+def measured(
+    build: type[nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
+) -> list[int]:
     """The peaks of the first and second step, by PyTorch's profiler."""
     peaks, used = [], 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
@@ -69,7 +71,10 @@ def measured(build: type[nn.Module], shape: tuple[int, ...], optimizer: str, way
         for _ in range(2):
             with torch.profiler.record_function("a step"):
                 made.zero_grad()
-                model(x).sum().backward()
+                with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+                    loss = model(x).sum()
+                loss.backward()
+                del loss
                 made.step()
     events = sorted(profiler.profiler.kineto_results.events(), key=lambda e: e.start_ns())
     ends = [e.end_ns() for e in events if e.name() == "a step"]
@@ -96,6 +101,12 @@ def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
     assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
     assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
+
+
+def test_autocast_keeps_what_it_casts() -> None:
+    found = simulate(RECIPE, Setting(train=True), MemoryPlan("sgd", amp=torch.bfloat16))
+    assert found.steady.peak.bytes == pytest.approx(measured(Net, (32, 64), "sgd", amp=True)[1], rel=0.03)
+    assert found.steady.peak.bytes != simulate(RECIPE, Setting(train=True), MemoryPlan("sgd")).steady.peak.bytes
 
 
 def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
