@@ -88,14 +88,14 @@ def _quiet() -> Iterator[None]:
 
 
 class _Program(UnflattenedModule):
-    """A program that also takes its positional arguments by name, as hookcli passes arguments in one way or the other."""
+    """A program that also takes its positional arguments by name, since hookcli passes all in one of the two ways."""
 
     positional: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """Run the program."""
         named = [keywords.pop(name) for name in self.positional if name in keywords]
-        return super().forward(*args, *named, **keywords)
+        return super().forward(*args, *named, **keywords)  # type: ignore[no-untyped-call]
 
 
 def _name_classes(model: nn.Module) -> None:
