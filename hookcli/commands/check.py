@@ -17,6 +17,7 @@ from hookcli.commands.options import OnlyFields, Options, check_choice, choice, 
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
+from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
 from hookcli.report.formatting import figure
 
@@ -63,6 +64,10 @@ class CheckOptions:
     max_activation_memory: str | None = option(
         None, _CHECKS, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
     )
+    max_peak_memory: str | None = option(
+        None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
+    )
+    optimizer: str = choice("adamw", _CHECKS, "Optimizer of the step of --max-peak-memory.", MEMORY_OPTIMIZERS)
     repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
     backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")

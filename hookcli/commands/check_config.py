@@ -15,7 +15,7 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.report import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
-BUDGETS = ("max_params", "max_macs", "max_activation_memory")
+BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory")
 T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None}

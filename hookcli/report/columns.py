@@ -75,6 +75,19 @@ PACKAGE = (
 )
 
 
+MEMORY_KINDS = (
+    Column("parameters_bytes", "Parameters", "bytes"),
+)
+TIMELINE = (
+    *columns_named("index", "phase", "fqn", "call", "operator"),
+    Column("change", "Change", "bytes"),
+    Column("bytes", "After", "bytes"),
+    Column("highest", "Peak", "bytes"),
+    *MEMORY_KINDS,
+)
+"""Operators of a training step, with the bytes in use after each, and at most while it ran."""
+
+
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
     named = {column.name: column for column in columns}
