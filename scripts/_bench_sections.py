@@ -39,7 +39,7 @@ def shapes(rounds: int) -> None:
     for name in ("resnet50", "vit_h_14"):
         runs = {
             "bare script on meta": partial(program, sys.executable, "-c", _BARE.format(name)),
-            "hookcli shapes": partial(program, HOOKCLI, "shapes", name),
+            "hookcli shapes": partial(program, HOOKCLI, "shapes", name, "--no-cache"),
         }
         if installed("torchinfo"):
             runs["torchinfo.summary on CPU"] = partial(program, sys.executable, "-c", _TORCHINFO.format(name))

@@ -23,11 +23,14 @@ for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
 # leak in what `quiet_machine` has frozen.
 atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.register(gc.unfreeze)
 
+import caches
 import forks
 import pytest
 from hypothesis import HealthCheck, settings
 
 from hookcli.cli import main
+
+caches.use_own()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hookcli.errors import UsageError, shortened
-from hookcli.system.files import exists, followed, is_folder, is_stream, replacing
+from hookcli.system.files import SCRATCH, exists, followed, is_folder, is_stream, replacing
 
 FOLDERS = ("folder", "new folder")
 
@@ -67,7 +67,7 @@ def written(path: Path, target: str) -> Iterator[Path]:
     import shutil
 
     real.parent.mkdir(parents=True, exist_ok=True)
-    scratch = real.with_name(f".hookcli-{os.urandom(8).hex()}")
+    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")
     scratch.mkdir()
     try:
         yield scratch

@@ -16,6 +16,7 @@ from hookcli.commands.options import Model, OnlyFields, Options, takes_options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
 from hookcli.report.files import looks_saved
+from hookcli.sources.specs import source_of
 from hookcli.system.files import is_folder
 
 if TYPE_CHECKING:
@@ -121,12 +122,13 @@ def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
     """The source tree of a side, and its model's spec relative to the working directory."""
     from hookcli.engine.lockstep.process_state import SourceTree
 
-    place, separator, name = spec.model.rpartition(":")
+    place, _, name = spec.model.rpartition(":")
+    source, _ = source_of(spec.model)
     if spec.path and not is_folder(spec.path):
         raise UsageError(f"{spec.label} --path {shortened(spec.path)}: no such folder")
-    if not separator:
+    if source != "importpath":
         if spec.path:
-            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is a torchvision model, not in a folder")
+            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is a {source} model, not code in a folder")
         return None, spec.model
     folder = Path(spec.path or ".")
     if place.endswith(".py") or "/" in place:

@@ -135,6 +135,15 @@ class HistOptions:
     hist: bool = option(False, _SHOW, "Add quantiles; with a LAYER, draw its histogram.", "--hist")
 
 
+@dataclass(frozen=True)
+class CacheOptions:
+    """The option of commands whose reports are cached."""
+
+    cache: bool = option(
+        True, _RUN, "Neither read nor write the cache of reports.", "--cache/--no-cache", show_default=False
+    )
+
+
 SHARED = frozenset(one.name for one in fields(Options))
 SEVERAL = tuple(one.name for one in fields(Options) if one.metadata["option"].rich_help_panel == _PROCESSES)
 """The options of a run in several processes."""

@@ -59,8 +59,9 @@ def inspect_model(
     train: bool = False,
     step: StepOptions = StepOptions(),
     compare: Compare | None = None,
+    keep: Callable[[Sequence[Report]], object] | None = None,
 ) -> int:
-    """Run a probe on a model and write its report; `train` is the command's default mode.
+    """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too.
 
     With `compare` the hooks are registered through PyTorch's global functions, then the model is run again with hooks
     registered module by module, and the two reports become one.
@@ -89,6 +90,8 @@ def inspect_model(
         write_partial(error, output)
         raise
     output.write(reports)
+    if keep:
+        keep(reports)
     return 0
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
+from hookcli.commands.cached_report import CachedReport
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, CacheOptions, Model, Options, all_but
+from hookcli.commands.output import Output
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
 from hookcli.report.columns import SHAPES
@@ -17,9 +19,21 @@ EXAMPLES = (
 COLUMNS = SHAPES
 
 
-def shapes(model: Model = DEFAULT_MODEL, *, options: Annotated[Options, all_but(*SEVERAL)]) -> int:
+def shapes(
+    model: Model = DEFAULT_MODEL,
+    *,
+    options: Annotated[Options, all_but(*SEVERAL)],
+    caching: CacheOptions,
+) -> int:
     """Show shapes, parameters and MACs of modules, and training memory.
 
-    Needs no compute for models that run on the meta device; most do.
+    Needs no compute for models that run on the meta device; most do. Reports on models of libraries are cached: the
+    next one appears at once, until the library or an option changes.
     """
-    return inspect_model(model, load("probes", "shapes"), options)
+    cached = CachedReport("shapes", model, options, wanted=caching.cache)
+    if reports := cached.get():
+        output = Output(options)
+        output.check_columns(reports[0].columns)
+        output.write(reports)
+        return 0
+    return inspect_model(model, load("probes", "shapes"), options, keep=cached.put)

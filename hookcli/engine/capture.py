@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -31,6 +31,8 @@ from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.report import Report
 from hookcli.sources.base import Recipe
 from hookcli.tensors.random_state import random_states, set_random_states
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +127,13 @@ def capture_recipe(
         if setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
             return attempt(setting)
         with not_imported_by_operators():
-            return _on_meta(attempt, setting)
+            return on_meta(attempt, setting)
     finally:
         set_random_states(devices, states)
 
 
-def _on_meta(attempt: Callable[..., list[Report]], setting: Setting) -> list[Report]:
-    """The reports of an attempt on the meta device; if that fails, of a real run, which gets the reason."""
+def on_meta(attempt: Callable[..., T], setting: Setting) -> T:
+    """The result of an attempt on the meta device; if that fails, of a real run, which gets the reason."""
     try:
         return attempt(replace(setting, device=META))
     except ModelError as error:

@@ -11,17 +11,14 @@ from hookcli.engine.run_info import model_dtype
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private.modules import Convolution
-from hookcli.sources.base import Recipe
+from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.tensors import tree
-
-Inputs = tuple[Any, ...] | dict[str, Any]
-"""Positional or keyword arguments."""
 
 
 def inputs_for(
     recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None
-) -> tuple[Inputs, str]:
+) -> tuple[Arguments, str]:
     """The model's arguments and their shapes in words; nothing if they are unknown and the setting needs none.
 
     Generated tensors have `dtype`, else the setting's, else the model's own. Raises UsageError for an unknown input.
@@ -49,7 +46,7 @@ def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype | None) -> Any
     return tree.replace(inputs, tree.once(lambda path, x: x.to(device, dtype if x.is_floating_point() else None)))
 
 
-def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Inputs, str]:
+def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Arguments, str]:
     """The example input that the model comes with."""
     example = recipe.example(model) if recipe.example else None
     if example is None and not setting.needs_input:

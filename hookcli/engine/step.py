@@ -138,7 +138,7 @@ class Step:
         return self.share.wrap(model) if self.share.wrap and reduces else model
 
     def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
-        roots, vectors = self._start(session, output, info)
+        roots, vectors = self.start(session, output, info)
         del output
         session.backward_begins(roots)
         if self.call == "backward":
@@ -149,7 +149,7 @@ class Step:
         wanted = [p for p in session.model.parameters() if p.requires_grad]
         torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
 
-    def _start(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
+    def start(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
         """The tensors at which backward starts, and a vector for each."""
         if self.backward_vector:
             return self._vectors(self.backward_vector, output, info)

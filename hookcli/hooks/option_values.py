@@ -15,3 +15,8 @@ COMM_HOOKS = (
     *("quantize-per-tensor", "quantize-per-channel", "noop"),
 )
 COMM_WRAPPERS = ("fp16", "bf16")
+MEMORY_OPTIMIZERS = (
+    *("sgd", "sgd-momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam"),
+    *("adafactor", "none"),
+)
+IMPLEMENTATIONS = ("for-loop", "foreach", "fused")

@@ -15,7 +15,7 @@ _METHODS = {
     "checks": ("judge",),
 }
 _ATTRIBUTES: dict[str, dict[str, str | type]] = {
-    "sources": {},
+    "sources": {"has_tasks": bool},
     "probes": {
         "name": str,
         "columns": "Column",

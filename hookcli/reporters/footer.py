@@ -128,6 +128,7 @@ def run_line(report: Report) -> str:
         said.append(f"{duration(meta['plain_seconds'])} without hooks")
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
+    said += ["cached"] if meta.get("cached") else []
     return " · ".join(said)
 
 

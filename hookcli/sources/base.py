@@ -5,13 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 Loss = Callable[[Any], Tensor]
 """Maps a model's output to a scalar."""
+Arguments = tuple[Any, ...] | dict[str, Any]
+"""A model's arguments: all positional, or all by keyword."""
+Transforms = Callable[["Image"], Tensor]
+"""Turns a picture into one item of the model's first input, without the batch dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +33,12 @@ class InputSpec:
         return size if self.dtype is None else f"{size}:{str(self.dtype).removeprefix('torch.')}"
 
 
-def positional(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+def positional(tensors: Sequence[Tensor]) -> Arguments:
     """Each tensor as a positional argument."""
     return tuple(tensors)
 
 
-def one_list(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+def one_list(tensors: Sequence[Tensor]) -> Arguments:
     """All tensors in one argument, a list."""
     return (list(tensors),)
 
@@ -42,25 +49,30 @@ class Recipe:
 
     `build` may be called several times and under a device context (`with torch.device("meta")`); it downloads nothing.
     `inputs` is the model's natural input, None if the source does not know it. `example` returns the example arguments
-    that a model from `build` comes with, if any: a tuple, or a dict of keywords. `arrange` turns tensors into
-    positional arguments (a detector takes one list of images); `arrange_training` adds targets for a training step.
+    that a model from `build` comes with, if any. `arrange` turns tensors, in the order of `inputs`, into arguments (a
+    detector takes one list of images, Hugging Face's models take keywords); `arrange_training` adds targets for a
+    training step.
     `batched`: dimension 0 of each input is the batch; otherwise each input is one item of the batch. `loss` and
     `loss_name` suit the model's output (None: its sum). `build_filled` builds the model with the published weights that
     the request names, from disk only. `ready` is the model itself if the spec names an existing one; `build` then makes
-    copies, which lack its parameters' hooks. `meta` adds entries to the `meta` of reports.
+    copies, which lack its parameters' hooks. `transforms` makes the function that prepares a picture for the model, as
+    its weights were evaluated; `tokenizer` makes the model's tokenizer, called as Hugging Face's are; None: the source
+    knows none. `meta` adds entries to the `meta` of reports.
     """
 
     name: str
     build: Callable[[], nn.Module]
     inputs: tuple[InputSpec, ...] | None = None
-    example: Callable[[nn.Module], tuple[Any, ...] | dict[str, Any] | None] | None = None
-    arrange: Callable[[Sequence[Tensor]], tuple[Any, ...]] = positional
-    arrange_training: Callable[[Sequence[Tensor]], tuple[Any, ...]] | None = None
+    example: Callable[[nn.Module], Arguments | None] | None = None
+    arrange: Callable[[Sequence[Tensor]], Arguments] = positional
+    arrange_training: Callable[[Sequence[Tensor]], Arguments] | None = None
     batched: bool = True
     loss: Loss | None = None
     loss_name: str = "sum"
     build_filled: Callable[[], nn.Module] | None = None
     ready: nn.Module | None = None
+    transforms: Callable[[], Transforms] | None = None
+    tokenizer: Callable[[], Callable[..., Mapping[str, Any]]] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -76,18 +88,23 @@ def copy_model(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a source: the spec without the source's prefix, the callable's arguments, the weights' name."""
+    """A request to a source: the spec without the source's prefix, the callable's arguments, the weights' name.
+
+    `task` chooses among the architectures of one name, such as `sequence-classification`; None: the source's choice.
+    """
 
     spec: str
     args: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None
+    task: str | None = None
 
 
 class ModelSource(Protocol):
     """Turns a spec into a recipe.
 
     A source registered as `NAME` serves the specs `NAME:REST`; `recipe` receives the REST. It raises UsageError for a
-    spec that it can't serve, and builds nothing heavy before `Recipe.build` is called.
+    spec that it can't serve, and builds nothing heavy before `Recipe.build` is called. A source whose models have
+    tasks (`--task`) has the class attribute `has_tasks`, which is True.
     """
 
     def recipe(self, request: Request) -> Recipe:

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hookcli.system.cache import Cache, stamp
+
 # For models without a size: any video model accepts 16 frames, and detectors resize their input.
 _FRAMES = 16
 _FORMAT = 1  # of the cache; increase it when other things are read
@@ -61,28 +63,13 @@ def installed_version() -> str:
 @cache
 def _entries(folder: str) -> dict[str, ModelEntry]:
     sources = [Path(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")]
-    newest = max((s.stat().st_mtime_ns for s in sources), default=0)
-    stamp = f"{_FORMAT}-{installed_version()}-{len(sources)}-{newest}"
-    cached = _cache_file()
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        saved = json.loads(cached.read_text("utf-8"))
-        if saved["folder"] == folder and saved["stamp"] == stamp:
-            made = (ModelEntry(**e | {"inputs": tuple(map(tuple, e["inputs"]))}) for e in saved["entries"])
-            return {entry.name: entry for entry in made}
+    cached, key = Cache("catalog"), f"{_FORMAT} {installed_version()} {stamp(folder)}"
+    with suppress(ValueError, KeyError, TypeError):
+        made = [ModelEntry(**e | {"inputs": tuple(map(tuple, e["inputs"]))}) for e in json.loads(cached.get(key) or "")]
+        return {entry.name: entry for entry in made}
     found = {e.name: e for e in sorted(_scan(Path(folder), sources), key=lambda e: e.name)}
-    with suppress(OSError):  # an unwritable home folder costs only time
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        scratch = cached.with_suffix(f".{os.getpid()}")
-        document = {"folder": folder, "stamp": stamp, "entries": [asdict(e) for e in found.values()]}
-        scratch.write_text(json.dumps(document), "utf-8")
-        scratch.replace(cached)
+    cached.put(key, json.dumps([asdict(e) for e in found.values()]))
     return found
-
-
-def _cache_file() -> Path:
-    from platformdirs import user_cache_path
-
-    return user_cache_path("hookcli") / "torchvision.json"
 
 
 def _scan(folder: Path, sources: list[Path]) -> Iterator[ModelEntry]:

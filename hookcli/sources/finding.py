@@ -1,33 +1,31 @@
-"""Finds the source that serves a spec, and asks it for the model's recipe."""
+"""Asks the source that serves a spec for the model's recipe."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from hookcli import registry
-from hookcli.errors import class_name
+from hookcli.errors import UsageError, class_name
 from hookcli.sources.base import Recipe, Request
+from hookcli.sources.specs import source_of
 from hookcli.sources.weights import is_file
 
-# A single letter before a colon is a Windows drive.
-_PREFIX = re.compile(r"([A-Za-z][\w-]+):(.+)", re.DOTALL)
 
+def find_recipe(
+    spec: str, args: Mapping[str, Any] | None = None, weights: str | None = None, task: str | None = None
+) -> Recipe:
+    """The recipe for a spec, from the source that `source_of` names.
 
-def find_recipe(spec: str, args: Mapping[str, Any] | None = None, weights: str | None = None) -> Recipe:
-    """The recipe for a spec. `NAME:REST` is served by the source NAME; any other colon means an import path.
-
-    `args` are passed to the model's function or class, and `weights` names published weights (a file's name is left to
-    `Setting.weights`). Raises UsageError for a spec that its source can't serve.
+    `args` are passed to the model's function or class, `weights` names published weights (a file's name is left to
+    `Setting.weights`), and `task` goes to sources that have tasks. Raises UsageError for a spec that its source can't
+    serve.
     """
-    prefix = _PREFIX.fullmatch(spec)
-    if prefix and prefix[1] in registry.names("sources"):
-        name, spec = prefix[1], prefix[2]
-    else:
-        name = "importpath" if ":" in spec else "torchvision"
-    request = Request(spec, args or {}, None if weights is None or is_file(weights) else weights)
+    name, rest = source_of(spec)
     source = registry.load("sources", name)
+    if task is not None and not getattr(source, "has_tasks", False):
+        raise UsageError(f"--task {task}: {name} models have no tasks; hf: models do", option="task")
+    request = Request(rest, args or {}, None if weights is None or is_file(weights) else weights, task)
     with registry.guarded(source):
         recipe = source().recipe(request)
         if not isinstance(recipe, Recipe):

@@ -12,11 +12,9 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine, unknown
-from hookcli.sources.base import Recipe, Request, copy_model
+from hookcli.sources.base import Arguments, Recipe, Request, copy_model
 from hookcli.system.importing import load_object
 from hookcli.tensors.weak import WeakIds
-
-Example = tuple[Any, ...] | dict[str, Any]
 
 
 class ImportPathSource:
@@ -36,7 +34,7 @@ class ImportPathSource:
 
 
 def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
-    examples: WeakIds[nn.Module, Example | None] = WeakIds()
+    examples: WeakIds[nn.Module, Arguments | None] = WeakIds()
 
     def build() -> nn.Module:
         model, example = _model(call(), request.spec)
@@ -46,7 +44,7 @@ def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
     return Recipe(request.spec.rpartition("/")[2], build, example=examples.get)
 
 
-def _model(made: Any, spec: str) -> tuple[nn.Module, Example | None]:
+def _model(made: Any, spec: str) -> tuple[nn.Module, Arguments | None]:
     """The model with the example inputs that came with it or that it has as Lightning's `example_input_array`."""
     example = None
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import UsageError, unknown
 from hookcli.sources import losses
-from hookcli.sources.base import InputSpec, Recipe, Request, one_list
+from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
 from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 
@@ -37,6 +37,7 @@ class TorchvisionSource:
         weights = _published(models, request) if request.weights else None
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
         recipe = _recipe(known[request.spec], partial(build, _unloaded), weights)
+        recipe = replace(recipe, transforms=_transforms(models, known[request.spec], weights))
         return replace(recipe, build_filled=partial(build, _from_disk)) if weights else recipe
 
 
@@ -156,6 +157,20 @@ def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...
         return entry.inputs
     side = (size, size) if isinstance(size, int) else tuple(size)
     return tuple((*shape[:-2], *(side if len(side) == 2 else side * 2)) for shape in entry.inputs)
+
+
+def _transforms(models: Any, entry: ModelEntry, weights: Any) -> Callable[[], Transforms] | None:
+    """The transforms of these weights, else of those published for the natural input's size, the default ones first.
+
+    None where the input is no single picture, or no weights are published.
+    """
+    if entry.kind in ("optical_flow", "video"):
+        return None
+    enum = models.get_model_weights(entry.name)
+    published = [weights] if weights else sorted(enum, key=lambda one: one is not enum.DEFAULT)
+    wanted = _input_shapes(entry, weights)
+    found = next((one for one in published if _input_shapes(entry, one) == wanted), None)
+    return found.transforms if found else None
 
 
 def _images_and_targets(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+SCRATCH = ".hookcli-"
+"""The beginning of the name of a file that is being written."""
 _BLOCK = 1 << 20
 # Path's methods are not used: up to Python 3.13 they raise for impossible names (more than 255 bytes, a NUL).
 
@@ -73,7 +75,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 target.write(scratch.read_bytes())
         return
     real = followed(path)
-    scratch = real.with_name(f".hookcli-{os.urandom(8).hex()}")  # `path` may have the longest name allowed
+    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")  # `path` may have the longest name allowed
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield scratch

@@ -163,3 +163,12 @@ storage_key: Callable[[torch.UntypedStorage], int] = getter(
     "telling saved tensors apart takes longer",
 )
 """A number that no other storage has at the same time."""
+
+_ADDED = "gradients that are added up take a further tensor in a simulation of memory"
+_tensor_uses: Callable[[Tensor], int] = caller(Tensor, "_use_count", lambda tensor: 0, _ADDED)
+_storage_uses: Callable[[int], int] = private("torch._C", "_storage_Use_Count", lambda storage: 0, _ADDED)
+
+
+def use_counts(tensor: Tensor) -> tuple[int, int]:
+    """The numbers of references to a tensor and to its storage, Python's included; 0 where PyTorch tells none."""
+    return _tensor_uses(tensor), _storage_uses(storage_key(tensor.untyped_storage()))

@@ -49,7 +49,7 @@ function facts(reports) {
     ["Backward", loss ? "" : all("backward_vector").map((vector) => `vector-Jacobian product with ${vector}`).join(" / ")],
     ["Loss", loss ? `${Number.isNaN(num(loss.loss_value)) ? "NaN" : number(num(loss.loss_value))}${loss.loss ? ` (${loss.loss})` : ""}` : ""],
     ["Processes", all("processes").join(" / ")],
-    ["Took", took ? seconds(took) : ""],
+    ["Took", took ? `${seconds(took)}${all("cached").length ? " (cached)" : ""}` : ""],
     ["hookcli's part", took && own ? `${seconds(own)} (${fixed((100 * own) / took, 0)}%)` : ""],
     ["Seed", all("seed").join(" / ")],
     ["Versions", versions.join(", ")],

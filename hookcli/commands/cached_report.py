@@ -1,0 +1,78 @@
+"""Keeps the report of a run whose result can't change, and finds it again without importing torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
+
+from hookcli.commands.options import Options
+from hookcli.report import Report, document
+from hookcli.sources.identity import identity
+from hookcli.system.cache import Cache
+from hookcli.system.files import exists
+from hookcli.system.torchrun import leftover, world
+
+# Options that change the report, and options that change only how it is shown. With any other option, such as one that
+# names the user's own data or code, no report is cached.
+_MEASURED = (
+    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("fastpath", "match", "type"),
+)
+_SHOWN = ("depth", "columns", "sort", "format", "output", "quiet", "debug")
+_LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "OMP_", "MKL_")
+
+
+class CachedReport:
+    """The report of a command on one model under these options.
+
+    It is kept by everything that it depends on: the code of the model, of torch and of hookcli, options, and variables
+    of the environment that libraries read. The report of a run on the meta device is the same on every machine, any
+    other holds for this one.
+    """
+
+    def __init__(self, command: str, spec: str, options: Options, wanted: bool = True) -> None:
+        self._cache = Cache("reports")
+        self._key = _key(command, spec, options) if wanted else None
+
+    def get(self) -> list[Report]:
+        """Return the reports that were kept, marked as cached; none if there are none."""
+        for key in (self._key, self._key and self._key + _machine()):
+            text = self._cache.get(key) if key else None
+            if text:
+                with suppress(KeyError, TypeError, ValueError):
+                    found = [Report.from_dict(item) for item in json.loads(text)["reports"]]
+                    return [replace(report, meta={**report.meta, "cached": True}) for report in found]
+        return []
+
+    def put(self, reports: Sequence[Report]) -> None:
+        """Keep the reports of a run that came to its end."""
+        if self._key:
+            anywhere = all(report.meta.get("device") == "meta" for report in reports)
+            text = json.dumps(document(reports), separators=(",", ":"))
+            self._cache.put(self._key + ("" if anywhere else _machine()), text)
+
+
+def _key(command: str, spec: str, options: Options) -> str | None:
+    """Everything that the report depends on; None for a report that is not cached."""
+    plain = Options()
+    for name in (one.name for one in fields(Options) if one.name not in (*_MEASURED, *_SHOWN)):
+        if getattr(options, name) != getattr(plain, name):
+            return None
+    named = [options.weights, *(item.partition("=")[2] for item in options.arg)]
+    if options.device not in ("cpu", "meta") or any(map(exists, filter(None, named))):
+        return None
+    if world().size > 1 or leftover():  # which is remarked on
+        return None
+    code = identity(spec)
+    given = {name: value for name, value in asdict(options).items() if name in _MEASURED}
+    read = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_LIBRARIES)}
+    return code and f"{command} {json.dumps([given, read])}\n{code}"
+
+
+def _machine() -> str:
+    """Name this machine: values, and what depends on them, may be others elsewhere."""
+    return f"\n{platform.node()} {os.cpu_count()}"

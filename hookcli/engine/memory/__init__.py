@@ -1,0 +1,1 @@
+"""The memory that a training step takes, simulated on the meta device."""

@@ -1,0 +1,58 @@
+"""Makes the timeline of a step from the log of storages' lifetimes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hookcli.engine.memory.profile import Kind, Moment, Peak, Place, StepMemory
+from hookcli.hooks.storage_lifetimes import Mark, OperatorCall, Storage, StorageLifetimes
+
+
+class Lives:
+    """The storages in use as the log goes on; a step is made from it as soon as it is over.
+
+    What a storage is for may be known only later (a gradient is one when it has been accumulated), but by the end of
+    its step.
+    """
+
+    def __init__(self, lifetimes: StorageLifetimes) -> None:
+        self._lifetimes = lifetimes
+        self._read = 0
+        self._alive: dict[int, Storage] = {}
+        self.steps: list[StepMemory] = []
+
+    def step_ended(self) -> None:
+        """Make a step from what the log has got since the last one."""
+        log = self._lifetimes.log
+        entries, self._read = log[self._read :], len(log)
+        used, before = sum(s.nbytes for s in self._alive.values()), None
+        phase = ""
+        timeline: list[Moment] = []
+        peak: Peak | None = None
+        for entry in entries:
+            if isinstance(entry, Mark):
+                before = used if before is None else before
+                phase = entry.phase
+            elif isinstance(entry, OperatorCall):
+                highest = used + entry.inside
+                for storage in entry.created:
+                    self._alive[id(storage)] = storage
+                    used += storage.nbytes
+                if before is None:
+                    continue
+                moment = Moment(len(timeline), phase, entry.place, entry.operator, used, highest)
+                timeline.append(moment)
+                if peak is None or highest > peak.moment.highest:
+                    peak = Peak(moment, self._held(highest - used, entry.place))
+            elif (released := self._lifetimes.released(entry)) is not None:
+                used -= self._alive.pop(id(released)).nbytes
+        assert peak is not None
+        self.steps.append(StepMemory(before or 0, peak, timeline))
+
+    def _held(self, inside: int, place: Place) -> dict[tuple[Place, Kind], int]:
+        held = Counter({(s.place, Kind(s.kind or Kind.TEMPORARIES)): 0 for s in self._alive.values()})
+        for storage in self._alive.values():
+            held[storage.place, Kind(storage.kind or Kind.TEMPORARIES)] += storage.nbytes
+        if inside:
+            held[place, Kind.WORKSPACE] += inside
+        return dict(held)

@@ -1,0 +1,51 @@
+"""The places of a run: the module call that is under way, or whose nodes run backward."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+from torch.autograd.graph import Node
+
+from hookcli.engine.memory.profile import Place
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.autograd import current_node, in_backward, next_sequence_number, sequence_number
+
+OUTSIDE = Place()
+
+
+class Places:
+    """Tells the place of each operator.
+
+    In backward it is the place whose forward created the running node. Autograd numbers nodes as they are created, so
+    that it is enough to note the number of the next node wherever the place changes.
+    """
+
+    def __init__(self, session: HookSession) -> None:
+        self._calls = session.calls
+        self._numbers: list[int] = []
+        self._places: list[Place] = []
+        self._last = OUTSIDE
+        self._next = 0
+
+    def __call__(self) -> Place:
+        call = self._calls.innermost()
+        if call is None and in_backward():
+            node = current_node()
+            if node is not None:  # none while autograd adds two gradients up
+                self._last = self._creator(node)
+            return self._last
+        place = Place(call.hooked.fqn, call.number) if call else OUTSIDE
+        if not self._places or self._places[-1] != place:
+            self._numbers.append(self._next)  # an operator's node is made before the operator runs
+            self._places.append(place)
+        self._next = next_sequence_number()
+        self._last = place
+        return place
+
+    def _creator(self, node: Node) -> Place:
+        variable: Any = getattr(node, "variable", None)
+        if variable is not None:  # a parameter's gradient: whose node ran before
+            return self._last
+        found = bisect_right(self._numbers, sequence_number(node))
+        return self._places[found - 1] if found else OUTSIDE

@@ -1,0 +1,31 @@
+"""The training step whose memory is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hookcli.errors import UsageError, unknown
+from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_OPTIMIZERS
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Settings of a training step, or of inference: one forward without gradients.
+
+    `optimizer`: the name of one of PyTorch's, "none" for a step that ends with backward. `implementation`: "for-loop",
+    "foreach" or "fused"; None for PyTorch's choice on the device. `set_to_none`: gradients are released before each
+    forward, as `zero_grad()` does; otherwise they live on, filled with zeros. Raises UsageError for an unknown name.
+    """
+
+    optimizer: str = "adamw"
+    implementation: str | None = None
+    inference: bool = False
+    set_to_none: bool = True
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("--optimizer", self.optimizer, MEMORY_OPTIMIZERS),
+            ("implementation", self.implementation, IMPLEMENTATIONS),
+        ):
+            if given is not None and given not in known:
+                raise UsageError(unknown(what, given, known))

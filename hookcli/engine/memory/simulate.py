@@ -1,0 +1,153 @@
+"""Simulates the memory of a training step, or of a forward: the model runs on the meta device, and allocates nothing.
+
+Every storage that an operator creates is followed until it is released (`hooks.storage_lifetimes`), as the operators,
+autograd and the optimizer create and release them on a real device. What kernels use inside of themselves is computed
+(`workspaces`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.engine import failure
+from hookcli.engine.capture import arguments, on_meta
+from hookcli.engine.feedback import Feedback
+from hookcli.engine.memory.lives import Lives
+from hookcli.engine.memory.optimizers import make_optimizer
+from hookcli.engine.memory.places import OUTSIDE, Places
+from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
+from hookcli.engine.memory.workspaces import workspace
+from hookcli.engine.prepare import PreparedRun, prepare_run
+from hookcli.engine.run_info import UNSET
+from hookcli.engine.setting import Setting
+from hookcli.engine.step import Step
+from hookcli.errors import UserCode
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.storage_lifetimes import StorageLifetimes
+from hookcli.hooks.torch_private.attention import attention_as_on_cpu
+from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
+from hookcli.hooks.unhooked import uncompiled
+from hookcli.sources.base import Recipe
+from hookcli.tensors import tree
+from hookcli.tensors.random_state import random_states, set_random_states
+
+
+def simulate(
+    recipe: Recipe,
+    setting: Setting = Setting(),
+    plan: MemoryPlan = MemoryPlan(),
+    *,
+    step: Step = Step(),
+    feedback: Feedback = Feedback(),
+) -> MemoryProfile:
+    """The memory of the recipe's model in the plan's step, on the setting's device.
+
+    `step` has the loss. A model that can't run on the meta device is built again and runs for real; `info` of the
+    profile says why. The random number generators are afterwards as they were. Raises as `capture_recipe` does.
+    """
+
+    def attempt(setting: Setting, not_on_meta: str = UNSET) -> MemoryProfile:
+        asked = replace(step, backward=not plan.inference)
+        run = prepare_run(recipe, setting, asked, feedback)
+        run.info.not_on_meta = not_on_meta
+        feedback.stage(f"simulating {recipe.name} on {setting.device}")
+        return _Simulation(run, plan).profile()
+
+    states = random_states([])
+    try:
+        with not_imported_by_operators():
+            return on_meta(attempt, setting)
+    finally:
+        set_random_states([], states)
+
+
+class _Simulation:
+    """Two steps of a prepared run: the first one, in which the optimizer creates its state, and the next."""
+
+    def __init__(self, run: PreparedRun, plan: MemoryPlan) -> None:
+        self._run = run
+        self._plan = plan
+        self._model = run.model
+        self._session = HookSession(run.model)
+        self._owners = dict(_owners(run.model))
+
+    def profile(self) -> MemoryProfile:
+        """Run both steps."""
+        run, model = self._run, self._model
+        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), self._session:
+            self._session.modules.hook(everything=True)
+            places = Places(self._session)
+            self._lifetimes = StorageLifetimes(lambda args: places() or OUTSIDE, workspace)
+            self._hold_what_exists()
+            optimizer = make_optimizer(self._plan, [p for p in model.parameters() if p.requires_grad])
+            self._note_state(optimizer)  # Adagrad has it from the beginning
+            lives = Lives(self._lifetimes)
+            with self._lifetimes, UserCode(partial(failure.crashed, model, run.info)):
+                for _ in range(2):
+                    self._step(optimizer)
+                    lives.step_ended()
+        types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
+        return MemoryProfile(run.name, run.info, lives.steps[1], lives.steps[0], types)
+
+    def _hold_what_exists(self) -> None:
+        for fqn, parameter in self._model.named_parameters():
+            self._lifetimes.hold([parameter], Kind.PARAMETERS, Place(fqn.rpartition(".")[0]))
+        for fqn, buffer in self._model.named_buffers():
+            self._lifetimes.hold([buffer], Kind.BUFFERS, Place(fqn.rpartition(".")[0]))
+        self._lifetimes.hold([x for _, x in tree.leaves(self._run.inputs)], Kind.INPUTS, OUTSIDE)
+
+    def _step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        lifetimes = self._lifetimes
+        trained = [p for p in self._model.parameters() if p.requires_grad]
+        lifetimes.mark("forward")
+        _zero(trained, self._plan.set_to_none)
+        args, kwargs = arguments(self._run.inputs)
+        if self._plan.inference:
+            self._model(*args, **kwargs)
+            return
+        roots = self._loss(args, kwargs)
+        for storage in lifetimes.alive():
+            storage.kind = storage.kind or Kind.ACTIVATIONS
+        lifetimes.mark("backward")
+        torch.autograd.backward(*roots)
+        del roots
+        for parameter in trained:
+            self._note([parameter.grad], Kind.GRADIENTS, parameter)
+        lifetimes.mark("step")
+        if optimizer is not None:
+            optimizer.step()
+            self._note_state(optimizer)
+
+    def _loss(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor] | None]:
+        output = self._model(*args, **kwargs)
+        self._lifetimes.mark("loss")
+        return self._run.step.start(self._session, output, self._run.info)
+
+    def _note_state(self, optimizer: torch.optim.Optimizer | None) -> None:
+        for parameter, state in optimizer.state.items() if optimizer is not None else ():
+            self._note(state.values(), Kind.OPTIMIZER_STATE, parameter)
+
+    def _note(self, tensors: Iterable[Any], kind: Kind, parameter: Tensor) -> None:
+        place = self._owners.get(id(parameter), OUTSIDE)
+        self._lifetimes.hold([x for x in tensors if isinstance(x, Tensor)], kind, place)
+
+
+def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
+    """The module that owns each parameter, by the parameter's id."""
+    return ((id(p), Place(fqn.rpartition(".")[0])) for fqn, p in model.named_parameters() if not is_lazy(p))
+
+
+def _zero(parameters: Iterable[nn.Parameter], set_to_none: bool) -> None:
+    for parameter in parameters:
+        if set_to_none:
+            parameter.grad = None
+        elif parameter.grad is not None:
+            parameter.grad.detach_().zero_()

@@ -1,0 +1,191 @@
+"""The lifetime of every storage that operators create: a dispatch mode that keeps a log of creations and releases.
+
+A release is noted by a weak reference whose callback is written in C: `list.append` of the log itself. Python drops
+exceptions that are raised in such a callback, also the KeyboardInterrupt of a Ctrl-C that comes while it runs, so that
+none of them may run Python code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.overrides import TorchDispatchMode, storage_key, use_counts
+
+Workspace = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], int | None]
+"""The bytes that an operator has at most in use inside of its kernel, results included; None if no more than these."""
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """A storage that was in use: its size in bytes, the place and operator that created it, and what it is for."""
+
+    nbytes: int
+    place: Any
+    operator: str
+    kind: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class OperatorCall:
+    """A call of an operator that created storages, or that had a workspace: `inside` is the most that it added."""
+
+    operator: str
+    place: Any
+    created: list[Storage]
+    inside: int
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """A moment in the log: a phase begins."""
+
+    phase: str
+
+
+class StorageLifetimes(TorchDispatchMode):
+    """Notes every storage that an operator creates, and the moment at which it is released.
+
+    `place` says where the program is (a module, a node of backward). Storages of before are told by `hold`. A view, or
+    an operator that writes in place, creates none.
+    """
+
+    def __init__(self, place: Callable[[Any], Any], workspace: Workspace) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.log: list[Any] = []
+        self._place = place
+        self._workspace = workspace
+        self._owned = _counts_of_owned()
+        self._known: dict[int, tuple[ref[torch.UntypedStorage], Storage]] = {}
+        self._noted: dict[int, Storage] = {}
+        # By the id of the weak reference, which lives in `_known` until it comes into the log: storages can't be keys.
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        place = self._place(args)
+        out = self._run(func, args, kwargs)
+        created = [storage for x in _tensors(out) if (storage := self._created(x, func, args, place))]
+        inside = self._workspace(func, args, kwargs, out)
+        if created or inside:
+            size = sum(storage.nbytes for storage in created)
+            self.log.append(OperatorCall(_name(func), place, created, max(size, inside or 0)))
+        return out
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the operator; gradients that autograd adds up are added in place where it does so without a mode."""
+        sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
+        if sums and use_counts(args[0]) == self._owned and args[0].shape == args[1].shape:
+            return _ADD_(*args)
+        return func(*args, **kwargs)
+
+    def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
+        """Note storages that exist already, or that are known by now to be of this kind."""
+        for tensor in tensors:
+            if not _is_plain(tensor):
+                continue
+            known = self.find(tensor)
+            if known is None:
+                known = self._note(tensor.untyped_storage(), place, "")
+                self.log.append(OperatorCall("", place, [known], known.nbytes))
+            known.kind, known.place = kind, place
+
+    def find(self, tensor: Tensor) -> Storage | None:
+        """The storage of a tensor, if it was noted."""
+        if not _is_plain(tensor):
+            return None
+        entry = self._known.get(storage_key(tensor.untyped_storage()))
+        return entry[1] if entry is not None and entry[0]() is not None else None
+
+    def mark(self, phase: str) -> None:
+        """Note that a phase begins."""
+        self.log.append(Mark(phase))
+
+    def released(self, entry: Any) -> Storage | None:
+        """The storage that this entry of the log released; None for an entry of another kind."""
+        return self._noted.get(id(entry)) if isinstance(entry, ref) else None
+
+    def alive(self) -> Iterator[Storage]:
+        """The storages that are in use now."""
+        return (storage for reference, storage in self._known.values() if reference() is not None)
+
+    def _created(self, x: Tensor, func: Any, args: tuple[Any, ...], place: Any) -> Storage | None:
+        """The storage of a result, if this operator created it."""
+        if not _is_plain(x) or self.find(x) is not None:
+            return None
+        storage = x.untyped_storage()
+        if func not in _FROM_DATA and any(_shares(y, storage) for y in _tensors(args)):
+            held = self._note(storage, place, "")  # a view of a tensor that is older than the mode
+            self.log.insert(0, OperatorCall("", place, [held], held.nbytes))
+            return None
+        return self._note(storage, place, _name(func)) if storage.nbytes() else None
+
+    def _note(self, storage: torch.UntypedStorage, place: Any, operator: str) -> Storage:
+        noted = Storage(storage.nbytes(), place, operator)
+        reference = ref(storage, self.log.append)
+        self._known[storage_key(storage)] = reference, noted
+        self._noted[id(reference)] = noted
+        return noted
+
+
+_ADD, _ADD_ = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+_FROM_DATA = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
+"""The operators to which `torch.tensor` hands what it has just made."""
+
+
+class _CountingUses(TorchDispatchMode):
+    """Notes the `use_counts` of the first summand of each sum."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: list[tuple[int, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is _ADD:
+            self.counts.append(use_counts(args[0]))
+        return func(*args, **kwargs)
+
+
+@cache
+def _counts_of_owned() -> tuple[int, int] | None:
+    """The `use_counts` of a gradient that autograd alone refers to, as a mode sees it; None if they tell nothing.
+
+    Autograd adds to such a gradient in place, but never while a dispatch mode is active.
+    """
+    x = torch.empty(2, device="meta", requires_grad=True)
+    with torch.enable_grad(), _CountingUses() as owned:
+        (x.sin() + x.cos()).sum().backward()
+    with torch.enable_grad(), _CountingUses() as shared:
+        (x.sin() + x.view(2, 1).view(2)).sum().backward()
+    return owned.counts[-1] if owned.counts[-1:] != shared.counts[-1:] else None
+
+
+def _shares(tensor: Tensor, storage: torch.UntypedStorage) -> bool:
+    return _is_plain(tensor) and storage_key(tensor.untyped_storage()) == storage_key(storage)
+
+
+def _name(func: Any) -> str:
+    return str(func.overloadpacket)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors that an operator returned."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """True if the tensor's memory is one storage (it is not sparse or nested)."""
+    return tensor.layout is torch.strided and not tensor.is_nested

@@ -1,0 +1,103 @@
+"""A store of computed results in the user's cache folder; losing an entry costs only the time to compute it again."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from hookcli.system.files import SCRATCH, replacing
+
+_MIB = 2**20
+_KEPT = 0.75  # of the bound, once entries had to be deleted: so that not every `put` has to delete some
+# A user without a home is a RuntimeError, a cache folder of an impossible name a ValueError.
+_FAILURES = (OSError, ValueError, RuntimeError, zlib.error)
+_ABANDONED = 3600.0  # seconds after which a scratch file is taken for one whose process was killed
+
+
+class Cache:
+    """Texts by key in one folder of the user's cache, each compressed in a file of its own.
+
+    Entries are written whole, so several processes may use the folder at once. An entry that is damaged or can't be
+    read counts as absent. `bound` is the size of all entries in bytes; the least recently used are deleted. Where
+    nothing can be written (a read-only folder, a full disk, no home) nothing is kept. No method raises.
+    """
+
+    def __init__(self, name: str, bound: int = 32 * _MIB) -> None:
+        self._name = name
+        self._bound = bound
+
+    def get(self, key: str) -> str | None:
+        """Return the text that was put under this key; None if there is none."""
+        with suppress(*_FAILURES):
+            path = self._path(key)
+            # The stream ends with a checksum, and begins with the key since two keys may share a file's name.
+            found, _, text = zlib.decompress(path.read_bytes()).decode("utf-8", "surrogateescape").partition("\0")
+            if found == key:
+                with suppress(OSError):  # a read-only folder
+                    os.utime(path)  # the time of its last use
+                return text
+        return None
+
+    def put(self, key: str, text: str) -> None:
+        """Keep a text under this key, which contains no NUL, in place of an earlier one."""
+        with suppress(*_FAILURES):
+            path = self._path(key)
+            content = zlib.compress(f"{key}\0{text}".encode("utf-8", "surrogateescape"), 1)
+            if len(content) <= self._bound * _KEPT:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with replacing(path) as scratch:
+                    scratch.write_bytes(content)
+                self._shrink(path.parent)
+
+    def _path(self, key: str) -> Path:
+        """The file of a key. Raises one of `_FAILURES` if this user has no cache folder."""
+        from platformdirs import user_cache_path
+
+        folder = user_cache_path("hookcli")
+        if not folder.is_absolute():  # an older platformdirs, without a home: "~" in the working directory
+            raise FileNotFoundError(folder)
+        text = key.encode("utf-8", "surrogateescape")
+        return folder / self._name / f"{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
+
+    def _shrink(self, folder: Path) -> None:
+        """Delete the least recently used entries where all of them exceed the bound, and abandoned scratch files."""
+        entries = sorted(_entries(folder))
+        size = sum(each for _, each, _ in entries)
+        excess = size - self._bound * _KEPT if size > self._bound else 0
+        for used, each, path in entries:
+            scratch = path.name.startswith(SCRATCH)
+            if time.time() - used > _ABANDONED if scratch else excess > 0:
+                path.unlink(missing_ok=True)  # another process may delete it, too
+                excess -= each
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield the time of the last use, the size and the path of each file."""
+    with os.scandir(folder) as files:
+        for file in files:
+            with suppress(OSError):
+                found = file.stat()
+                yield found.st_mtime, found.st_size, Path(file.path)
+
+
+def stamp(folder: str | Path, *names: str) -> str:
+    """Identify the Python files below a folder by their names, sizes and times; with `names`, only these files.
+
+    The text is another one once a file is edited, added, replaced or deleted.
+    """
+    seen = 0
+    for path in sorted(os.path.join(folder, name) for name in names) or _python_files(folder):  # noqa: PTH118
+        with suppress(OSError):
+            found = os.stat(path)  # noqa: PTH116
+            said = f"{path} {found.st_size} {found.st_mtime_ns}"
+            seen = zlib.crc32(said.encode("utf-8", "surrogateescape"), seen)
+    return f"{folder} {seen:08x}"
+
+
+def _python_files(folder: str | Path) -> list[str]:
+    walked = ((root, name) for root, _, files in os.walk(folder) for name in files if name.endswith(".py"))
+    return sorted(os.path.join(root, name) for root, name in walked)  # noqa: PTH118

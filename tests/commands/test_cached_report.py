@@ -1,0 +1,159 @@
+"""`hookcli shapes` of a library's model is measured once: later it is the same report, at once, without torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import forks
+import paged
+import pytest
+
+from hookcli.commands.cached_report import CachedReport
+from hookcli.commands.options import Options
+from hookcli.report import Report, Row, columns_named
+from hookcli.sources import identity
+
+MODEL = "alexnet"
+VIEWS = [
+    *(("-f", name) for name in ("table", "json", "csv", "markdown", "html")),
+    *(("--depth", "1"), ("--sort", "-params", "--columns", "fqn,params,macs"), ("--quiet",)),
+]
+REPORT = Report("shapes", MODEL, columns_named("fqn"), [Row({"fqn": "a"})], {"device": "meta"})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "hookcli" / "reports"
+
+
+def unpacked(text: str) -> str:
+    """The text of a page with its document readable."""
+    return re.sub(r"<script.*</script>", "", text, flags=re.DOTALL) + paged.data(text)[0] if "<html" in text else text
+
+
+def shown(cli: Callable[..., Any], *argv: str) -> str:
+    ran = cli("shapes", *argv)
+    assert ran.code == 0 and not ran.err, ran.err
+    return str(ran.out)
+
+
+def test_every_format_and_view_is_that_of_the_run_but_for_one_word(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Sequence[Report]] = []
+    put = CachedReport.put
+    monkeypatch.setattr(CachedReport, "put", lambda self, reports: (put(self, reports), ran.append(reports)))
+    first = shown(cli, MODEL)
+    with monkeypatch.context() as patched:  # shown from the run's own reports: another run takes other times
+        patched.setattr(CachedReport, "get", lambda _: ran[0])
+        measured = {view: shown(cli, MODEL, *view) for view in VIEWS}
+    assert first == measured["-f", "table"]
+    monkeypatch.setitem(sys.modules, "hookcli.engine.capture", None)  # nothing runs from here on
+    for view, text in measured.items():
+        again = unpacked(shown(cli, MODEL, *view))
+        assert re.sub(r' · cached|, "cached": ?true', "", again) == unpacked(text), view
+        assert ("cached" in again) == (view != ("-f", "csv"))  # which says nothing of the run
+    ran = cli("shapes", MODEL, "--columns", "nonsense")
+    assert ran.code == 2 and "nonsense" in ran.err and not ran.out
+
+
+def test_a_hit_imports_no_torch_and_says_so(cli: Callable[..., Any]) -> None:
+    shown(cli, MODEL)
+    code = f"import sys; from hookcli.cli import main; main(['shapes', {MODEL!r}]); sys.exit('torch' in sys.modules)"
+    ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and " · cached" in " ".join(ran.stdout.split()), ran.stderr
+
+
+def test_no_cache_neither_reads_nor_writes(cli: Callable[..., Any], folder: Path) -> None:
+    assert "cached" not in shown(cli, MODEL, "--no-cache") and not folder.exists()
+    CachedReport("shapes", MODEL, Options()).put([REPORT])
+    assert len(shown(cli, MODEL, "-f", "csv")) < 100 < len(shown(cli, MODEL, "-f", "csv", "--no-cache"))
+
+
+def test_every_option_that_matters_has_its_own_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    CachedReport("shapes", MODEL, Options()).put([REPORT])
+    for shown in ({"depth": "1"}, {"format": "csv"}, {"quiet": True}, {"columns": "fqn"}, {"output": "a.json"}):
+        assert CachedReport("shapes", MODEL, Options(**shown)).get()
+    for number, measured in enumerate(
+        (
+            *({"arg": ["num_classes=3"]}, {"weights": "DEFAULT"}, {"seed": 1}, {"input": ["2x3x64x64"]}),
+            *({"batch_size": 3}, {"train": True}, {"dtype": "bfloat16"}, {"fastpath": False}, {"match": "*.0"}),
+            *({"type": "Conv2d"}, {"device": "meta"}, {"fill": "ones"}, {"threads": 1}, {"strict": False}),
+        )
+    ):
+        cached = CachedReport("shapes", MODEL, Options(**measured))
+        assert not cached.get(), measured
+        cached.put([Report("shapes", f"{number}", REPORT.columns, REPORT.rows, REPORT.meta)])
+        assert [report.model for report in cached.get()] == [f"{number}"]
+    assert [report.model for report in CachedReport("shapes", MODEL, Options()).get()] == [MODEL]
+    assert not CachedReport("shapes", "vgg11", Options()).get() + CachedReport("flow", MODEL, Options()).get()
+    monkeypatch.setenv("TORCH_SOMETHING", "1")
+    assert not CachedReport("shapes", MODEL, Options()).get()
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        *(("net.py:Net", {}), ("torch.nn:ReLU", {}), ("nothing:at-all", {}), ("package:net.pt", {})),
+        (MODEL, {"edit": ["conv1:output=zero"]}),
+        *((MODEL, {"device": "cuda"}), (MODEL, {"weights": "net.py"}), (MODEL, {"arg": ["file=net.py"]})),
+    ],
+)
+def test_ones_own_models_files_and_devices_are_never_cached(
+    spec: str, options: dict[str, Any], net: Path, folder: Path
+) -> None:
+    cached = CachedReport("shapes", spec, Options(**options))
+    cached.put([REPORT])
+    assert not cached.get() and not folder.exists()
+
+
+def test_a_run_for_real_holds_for_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Report("shapes", MODEL, REPORT.columns, REPORT.rows, {"device": "cpu"})
+    cached = CachedReport("shapes", MODEL, Options())
+    cached.put([real])
+    assert cached.get()
+    with monkeypatch.context() as moved:
+        moved.setattr("platform.node", lambda: "elsewhere")
+        assert not cached.get()
+    cached.put([REPORT])
+    assert [report.meta["device"] for report in cached.get()] == ["meta"]
+
+
+def test_changed_code_is_another_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {name: tmp_path / name for name in ("hookcli", "torch", "torchvision")}
+    for name, content in (("torch/version.py", "1"), ("torch/nn/linear.py", "2"), ("torchvision/models/a.py", "3")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "hookcli").mkdir()
+    monkeypatch.setattr(identity, "_package", places.get)
+    CachedReport("shapes", MODEL, Options()).put([REPORT])
+    for name in ("torch/version.py", "torch/nn/linear.py", "torchvision/models/a.py", "hookcli/cli.py"):
+        assert CachedReport("shapes", MODEL, Options()).get()
+        (tmp_path / name).write_text("edited")
+        cached = CachedReport("shapes", MODEL, Options())
+        assert not cached.get(), name
+        cached.put([REPORT])
+    del places["torchvision"]
+    assert not CachedReport("shapes", MODEL, Options()).get()
+
+
+def test_damaged_and_unwritable_caches_cost_nothing_but_time(
+    cli: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = CachedReport("shapes", MODEL, Options())
+    cached.put([REPORT])
+    (file,) = folder.iterdir()
+    file.write_bytes(file.read_bytes()[:-9])
+    assert not cached.get()
+    for text in ("", "{}", "[]", '{"reports": [1]}', '{"reports": [{"probe": 1}]}'):
+        with monkeypatch.context() as patched:
+            patched.setattr("hookcli.system.cache.Cache.get", lambda *_, text=text: text)
+            assert not cached.get()
+    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    assert "cached" not in shown(cli, MODEL)

@@ -1,0 +1,98 @@
+"""Simulated memory against PyTorch's profiler, which counts what the CPU's allocator hands out in a real step."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.engine.memory.profile import Kind, Place
+from hookcli.engine.memory.simulate import simulate
+from hookcli.engine.setting import Setting
+from hookcli.errors import UsageError
+from hookcli.sources.base import InputSpec, Recipe, copy_model
+from tests.support import untouched
+
+SCALARS = 256
+"""Bytes of a few numbers, such as step counts, of which an interpreter may hold one more or less."""
+
+
+class Net(nn.Module):
+    """Branches, whose gradients are added up, a tied weight, and an unused parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 96)
+        self.norm = nn.LayerNorm(96)
+        self.second = nn.Linear(96, 96, bias=False)
+        self.unused = nn.Linear(512, 512)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        return (self.second(self.norm(x)) + self.second(x).tanh()) * x
+
+
+RECIPE = Recipe("net", Net, (InputSpec((32, 64)),))
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}
+
+
+def measured(optimizer: str) -> list[int]:
+    """The peaks of the first and second step, by PyTorch's profiler."""
+    peaks, used = [], 0
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+        model, x = Net(), torch.randn(32, 64)
+        made = OPTIMIZERS[optimizer](model.parameters(), lr=1e-3)
+        for _ in range(2):
+            with torch.profiler.record_function("a step"):
+                made.zero_grad()
+                model(x).sum().backward()
+                made.step()
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda e: e.start_ns())
+    ends = [e.end_ns() for e in events if e.name() == "a step"]
+    for event in (e for e in events if e.name() == "[memory]"):
+        used += event.nbytes()
+        peaks.append((event.start_ns(), used))
+    return [
+        max(used for when, used in peaks if begin < when <= end)
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_peaks_are_those_of_a_real_step(optimizer: str) -> None:
+    found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
+    assert [found.first.peak.bytes, found.steady.peak.bytes] == pytest.approx(measured(optimizer), abs=SCALARS)
+
+
+def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
+    found = simulate(RECIPE, Setting(train=True), MemoryPlan("adamw")).steady
+    model = Net()
+    used = {n: p for n, p in model.named_parameters() if "unused" not in n}
+    size = sum(4 * p.numel() for p in used.values())
+    by_kind = found.peak.by_kind()
+    assert by_kind[Kind.PARAMETERS] == 4 * sum(p.numel() for p in model.parameters())
+    assert by_kind[Kind.OPTIMIZER_STATE] == 2 * size + 4 * len(used)
+    assert by_kind[Kind.INPUTS] == 4 * 32 * 64
+    assert found.peak.held[Place("first"), Kind.PARAMETERS] == 4 * (64 * 96 + 96)
+    assert sum(found.peak.held.values()) == found.peak.bytes == max(m.highest for m in found.timeline)
+    assert [*found.by_phase()] == ["forward", "loss", "backward", "step"]
+    backward = {m.place.fqn for m in found.timeline if m.phase == "backward"}
+    assert {"first", "norm", "second", ""} <= backward
+
+
+def test_inference_holds_no_activations() -> None:
+    found = simulate(RECIPE, Setting(), MemoryPlan(inference=True)).steady
+    assert [*found.by_phase()] == ["forward"]
+    assert Kind.ACTIVATIONS not in found.peak.by_kind()
+
+
+def test_an_unknown_optimizer_is_refused() -> None:
+    with pytest.raises(UsageError, match="did you mean adamw"):
+        MemoryPlan("adanw")
+
+
+def test_a_model_of_ones_own_is_left_alone() -> None:
+    model = Net()
+    recipe = Recipe("net", lambda: copy_model(model), (InputSpec((32, 64)),), ready=model)
+    with untouched(model):
+        simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
