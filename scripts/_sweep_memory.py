@@ -11,9 +11,6 @@ Exits 1 unless 95 of 100 are within 5 %.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,26 +73,19 @@ def _input(entry: ModelEntry) -> str:
 
 def compared(models: Sequence[tuple[str, str]], measured: Mapping[str, Any]) -> Iterator[Compared]:
     """Both figures of each model that could be measured."""
+    from hookcli.engine.memory.plan import MemoryPlan
+    from hookcli.engine.memory.simulate import simulate
+    from hookcli.engine.setting import Setting
+    from hookcli.sources.finding import find_recipe
+    from hookcli.sources.inputs import parse_input
+
     for name, given in models:
         if "error" in measured[name]:
             continue
+        setting = Setting(inputs=tuple(map(parse_input, given.split(","))), train=True, targets=True)
         for optimizer in OPTIMIZERS:
-            totals = _computed(name, given, optimizer)
-            phases = {key: value for key, value in totals.items() if key.endswith("_peak_bytes")}
-            yield Compared(name, given, optimizer, measured[name][optimizer], totals["peak_bytes"], phases)
-
-
-def _computed(name: str, given: str, optimizer: str) -> Mapping[str, Any]:
-    """The totals of `hookcli memory`."""
-    from hookcli.cli import main
-
-    inputs = [word for shape in given.split(",") for word in ("--input", shape)]
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        code = main(["memory", name, *inputs, "--optimizer", optimizer, "--format", "json", "--quiet"])
-    if code:
-        raise RuntimeError(f"hookcli memory {name} exited with {code}")
-    totals: Mapping[str, Any] = json.loads(printed.getvalue())["reports"][0]["totals"]
-    return totals
+            step = simulate(find_recipe(name), setting, MemoryPlan(optimizer=optimizer)).steady
+            yield Compared(name, given, optimizer, measured[name][optimizer], step.peak.bytes, step.by_phase())
 
 
 def summary(found: Sequence[Compared]) -> str:

@@ -75,12 +75,23 @@ PACKAGE = (
 )
 
 
-MEMORY_KINDS = (
-    Column("parameters_bytes", "Parameters", "bytes"),
+MEMORY_KINDS = tuple(
+    Column(f"{name}_bytes", title, "bytes")
+    for name, title in (
+        ("param", "Parameters"),
+        ("buffer", "Buffers"),
+        ("grad", "Gradients"),
+        ("optimizer", "Optimizer"),
+        ("input", "Inputs"),
+        ("activation", "Activations"),
+        ("temporary", "Temporaries"),
+        ("workspace", "Workspace"),
+    )
 )
+"""Bytes in use, by kind, in the order of the engine's `Kind`."""
 TIMELINE = (
-    *columns_named("index", "phase", "fqn", "call", "operator"),
-    Column("change", "Change", "bytes"),
+    *columns_named("index", "phase", "fqn", "operator"),
+    Column("change_bytes", "Change", "bytes"),
     Column("bytes", "After", "bytes"),
     Column("highest", "Peak", "bytes"),
     *MEMORY_KINDS,

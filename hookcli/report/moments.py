@@ -11,13 +11,12 @@ from hookcli.report import Row
 def stretches(rows: Sequence[Row], owner: Callable[[str], str]) -> list[Row]:
     """One row for successive moments of one phase whose modules have one owner: the highest of them.
 
-    Its `bytes` are those in use at the end of the stretch, its `change` is that of the whole stretch.
+    Its `bytes` are those in use at the end of the stretch, its `change_bytes` are those of the whole stretch.
     """
     found = []
     for (_, fqn), moments in groupby(rows, key=lambda row: (row["phase"], owner(row.fqn))):
         stretch = list(moments)
         highest = max(stretch, key=lambda row: int(row["highest"]))
-        whole = {"fqn": fqn, "bytes": stretch[-1]["bytes"], "change": sum(row["change"] for row in stretch)}
-        merged = {"merged": len(stretch)} if stretch[1:] else {}
-        found.append(Row({**highest.values, **whole, **merged}))
+        whole = {"fqn": fqn, "bytes": stretch[-1]["bytes"], "change_bytes": sum(row["change_bytes"] for row in stretch)}
+        found.append(Row({**highest.values, **whole}))
     return found

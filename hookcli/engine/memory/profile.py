@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A call of an operator: the bytes in use after it, and at most while it ran.
+    """A call of an operator: the bytes in use after it, and at most while it ran; the latter also by kind.
 
     `phase` is "forward", "loss", "backward" or "step"; `index` counts the moments of a step from 0.
     """
@@ -46,6 +46,7 @@ class Moment:
     operator: str
     bytes: int
     highest: int
+    held: Mapping[Kind, int]
 
 
 @dataclass(frozen=True, slots=True)

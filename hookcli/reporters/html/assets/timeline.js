@@ -43,7 +43,7 @@ export function timelineChart({ rows, columns }) {
 /** Two edges for each kind that has bytes at any moment: the sum of the kinds before it, and that with its own. */
 function stackedLines(rows, columns) {
   let below = rows.map(() => 0);
-  const kinds = columns.filter(({ name }) => name.startsWith("held_") && rows.some((row) => num(row[name])));
+  const kinds = columns.filter(({ name }) => name.endsWith("_bytes") && name !== "change_bytes" && rows.some((row) => num(row[name])));
   return kinds.flatMap(({ name, title }, i) => {
     const edge = { band: title, color: `--series-${(i % COLORS) + 1}` };
     const above = rows.map((row, at) => below[at] + (num(row[name]) ?? 0) / UNIT);
