@@ -98,6 +98,16 @@ TIMELINE = (
 )
 """Operators of a training step, with the bytes in use after each, and at most while it ran."""
 
+FITS = (
+    Column("batch", "Batch", "items"),
+    Column("highest", "Peak", "bytes"),
+    Column("left_bytes", "Left", "bytes"),
+    Column("phase", "Phase"),
+    Column("fqn", "Layer"),
+    *MEMORY_KINDS,
+)
+"""Batches with the peak of a training step on each, and how much of a limit is left."""
+
 
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""

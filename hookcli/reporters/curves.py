@@ -62,8 +62,7 @@ def memory_curve(sizes: Sequence[int], phases: Sequence[tuple[str, int]], size: 
     """Draw bytes over time in `size` columns and lines; `phases` are named where they begin."""
     plt = _frame(size)
     plt.plot(range(len(sizes)), sizes, marker="braille", fillx=True)
-    wide = [(name, start) for name, start in phases if name != "loss"]  # a few operators, whose name would hide the next
-    plt.xticks([start for _, start in wide], [name for name, _ in wide])
+    plt.xticks([start for _, start in phases], [name for name, _ in phases])
     plt.ylim(0, max(sizes))
     levels = [max(sizes) * part / 4 for part in range(5)]
     plt.yticks(levels, [formatting.size(round(level)).rjust(LABEL) for level in levels])

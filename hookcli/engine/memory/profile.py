@@ -89,7 +89,9 @@ class StepMemory:
 class MemoryProfile:
     """The memory of a step in steady state, where the optimizer's state exists already, and of the first step.
 
-    `types`: the modules, with their classes, in the order of `named_modules`.
+    `types`: the modules, with their classes, in the order of `named_modules`; `parameters`: the bytes of each one's own
+    parameters; `trained`: of all that require grad; `blocks`: the modules that FSDP2 shards one by one. `checkpointed`:
+    the modules whose activations are recomputed.
     """
 
     model: str
@@ -98,3 +100,7 @@ class MemoryProfile:
     first: StepMemory
     types: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    trained: int = 0
+    blocks: Sequence[str] = ()
+    checkpointed: Sequence[str] = ()
