@@ -23,7 +23,7 @@ from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
 _BY_RANK_0 = (
-    *("check", "explain", "report", "diff", "hooks", "package", "show", "models", "plugins"),
+    *("check", "explain", "report", "diff", "hooks", "package", "show", "models", "plugins", "weights"),
     *("--help", "-h", "--version"),
 )
 

@@ -13,7 +13,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import OnlyFields, Options, check_choice, choice, complete_models, option
+from hookcli.commands.options import DATA, OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
@@ -37,6 +37,7 @@ FIRST = (
 )
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *DATA,
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )
 _LIST_COLUMNS = (

@@ -10,6 +10,7 @@ from hookcli.checks.expected import parse_expected
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
+from hookcli.commands.data_options import overruled
 from hookcli.commands.options import Options, check_choice
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import SEVERITIES
@@ -88,7 +89,7 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     if "select" in in_file - on_line:
         _in_file(selecting, "select", lambda: require_judgeable(settings, not settings["meta"]))
     shared = {f.name for f in fields(Options)}
-    changed = {k: v for k, v in written.items() if k in shared and k not in typed}
+    changed = {k: v for k, v in written.items() if k in shared and k not in {*typed, *overruled(typed)}}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
     planned = {name: settings[name] for name in CheckSettings.__annotations__}
     plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)

@@ -72,7 +72,7 @@ def comm(
     *,
     own: CommOptions,
     step: OnePassOptions,
-    options: Annotated[Options, all_but("edit", "match", "type", "fastpath")],
+    options: Annotated[Options, all_but("edit", "match", "type", "fastpath", "batches")],
 ) -> int:
     """Measure what DDP's communication hooks do to gradients.
 

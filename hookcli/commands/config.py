@@ -39,6 +39,7 @@ _TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
 _TEXTS = _Kind("give text in quotes, or a list of texts", _are_texts)
 _FLAG = _Kind("give true or false", lambda value: isinstance(value, bool))
 _COUNT = _Kind("give a whole number from 1 to 2**63 - 1", lambda value: _is_whole(value) and value >= 1)
+_BATCHES = _Kind("give a whole number from 1, or 'all'", lambda value: value == "all" or _COUNT.fits(value))
 _SEED = _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value) and value >= 0)
 _NUMBER = _Kind("give a number from 0", lambda value: _is_number(value) and value >= 0)
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
@@ -48,6 +49,9 @@ _FIGURES = _Kind(
 )
 _KEYS = {
     **dict.fromkeys(("weights", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
+    **dict.fromkeys(("data", "tokenizer"), _TEXT),
+    **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
+    "batches": _BATCHES,
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
     **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta"), _FLAG),
     **dict.fromkeys(("batch-size", "threads", "repeat"), _COUNT),

@@ -13,7 +13,7 @@ from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
@@ -28,6 +28,7 @@ from hookcli.report.names import checked_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *DATA[:-1],
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 EXAMPLES = (

@@ -109,7 +109,7 @@ def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> Bui
     from hookcli.engine.setting import META
 
     train = train if spec.options.train is None else spec.options.train
-    setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False)
+    setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False, data=None)
     if setting.device == META:
         raise UsageError(f"{spec.label} --device meta: no values to compare")
     tree, place = _source(spec)
@@ -146,6 +146,7 @@ def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> t
     import torch
 
     from hookcli.commands.probe_command import setting_of
+    from hookcli.engine.batches import DataBatches
     from hookcli.engine.inputs import cast_to, inputs_for
     from hookcli.engine.run_info import model_dtype
 
@@ -153,9 +154,13 @@ def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> t
     setting = replace(setting, dtype=None, device=torch.device("cpu"), needs_input=False)
     dtypes = [model_dtype(side.prepared.model) for side in (a, b)]
     for built, own in zip((a, b), dtypes, strict=True):
-        made, said = inputs_for(built.recipe, built.prepared.model, setting, torch.promote_types(*dtypes))
+        if setting.data:
+            first = DataBatches(built.recipe, built.prepared.model, setting).first
+            made, said = first.inputs, f"{first.described} ({setting.data.said})"
+        else:
+            made, said = inputs_for(built.recipe, built.prepared.model, setting, torch.promote_types(*dtypes))
         if said:
-            generated = bool(setting.inputs or built.recipe.inputs)
+            generated = not setting.data and bool(setting.inputs or built.recipe.inputs)
             sides = zip((a, b), dtypes, strict=True)
             casts = [(side, generated or side.setting.dtype or dtype != own, dtype) for side, dtype in sides]
             return [cast_to(made, side.setting.device, dtype if cast else None) for side, cast, dtype in casts], said

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice, option
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions, check_choice, choice, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
@@ -40,7 +40,7 @@ class GraphOptions:
     )
 
 
-def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: Options) -> int:
+def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: OneBatchOptions) -> int:
     """Show the autograd graph, node by node, as backward runs it.
 
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.

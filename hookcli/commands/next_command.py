@@ -9,12 +9,12 @@ from typing import Any
 
 from hookcli.checks.crash import Crash
 from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.options import Options
+from hookcli.commands.options import DATA, Options
 from hookcli.report import Finding
 from hookcli.reporters.rules import rule
 
 _BUILD = ("arg", "weights", "strict", "seed")
-_RUN = ("input", "batch_size", "fill", "train", "device", "dtype")
+_RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "check": ("loss",)}
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 

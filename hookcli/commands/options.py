@@ -90,7 +90,19 @@ class Options:
         metavar="SHAPE",
     )
     batch_size: int | None = option(None, _INPUT, _BATCH, "--batch-size", "-b", metavar="N", min=1)
-    fill: str = option("randn", _INPUT, "Values of the inputs.", metavar="|".join(FILLS))
+    fill: str = option("randn", _INPUT, "Values of generated inputs.", metavar="|".join(FILLS))
+    image: list[str] = option(
+        list, _INPUT, "Real input: a picture, or a folder of them; repeatable.", metavar="FILE|FOLDER"
+    )
+    text: list[str] = option(list, _INPUT, "Real input: a text, or a file of lines; repeatable.", metavar="TEXT|FILE")
+    tokenizer: str | None = option(None, _INPUT, "Tokenizer for --text [the model's].", metavar="FOLDER")
+    input_file: list[str] = option(
+        list, _INPUT, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
+    )
+    data: str | None = option(
+        None, _INPUT, "Real input: batches, such as a DataLoader, from file.py:name.", metavar="MODULE:NAME"
+    )
+    batches: str = option("1", _INPUT, "Run N batches of real input and merge their statistics.", metavar="N|all")
     train: bool | None = option(
         None, _RUN, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
     )
@@ -147,6 +159,8 @@ class CacheOptions:
 SHARED = frozenset(one.name for one in fields(Options))
 SEVERAL = tuple(one.name for one in fields(Options) if one.metadata["option"].rich_help_panel == _PROCESSES)
 """The options of a run in several processes."""
+DATA = ("image", "text", "tokenizer", "input_file", "data", "batches")
+"""The options of real input."""
 
 
 class OnlyFields(frozenset[str]):
@@ -163,6 +177,10 @@ ShowingOptions = Annotated[Options, OnlyFields(SHOWING)]
 """The options of commands that show a table without running a model."""
 BuildingOptions = Annotated[Options, OnlyFields(("arg", "weights", "strict", "seed", "match", "type", *SHOWING))]
 """The options of commands that build a model without running it."""
+
+
+OneBatchOptions = Annotated[Options, all_but("batches")]
+"""The options of commands whose rows do not merge over batches."""
 
 
 def takes_options(function: Callable[..., T]) -> Callable[..., T]:

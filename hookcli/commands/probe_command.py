@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.commands.backward_options import StepOptions
+from hookcli.commands.data_options import data_of
 from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
@@ -75,6 +76,8 @@ def inspect_model(
 
             probe = made(make_probe)
             output.check_columns(columns_shown(probe.columns, options))
+            if options.batches != "1" and not probe.merges_batches:
+                raise UsageError(f"--batches: the rows of {probe.name} don't merge over batches; leave it out")
             asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
@@ -153,12 +156,14 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     from hookcli.engine.setting import Setting, parse_device
     from hookcli.sources.inputs import parse_dtype, parse_input
 
+    data = data_of(options)
     dtype = parse_dtype(options.dtype) if options.dtype else None
     if dtype and not (dtype.is_floating_point or dtype.is_complex):
         raise UsageError(f"--dtype {options.dtype}: give a floating-point dtype, such as bfloat16", option="dtype")
     check_choice("--fill", options.fill, FILLS)
     return Setting(
         inputs=tuple(parse_input(text) for text in options.input),
+        data=data,
         batch=options.batch_size,
         natural_batch=_TRAINING_BATCH if train else 1,
         fill=options.fill,

@@ -15,7 +15,7 @@ from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import read_config
 from hookcli.commands.diff import DiffOptions
 from hookcli.commands.diff_records import is_record
-from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, DEFAULT_MODEL, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
 from hookcli.commands.typer_classes import typed_names
@@ -44,6 +44,7 @@ _CHECKS = (
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *DATA,
     *("edit", "format", "output", "quiet", "debug"),
 )
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice, option
+from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions, check_choice, choice, option
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
@@ -46,7 +46,7 @@ class TraceOptions:
     optimizer: str | None = choice(None, _PANEL, "Optimizer used for the step [sgd].", OPTIMIZERS)
 
 
-def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: Options) -> int:
+def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: OneBatchOptions) -> int:
     """Show every hook that fires, in order, with time and memory.
 
     Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.

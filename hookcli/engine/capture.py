@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
-from hookcli.engine import failure
+from hookcli.engine.batch_run import run_batches
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
@@ -19,7 +18,7 @@ from hookcli.engine.probing import Edits, MakeProbe, Probing, make_probes, parse
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Loss, Step
-from hookcli.errors import ModelError, UsageError, UserCode, message_of
+from hookcli.errors import HookcliError, ModelError, UsageError, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
@@ -185,9 +184,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                     step = replace(step, input_grad=True)
                     info.input_requires_grad = True
                 session.note_created_modules()
-                with UserCode(partial(failure.crashed, model, info)):
-                    step.run(session, *arguments(run.inputs), info)
-                    _synchronize(model)
+                run_batches(replace(run, step=step, info=info), session, probing)
             reports = probing.reports(complete=True)
             check_applied(edits, reports)
             return reports
@@ -199,6 +196,8 @@ def partial_reports(probing: Probing) -> Iterator[None]:
     try:
         yield
     except (UsageError, ModelError, KeyboardInterrupt) as error:
+        if isinstance(error, HookcliError) and probing.info.error is UNSET:
+            probing.info.error = str(error).partition("\n")[0]
         error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
         raise
 
@@ -207,17 +206,3 @@ def _strangers(model: nn.Module, parameters: bool) -> AbstractContextManager[Non
     """`preserved` for what the model uses without having registered it, such as modules in a plain list."""
     strangers = UnregisteredParts(model)
     return preserved(strangers, (), parameters=parameters) if strangers else nullcontext()
-
-
-def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and keyword arguments with which a model is called on these inputs."""
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
-
-
-def _synchronize(model: nn.Module) -> None:
-    """Wait for the accelerator once, after the run, so that the time is the run's."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    if device.type not in ("cpu", "meta"):
-        torch.accelerator.synchronize(device)

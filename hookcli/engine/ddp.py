@@ -16,8 +16,8 @@ from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.engine import failure
-from hookcli.engine.capture import arguments
 from hookcli.engine.feedback import Feedback
+from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo

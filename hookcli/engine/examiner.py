@@ -10,8 +10,9 @@ import torch
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.plan import CheckPlan
-from hookcli.engine.capture import Hooking, arguments, capture, capture_run
+from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.errors import ModelError, NoGradientsError
@@ -108,16 +109,17 @@ class Examiner:
         return [*([GradsProbe("outputs", hist=True)] if self.backward else []), ParametersProbe()]
 
     def _repeated(self, number: int) -> Sequence[Report]:
-        """The inventory of a further run."""
+        """The inventory of a further run, on the first batch."""
         self._stage(f", run {number} of {self.plan.repeat}")
-        return self._captured([InventoryProbe(backward=self.backward, bits=True)])
+        return self._captured([InventoryProbe(backward=self.backward, bits=True)], replace(self.run, data=None))
 
     def _stage(self, what: str = "") -> None:
         self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
 
-    def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
+    def _captured(self, probes: Sequence[Probe], run: PreparedRun | None = None) -> Sequence[Report]:
+        run = run or self.run
         try:
-            return capture_run(replace(self.run, step=replace(self.run.step, otherwise="randn")), probes, self._hooking)
+            return capture_run(replace(run, step=replace(run.step, otherwise="randn")), probes, self._hooking)
         except NoGradientsError as error:  # a finding of the checks, not a failure
             return tuple(error.reports)
         except ModelError as error:

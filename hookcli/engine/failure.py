@@ -59,9 +59,10 @@ def explain(error: BaseException, model: nn.Module) -> ModelError:
     return ModelError(f"{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
 
 
-def crashed(model: nn.Module, info: RunInfo, error: BaseException) -> ModelError:
-    """The ModelError for a model that failed with `error`; its first line is noted in `info`."""
+def crashed(model: nn.Module, info: RunInfo, error: BaseException, *, place: str = "") -> ModelError:
+    """The ModelError for a model that failed with `error` at a `place`; its first line is noted in `info`."""
     explained = explain(error, model)
+    explained = ModelError(f"{place}{explained}", fqn=explained.fqn)
     info.error = str(explained).partition("\n")[0]
     return explained
 

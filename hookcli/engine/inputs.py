@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -41,6 +42,13 @@ def inputs_for(
     return (targets or recipe.arrange)(tensors), described
 
 
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments with which a model is called on these inputs."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
+
+
 def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
     """The inputs on a device, with floating-point ones cast to `dtype` if it is given."""
     return tree.replace(inputs, tree.once(lambda path, x: x.to(device, dtype if x.is_floating_point() else None)))
@@ -60,6 +68,22 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Argume
         )
     example = cast_to(example, setting.device, setting.dtype)
     return tree.replace(example, tree.once(lambda path, x: _part(x, setting))), f"{', '.join(shapes)} (its example)"
+
+
+def part_of(arguments: Arguments, setting: Setting) -> Arguments:
+    """This process's part of a batch: of each tensor along dimension 0, and of each list of items."""
+    if setting.parts == 1:
+        return arguments
+
+    def divided(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _part(value, setting) if value.dim() else value
+        if isinstance(value, (tuple, list)):
+            size = _part_size(len(value), setting)
+            return value[setting.part * size :][:size]
+        return {key: divided(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    return tuple(map(divided, arguments)) if isinstance(arguments, tuple) else divided(arguments)
 
 
 def _part(x: torch.Tensor, setting: Setting) -> torch.Tensor:

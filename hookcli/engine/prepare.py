@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.engine import failure
+from hookcli.engine.batches import DataBatches
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
@@ -20,6 +21,7 @@ from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
 from hookcli.hooks.registration import parameters_on_meta
 from hookcli.hooks.torch_private.modules import BatchNorm
+from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.weights import fill, is_file, read_state
 
@@ -34,6 +36,8 @@ class PreparedRun:
     step: Step
     info: RunInfo
     feedback: Feedback = Feedback()
+    data: DataBatches | None = None
+    """The real input that `inputs` are the first batch of."""
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Any, step: Step = Step(), name: str | None = None) -> PreparedRun:
@@ -65,16 +69,21 @@ def prepare_run(
         if setting.device == META:
             _check_movable(model)
         model.to(setting.device)
-        inputs, described = inputs_for(recipe, model, setting)
+        data = DataBatches(recipe, model, setting) if setting.data else None
+        inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
     info = replace(describe_setting(recipe, setting, describe_run(model, inputs)), input=described)
+    if data:
+        info = replace(info, fill=UNSET, data=data.said, source={**info.source, **data.how})
+        step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
         step = replace(step, loss=recipe.loss)
-        info.loss = recipe.loss_name
+        taken = step.target is not None and losses.takes_target(recipe.loss)
+        info.loss = recipe.loss_name.partition(",")[0] if taken else recipe.loss_name  # no class is made up
     if setting.parts > 1:
         _remark_on_parts(recipe, model, feedback)
-    return PreparedRun(recipe.name, model, inputs, step, info, feedback)
+    return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
 
 
 def describe_setting(recipe: Recipe, setting: Setting, info: RunInfo) -> RunInfo:

@@ -72,6 +72,12 @@ class Probing:
             with _blaming(probe):
                 probe.attach(session)
 
+    def batch_ended(self) -> None:
+        """Let each probe reduce what the batch has shown."""
+        for probe in self._probes:
+            with _blaming(probe):
+                probe.batch_ended()
+
     def reports(self, *, complete: bool) -> list[Report]:
         """A report per probe. On an accelerator this waits for the statistics."""
         seconds = time.perf_counter() - self._started

@@ -27,6 +27,12 @@ class RunInfo:
     dtype: str = UNSET
     mode: str = UNSET
     input: str = UNSET
+    data: str = UNSET
+    """The option that named the real input, as typed."""
+    batches: int = UNSET
+    """Batches that were run to their end, where several were asked for."""
+    target: str = UNSET
+    """Shapes of the target in each batch of real input, and who got it."""
     not_on_meta: str = UNSET
     """Why the model had to run for real although shapes alone were asked for."""
     fill: str = UNSET

@@ -10,6 +10,7 @@ from torch import nn
 
 from hookcli.errors import UsageError
 from hookcli.sources.base import InputSpec
+from hookcli.sources.data.base import Data
 
 META = torch.device("meta")
 
@@ -19,6 +20,8 @@ class Setting:
     """Parsed options of a command on how to build a model and its input."""
 
     inputs: Sequence[InputSpec] = ()
+    data: Data | None = None
+    """Real input, in place of a generated one."""
     batch: int | None = None
     natural_batch: int = 1
     """Batch size where neither `inputs` nor `batch` gives one."""

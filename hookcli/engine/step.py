@@ -57,17 +57,18 @@ class Step:
     """Settings of a run that does more than one forward.
 
     `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`:
-    a function of the output, "sum", "mean", "cross-entropy", or the path of an item of the output, such as
-    "losses.total"; or from a `backward_vector` ("ones" or "randn") on every output. With neither, they start from the
-    `loss` that the model itself returns, and for other models from the sum, or from the vector `otherwise`. `call`
-    "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
-    `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict` makes a round trip of the state dict.
-    `backward`, `graph` (the forward records one, although nothing runs backward) and `input_grad` (the model's inputs
-    require grad, too) follow from the probes. Raises UsageError for an unknown name.
+    a function of the output (and of the batch's `target`, where it takes one), "sum", "mean", "cross-entropy", or the
+    path of an item of the output, such as "losses.total"; or from a `backward_vector` ("ones" or "randn") on every
+    output. With neither, they start from the `loss` that the model itself returns, and for other models from the sum,
+    or from the vector `otherwise`. `call` "grad" differentiates by `torch.autograd.grad` with respect to all
+    parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
+    makes a round trip of the state dict. `backward`, `graph` (the forward records one, although nothing runs backward)
+    and `input_grad` (the model's inputs require grad, too) follow from the probes. Raises UsageError for unknown names.
     """
 
     backward: bool = False
     loss: str | Loss | None = None
+    target: Any = None
     backward_vector: str | None = None
     otherwise: str | None = None
     call: str = "backward"
@@ -172,7 +173,7 @@ class Step:
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
         # A loss function may compute gradients itself, for a penalty on them.
         with UserCode(partial(_loss_failed, name, info)), session.inner_gradients():
-            value = function(output)
+            value = losses.applied(function, output, self.target)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             one = f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

@@ -40,7 +40,7 @@ class _Region:
 
 @dataclass(slots=True)
 class HookedModule:
-    """A hooked module, its number of `calls`, and the edits that apply to it.
+    """A hooked module, its number of `calls` in this batch and in `earlier` ones, and the edits that apply to it.
 
     Without `watched`, it is hooked only for its edits, or to know when it runs.
     `raised`: the calls that an exception ended, with its type; "" where only that much is known.
@@ -51,10 +51,22 @@ class HookedModule:
     watched: bool = True
     edits: Mapping[str, list[Edit]] = field(default_factory=dict)
     calls: int = 0
+    earlier: int = 0
     recomputed: int = 0
     raised: dict[int, str] = field(default_factory=dict)
     _regions: list[_Region] = field(default_factory=list)
     _recomputing: Hashable = None
+
+    @property
+    def ever_called(self) -> bool:
+        """True if it was called, in this batch or in an earlier one."""
+        return bool(self.calls or self.earlier)
+
+    def begin_batch(self) -> None:
+        """Count calls anew."""
+        self.earlier += self.calls
+        self.calls = self.recomputed = 0
+        self._regions.clear()
 
     def begin(self, own_pack: int | None = None) -> tuple[int, bool]:
         """Begin a call: return its number, and whether it repeats an earlier one. `own_pack`: see `CallStack`."""
@@ -127,6 +139,10 @@ class CallStack:
     def __init__(self) -> None:
         self.running: list[Call] = []
         self.own_pack: int | None = None
+        self._begun = 0
+
+    def begin_batch(self) -> None:
+        """Count calls anew."""
         self._begun = 0
 
     def innermost(self) -> Call | None:

@@ -48,6 +48,8 @@ class HookSession(SessionCore):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.pass_number, self._passes = 0, 1
+        self.batch_number = 0
+        self._batches: int | None = 1
         self._in_backward = False
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
@@ -94,6 +96,14 @@ class HookSession(SessionCore):
 
     # For the run that the session observes.
 
+    def begin_batch(self, number: int, batches: int | None) -> None:
+        """Number the batch that begins, where a run has several: calls and gradients are counted anew."""
+        self.batch_number, self._batches = number, batches
+        self.arrived = 0
+        self.calls.begin_batch()
+        for hooked in self.modules.hooked.values():
+            hooked.begin_batch()
+
     def begin_pass(self, number: int, passes: int = 1) -> None:
         """Number the pass that begins, where a run makes several over the model."""
         self.pass_number, self._passes = number, passes
@@ -109,7 +119,8 @@ class HookSession(SessionCore):
 
         Any thread may call it: it reads what hooks note anyway, and takes copies.
         """
-        parts = [f"pass {self.pass_number + 1} of {self._passes}"] if self._passes > 1 else []
+        parts = [f"batch {self.batch_number + 1} of {self._batches or '?'}"] if self._batches != 1 else []
+        parts += [f"pass {self.pass_number + 1} of {self._passes}"] if self._passes > 1 else []
         parts += [call.hooked.fqn or "(model)" for call in self.calls.running[-1:]]
         if self._in_backward:
             parts.append(f"backward ({self.arrived} gradients)" if self.arrived else "backward")
@@ -171,7 +182,7 @@ class HookSession(SessionCore):
 
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules that were never called, as far as hooks have seen."""
-        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not h.calls}
+        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not h.ever_called}
 
     def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
         """The calls of watched modules that raised, with the exception's type.

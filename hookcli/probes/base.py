@@ -16,6 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.report.batch_rows import BatchRows
 from hookcli.report.columns import STATISTICS
 from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
@@ -54,6 +55,13 @@ class Probe(ABC):
     def building(self) -> AbstractContextManager[Any]:
         """A context around the building of the model; it does nothing for most probes."""
         return nullcontext()
+
+    merges_batches: bool = False
+    """True if its rows merge over several batches: `batch_ended` is called after each."""
+
+    def batch_ended(self) -> None:
+        """Reduce what the batch has shown, so that memory does not grow with batches."""
+        raise NotImplementedError(f"the rows of {self.name} do not merge over batches")
 
     @abstractmethod
     def rows(self) -> list[Row]:
@@ -114,6 +122,7 @@ class StatsProbe(Probe):
 
     columns: Sequence[Column] = STATISTICS
 
+    merges_batches = True
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""
 
@@ -122,6 +131,7 @@ class StatsProbe(Probe):
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
+        self._batches = BatchRows()
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
@@ -156,15 +166,23 @@ class StatsProbe(Probe):
         """Everything reduced so far, in order: the values of each row, and its pending statistics."""
         return list(self._taken.values())
 
+    def batch_ended(self) -> None:
+        """Merge the batch's rows into those of the batches before."""
+        self._batches.add(self._latest())
+        self._taken.clear()
+
     def rows(self) -> list[Row]:
-        """Return a row per tensor, with its statistics."""
+        """Return a row per tensor, with its statistics; of several batches, only of those that came to their end."""
+        return self._batches.rows() or self._latest()
+
+    def _latest(self) -> list[Row]:
         taken = self.pending()
         measured = resolve([pending for _, pending in taken])
         return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
     def totals(self) -> Mapping[str, Any]:
         """Return the number of rows."""
-        return {"rows": len(self._taken)}
+        return {"rows": len(self._batches) or len(self._taken)}
 
     def skipped(self) -> list[Skipped]:
         """Return the tensors and modules without statistics, each with its reason."""

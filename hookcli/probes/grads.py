@@ -203,7 +203,7 @@ class GradsProbe(StatsProbe):
         return [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
 
     def _parameters_without(self) -> list[Skipped]:
-        measured = {values["fqn"] for values, _ in self._taken.values()}
+        measured = {row.fqn for row in self.rows()}
         without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
         skipped = [Skipped(fqn, self._why_without(fqn, p.requires_grad)) for fqn, p in without.items()]
         return [*skipped, *(item.skipped() for item in unregistered(self.session))]

@@ -23,6 +23,7 @@ from hookcli.probes.shared.parameter_counts import count_parameters
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
+from hookcli.report.batch_rows import BatchRows
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures, bits
 from hookcli.tensors.stats import measure, resolve
@@ -53,6 +54,7 @@ class InventoryProbe(Probe):
     """
 
     name = "inventory"
+    merges_batches = True
     fastpath = False  # modules within fused attention never run
     columns = (Column("kind", "Kind"), Column("fqn", "Name"), Column("type", "Type"), *STATS_COLUMNS)
     grouping = "list"
@@ -62,6 +64,7 @@ class InventoryProbe(Probe):
         self._counts_memory, self._sums_bits = memory, bits
         self._hooks: list[ExistingHook] = []
         self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
+        self._batches = BatchRows()
         self._outputs: list[dict[str, Any]] = []
         self._units = DeadUnits()
         self._inputs = ModuleInputs()
@@ -89,12 +92,13 @@ class InventoryProbe(Probe):
         self._inputs.enter(event, self.session)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
-                self._taken.append(({"kind": "input", "fqn": "", "path": path}, measure(x)))
+                values = {"kind": "input", "fqn": "", "path": path, "shape": tree.shape_of(x)}
+                self._taken.append((values, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
         self._units.see(event)
         self._inputs.leave(event)
-        if event.fqn == "" and event.call == 0:
+        if event.fqn == "" and event.call == 0 and not self.session.batch_number:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
                 for path, x in tree.leaves(event.output)
@@ -108,21 +112,31 @@ class InventoryProbe(Probe):
             self._sum("gradient", event, "", event.grad)
 
     def _sum(self, of: str, event: HookEvent, path: str, x: Tensor) -> None:
-        if tree.is_plain(x):
+        if tree.is_plain(x) and not self.session.batch_number:
             values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
             self._bits.append((values, _checksum(x.detach())))
 
     def _keep(self, event: HookEvent) -> None:
         assert event.tensor is not None
-        self._kept += self._memory.keep(event.tensor)
+        self._kept += 0 if self.session.batch_number else self._memory.keep(event.tensor)
+
+    def batch_ended(self) -> None:
+        """Merge the statistics of the batch; outputs, checksums and memory are those of the first."""
+        self._batches.add(self._measured())
+        self._taken.clear()
+        self._units.batch_ended()
+        self._inputs.batch_ended()
+
+    def _measured(self) -> list[Row]:
+        measured = resolve([pending for _, pending in self._taken])
+        return [Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)]
 
     def rows(self) -> list[Row]:
         """Return the rows of every kind."""
-        measured = resolve([pending for _, pending in self._taken])
         sums = numbers_of([total for _, total in self._bits])
         return [
             *(Row(_hook_values(hook)) for hook in self._hooks),
-            *(Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)),
+            *(self._batches.rows() or self._measured()),
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
             *(Row(values) for values in self._inputs.rows()),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.errors import UsageError, unknown
-from hookcli.report.report import STATS_COLUMNS, Column, columns_named
+from hookcli.report.report import HIST_COLUMNS, STATS_COLUMNS, Column, columns_named
 
 KEPT = Column("kept", "Kept", "bytes")
 SHAPES = (
@@ -73,6 +73,17 @@ PACKAGE = (
     Column("size", "Bytes", "bytes"),
     *columns_named("needed_by", "index"),
 )
+BYTES = Column("bytes", "Bytes", "bytes")
+SPECTRAL = (Column("spectral_norm", "Spectral norm"), Column("stable_rank", "Stable rank"))
+WEIGHTS = (
+    Column("fqn", "Name"),
+    *columns_named("kind", "type", "file", "shape", "dtype"),
+    BYTES,
+    *STATS_COLUMNS,
+    *HIST_COLUMNS,
+    *SPECTRAL,
+)
+"""Tensors at rest: of a file, or the parameters and buffers of a model."""
 
 
 MEMORY_KINDS = tuple(

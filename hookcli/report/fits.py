@@ -157,7 +157,7 @@ ROW: Mapping[str, Fits] = {
         (
             *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
             *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
-            *("relative_l2", "rel_l2", "max_abs", "mean_abs"),
+            *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank"),
             *("params_share", "macs_share"),
             *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
             *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
@@ -185,7 +185,7 @@ def value_type(name: str) -> type | None:
 
 META: Mapping[str, Fits] = {
     "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
-    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss"), is_text),
+    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format"), is_text),
     **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in SEVERITIES,
     **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
@@ -197,7 +197,7 @@ META: Mapping[str, Fits] = {
     **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
     "losses": listed(is_figure),
     "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
-    **dict.fromkeys(("a", "b", "ddp"), is_mapping),
+    **dict.fromkeys(("a", "b", "ddp", "metadata"), is_mapping),
 }
 _GROUP = (
     "optimizer",
@@ -219,7 +219,10 @@ TOTALS: Mapping[str, Fits] = {
     **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
     **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
     **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings", "kept_mode"), is_text),
+    "dtypes": lambda value: (
+        is_mapping(value) and all(is_mapping(v) and is_count(v.get("bytes")) for v in value.values())
+    ),
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
     **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),
-    **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes"), is_count),
+    **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes", "bytes"), is_count),
 }

@@ -102,8 +102,9 @@ def times(row: Row) -> str:
     merged = row.get("merged")
     if not merged:
         return ""
+    of_tensors = row.get("kind") == "parameter" or ("bytes" in row.values and "call" not in row.values)
     if blocks := row.get("folded"):
         calls = f" x{merged // blocks}" if merged > blocks else ""
-        own = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if row.get("kind") == "parameter" else 0
+        own = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if of_tensors else 0
         return f" ({own}x)" if own else calls
-    return f" ({merged})" if row.get("kind") == "parameter" else f" x{merged}"
+    return f" ({merged})" if of_tensors else f" x{merged}"

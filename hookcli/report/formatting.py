@@ -229,6 +229,6 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def counted(number: int, what: str) -> str:
-    """1 model, 2,000 models."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def counted(number: int, what: str, several: str = "") -> str:
+    """1 model, 2,000 models; `several`: the plural, if it is not a plain s."""
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"

@@ -85,9 +85,20 @@ def _measured(key: str, value: Any) -> str:
     """Write bytes and times, which the endings of their names tell; "" for others."""
     if key == "kept_bytes":
         return f"{size(value)} kept for backward"
+    if key == "bytes":
+        return size(value)
+    if key == "dtypes":
+        return _dtypes(value)
     if key == "param_bytes":
         return f"{value / 2**20:,.1f} MiB"
     return f"{key.removesuffix('_us')} {duration(value / 1e6)}" if key.endswith("_us") else ""
+
+
+def _dtypes(dtypes: Mapping[str, Any]) -> str:
+    """Write the bytes of each dtype: all bfloat16, or float32 12.5 MiB, int64 8 B."""
+    return ", ".join(
+        f"{dtype} {size(part['bytes'])}" if len(dtypes) > 1 else f"all {dtype}" for dtype, part in dtypes.items()
+    )
 
 
 def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
@@ -113,8 +124,9 @@ def run_line(report: Report) -> str:
     meta = report.meta
     said = [report.model]
     said += _of_step(meta) if meta.keys() >= _STEP else []
-    said += [f"input {meta['input']}"] if meta.get("input") else []
-    said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
+    first = f"{counted(meta['batches'], 'batch', 'batches')}, first {meta['input']}" if "batches" in meta else ""
+    said += [f"input {first or meta['input']}"] if meta.get("input") else []
+    said += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
     if "loss_value" in meta and meta["loss_value"] is not None:
         said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')}{_not_own(meta)})")
     elif "backward_vector" in meta:

@@ -21,7 +21,7 @@ class HistReporter(Reporter):
     """A histogram for each tensor of a report that was made with `--hist`; plain text without escape codes."""
 
     needs = NEEDS
-    command = "hookcli activations --hist"
+    commands = ("hookcli activations --hist", "hookcli weights")
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:

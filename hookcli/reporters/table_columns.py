@@ -49,6 +49,11 @@ _DISPENSABLE = (
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
 )
+_DISPENSABLE_AT_REST = (
+    *("numel", "type", "p1", "p50", "p99", "outside_bfloat16", "outside_float8_e5m2", "l2", "min", "mean", "file"),
+    *("outside_float8_e4m3", "max", "zeros", "outside_float16", "std", "dtype"),
+)
+"""Columns of tensors at rest whose order among the dispensable is another: a file's shapes and bytes stay longest."""
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
@@ -114,11 +119,12 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
     if width is None:
         return list(columns)
     # A column of words may have the name of a hook kind: the names of nodes.
-    dispensable = {c.name for c in columns if c.name in _DISPENSABLE and (c.name not in _COUNTS or c.unit == "firings")}
+    order = (*_DISPENSABLE_AT_REST, *_DISPENSABLE) if report.probe == "weights" else _DISPENSABLE
+    dispensable = {c.name for c in columns if c.name in order and (c.name not in _COUNTS or c.unit == "firings")}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
     norm = "l2" if report.rows and report.rows[0].get("kind") in _GRADIENTS else ""
     dropped = set()
-    for name in sorted(dispensable, key=lambda name: (name == norm, _DISPENSABLE.index(name)), reverse=True):
+    for name in sorted(dispensable, key=lambda name: (name == norm, order.index(name)), reverse=True):
         if widths[name] + 2 <= room:
             room -= widths[name] + 2
         else:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy as torch_cross_entropy
 
 from hookcli.errors import UsageError, unknown
 from hookcli.tensors import tree
 from hookcli.tensors.containers import items_of
+
+TARGET_NAMES = ("target", "targets", "label", "labels", "y")
+"""Names of the parameter, or of the item of a batch, that holds what a model should have returned."""
 
 
 def floating(output: Any) -> list[Tensor]:
@@ -29,8 +33,9 @@ def reduce_all(output: Any, *, how: str) -> Tensor:
     return torch.stack([part.float() for part in parts]).sum() if len(parts) > 1 else parts[0]
 
 
-def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
-    """Cross entropy against class 0, per pixel or position if the output has more than two dimensions.
+def cross_entropy(output: Any, target: Tensor | None = None, *, auxiliary: float = 0.3) -> Tensor:
+    """Cross entropy against the target, else against class 0, per pixel or position if the output has more than two
+    dimensions.
 
     Auxiliary outputs are added with a weight: 0.3 for classifiers (Szegedy et al. 2015, section 5),
     0.5 for segmentation (torchvision's reference training).
@@ -42,9 +47,35 @@ def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
         )
     losses = [
         torch_cross_entropy(t, torch.zeros((t.shape[0], *t.shape[2:]), dtype=torch.long, device=t.device))
+        if target is None
+        else torch_cross_entropy(t, target)
         for t in logits
     ]
     return losses[0] + auxiliary * torch.stack(losses[1:]).sum() if len(losses) > 1 else losses[0]
+
+
+def applied(function: Callable[..., Any], output: Any, target: Any) -> Any:
+    """The loss of an output, and of the batch's target if the function takes one.
+
+    Raises UsageError if it needs a target and there is none.
+    """
+    taken = takes_target(function)
+    if target is None and taken == "required":
+        raise UsageError("takes a target: give --data with batches of (input, target)", option="loss")
+    return function(output, target) if taken and target is not None else function(output)
+
+
+def takes_target(function: Callable[..., Any]) -> str:
+    """Whether a loss function takes a target as its second argument: "required", "optional" (by its name) or ""."""
+    try:
+        called = function.forward if isinstance(function, nn.Module) else function
+        parameters = list(inspect.signature(called).parameters.values())
+    except (TypeError, ValueError):
+        return ""
+    second = next((p for p in parameters[1:2] if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
+    if second is None:
+        return ""
+    return "required" if second.default is second.empty else "optional" if second.name in TARGET_NAMES else ""
 
 
 def own_losses(output: Any) -> Tensor:

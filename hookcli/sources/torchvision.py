@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError, unknown
+from hookcli.hooks.torch_private.dynamo import not_imported_by_libraries
 from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
 from hookcli.sources.catalog import ModelEntry, entries, installed_version
@@ -44,7 +45,8 @@ class TorchvisionSource:
 def import_models() -> Any:
     """The module torchvision.models. Raises UsageError, with both versions, if it does not match torch."""
     try:
-        import torchvision.models
+        with not_imported_by_libraries():
+            import torchvision.models
     except (ImportError, RuntimeError, AttributeError) as error:
         raise UsageError(
             f"torch {torch.__version__} and torchvision {installed_version()} do not match ({type(error).__name__}: "

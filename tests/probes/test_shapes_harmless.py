@@ -6,6 +6,7 @@ import copy
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import forks
@@ -16,6 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from hookcli.engine.capture import capture
+from hookcli.hooks.torch_private import dynamo
 from hookcli.record.watch import watch
 from hookcli.tensors.tree import leaves
 
@@ -156,14 +158,19 @@ def test_nothing_stays_exchanged() -> None:
     assert state() == before and not torch._C._len_torch_function_stack()
 
 
-def test_shapes_on_meta_does_without_torch_compile_and_leaves_its_functions_alone() -> None:
+def test_shapes_on_meta_and_torchvision_do_without_torch_compile_and_it_works_when_it_is_needed() -> None:
     code = """
 import sys, torch
+from importlib import import_module
 from torch import nn
 from hookcli.engine.capture import capture_recipe
 from hookcli.hooks.torch_private import dynamo
 from hookcli.sources.base import Recipe, InputSpec
 from hookcli.engine.setting import Setting
+from hookcli.sources.torchvision import import_models
+finders = [*sys.meta_path]
+operators = import_module(import_models().__name__.replace("models", "ops.roi_align"))
+assert "torch._dynamo.utils" not in sys.modules and sys.meta_path == finders
 def net():
     parts = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(4)
     return nn.Sequential(*parts, nn.Linear(4, 2), nn.Softmax(-1))
@@ -172,9 +179,45 @@ report = capture_recipe(Recipe("net", net), ["shapes"], setting)[0]
 assert report.meta["device"] == "meta" and report.rows[-1]["output_shape"] == [2, 2], report
 assert "torch._dynamo" not in sys.modules
 functions = dynamo._never_traced()
+with dynamo.not_imported_by_libraries():
+    from torch._dynamo.utils import is_compile_supported
+    assert "torch._dynamo" not in sys.modules
 assert len(functions) > 100 and not any(hasattr(f, "__dynamo_disable") for f in functions)
 again = torch.compile(lambda x: torch.relu(x) + 1, backend="eager")(torch.ones(2))
 assert again.tolist() == [2, 2]
+real = sys.modules["torch._dynamo.utils"].is_compile_supported
+for given in (is_compile_supported, operators.is_compile_supported):
+    assert given is not real and {**vars(real)} == {**vars(given)}
+    assert [given(d) for d in ("cpu", "cuda", "mps")] == [real(d) for d in ("cpu", "cuda", "mps")]
 """
     ran = forks.run([sys.executable, "-c", code], capture_output=True, text=True, fresh=True)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "loads"),
+    [
+        ("from slow.utils import is_compile_supported", False),
+        *(("from slow.utils import counters", True), ("import slow", True), ("from slow import other", True)),
+    ],
+)
+def test_a_library_gets_what_it_asks_for_of_torch_compile(
+    asked: str, loads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "__init__.py").write_text("from . import utils\nother = utils.counters")
+    (tmp_path / "slow" / "utils.py").write_text(
+        "counters = {}\ndef is_compile_supported(device): return device, counters"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(dynamo, "_PACKAGE", "slow")
+    monkeypatch.setattr(dynamo, "_UTILS", "slow.utils")
+    finders, got = [*sys.meta_path], {}
+    with dynamo.not_imported_by_libraries():
+        exec(asked, got)
+        assert ("slow" in sys.modules) == loads
+    assert sys.meta_path == finders and ("slow.utils" in sys.modules) == loads
+    if not loads:
+        device, counters = got["is_compile_supported"]("cpu")
+        assert device == "cpu" and counters is sys.modules["slow.utils"].counters
+    assert sys.modules["slow"].utils is sys.modules["slow.utils"] and sys.modules["slow.utils"].__spec__.origin

@@ -16,8 +16,8 @@ from hookcli.diff import verdict
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
-from hookcli.engine.capture import arguments
 from hookcli.engine.feedback import Feedback
+from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import compiled, within
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.process_state import ProcessState

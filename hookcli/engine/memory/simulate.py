@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.engine import failure
-from hookcli.engine.capture import arguments, on_meta
+from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
+from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.checkpointing import checkpoint_modules
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.optimizers import make_optimizer

@@ -64,6 +64,60 @@ def not_imported_by_operators() -> Iterator[None]:
             vars(function).pop(_DISABLED, None)
 
 
+@contextmanager
+def not_imported_by_libraries() -> Iterator[None]:
+    """Keep libraries that are imported in this block from importing torch.compile: the import takes two seconds.
+
+    torchvision asks for one function of it, `is_compile_supported`, which it calls for some operators of detectors on
+    some devices. It gets one that imports torch.compile when it is called. A library that asks for anything else gets
+    it as ever.
+    """
+    if _UTILS in sys.modules:
+        yield
+        return
+    stand_in = _StandIn(_UTILS)
+    sys.modules[_UTILS] = stand_in
+    sys.meta_path.insert(0, stand_in)
+    try:
+        yield
+    finally:
+        stand_in.step_aside()
+
+
+class _StandIn(ModuleType):
+    """Stands in for `torch._dynamo.utils` until more of torch.compile is asked for than `is_compile_supported`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "is_compile_supported":
+            return _is_compile_supported
+        if name.startswith("__"):  # asked of every module
+            raise AttributeError(name)
+        self.step_aside()
+        return getattr(import_module(_UTILS), name)
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Step aside as torch.compile is being imported; others find it."""
+        if name == _PACKAGE:
+            self.step_aside()
+
+    def step_aside(self) -> None:
+        """Let the next import of the module find the real one."""
+        if sys.modules.get(_UTILS) is self:
+            del sys.modules[_UTILS]
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def _is_compile_supported(device: Any) -> Any:
+    return import_module(_UTILS).is_compile_supported(device)
+
+
+# As the function that it stands in for: torch.compile calls it while tracing, and takes the result for a constant.
+_is_compile_supported._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_PACKAGE = "torch._dynamo"
+_UTILS = f"{_PACKAGE}.utils"
+
+
 @cache
 def _never_traced() -> list[Any]:
     """Return the functions for operators on the meta device that torch.compile must not trace."""

@@ -41,6 +41,8 @@ _FAR = 4  # steps from a module's input back to a ReLU
 class DeadUnits:
     """Counts dead and saturated channels of activations, call by call, without reading a value back.
 
+    Of several batches, a channel counts if it is dead, or saturated, in all of them.
+
     Looked at are the activations of torch.nn, other modules (of one's own) that return what none of their parts did,
     and what a module receives from a ReLU that was called as a function, as far as autograd tells of it.
     """
@@ -49,7 +51,7 @@ class DeadUnits:
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
         self._relus: set[Any] = set()  # nodes whose result was looked at
         self._features_last = False
-        self._found: list[tuple[dict[str, Any], list[Tensor]]] = []
+        self._found: dict[tuple[Any, ...], tuple[dict[str, Any], list[Tensor]]] = {}
 
     def receive(self, event: HookEvent) -> None:
         """Take in what a module is called with, where no module returned it but a ReLU did."""
@@ -92,7 +94,7 @@ class DeadUnits:
         channel = x.dim() - 1 if self._features_last else 1
         others = [dim for dim in range(x.dim()) if dim != channel]
         low, high = x.amin(others), x.amax(others)
-        counts = [((low == 0) & (high == 0)).sum()]
+        marks = [(low == 0) & (high == 0)]
         saturated = None if received else _saturated(event.module, x, high, low, others)
         values = {
             "fqn": event.fqn,
@@ -103,15 +105,25 @@ class DeadUnits:
             "positions": x.numel() // x.size(channel),
             "received": received,
         }
-        self._found.append((values, counts if saturated is None else [*counts, saturated.sum()]))
+        marks += [] if saturated is None else [saturated]
+        key = event.fqn, event.call, path, received, x.size(channel)
+        if key in self._found:  # in an earlier batch: dead is what is dead in all
+            before, known = self._found[key]
+            values["positions"] += before["positions"]
+            marks = [a & b for a, b in zip(known, marks, strict=True)]
+        self._found[key] = values, marks
+
+    def batch_ended(self) -> None:
+        """Let the batch's graph go, which its nodes hold."""
+        self._relus.clear()
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per output, read back at once."""
-        numbers = iter(numbers_of([count for _, counts in self._found for count in counts]))
+        numbers = iter(numbers_of([mark.sum() for _, marks in self._found.values() for mark in marks]))
         rows = []
-        for values, counts in self._found:
+        for values, marks in self._found.values():
             dead = next(numbers)
-            rows.append(values | {"dead": dead, "saturated": next(numbers) if counts[1:] else None})
+            rows.append(values | {"dead": dead, "saturated": next(numbers) if marks[1:] else None})
         return rows
 
 

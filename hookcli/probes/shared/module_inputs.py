@@ -25,12 +25,13 @@ class ModuleInputs:
     def __init__(self) -> None:
         self._called: dict[str, dict[str, Any]] = {}
         self._bounds: list[tuple[dict[str, Any], list[Tensor]]] = []
+        self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
         self._last = ""
 
     def enter(self, event: HookEvent, session: HookSession) -> None:
         """Take in what a module is called with."""
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
-        if event.call == 0:
+        if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
         bounds = [bound for x in tensors for bound in _bounds(x)]
         if bounds:
@@ -43,14 +44,19 @@ class ModuleInputs:
         """A module returned."""
         self._last = event.fqn
 
-    def rows(self) -> list[dict[str, Any]]:
-        """All of it, read back at once."""
+    def batch_ended(self) -> None:
+        """Read back what the batch has shown, and keep the first call of a place that had bad inputs."""
         finite = iter(fetched([bound for _, bounds in self._bounds for bound in bounds]))
-        rows = list(self._called.values())
         for values, bounds in self._bounds:
             flags = [next(finite)[0] for _ in bounds]
-            rows += [] if all(flags) else [values]
-        return rows
+            if not all(flags):
+                self._not_finite.setdefault((values["fqn"], values["call"]), values)
+        self._bounds.clear()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of it, read back at once."""
+        self.batch_ended()
+        return [*self._called.values(), *self._not_finite.values()]
 
 
 def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:

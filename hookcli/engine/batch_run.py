@@ -1,0 +1,89 @@
+"""Runs a model on its input: once, or on one batch of real input after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.engine import failure
+from hookcli.engine.inputs import arguments
+from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.preserve import SavedValues
+from hookcli.engine.probing import Probing
+from hookcli.engine.run_info import UNSET
+from hookcli.errors import UserCode
+from hookcli.hooks.session import HookSession
+from hookcli.sources import losses
+from hookcli.tensors import tree
+
+
+def run_batches(run: PreparedRun, session: HookSession, probing: Probing) -> None:
+    """Run the model on its input; of several batches on all, after each of which the probes reduce what they saw.
+
+    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches.
+    """
+    if run.data is None or not run.data.several:
+        _run(run, session, run.inputs)
+        _note_target(run)
+        return
+    info, total = run.info, 0.0
+    info.batches = 0
+    for number, batch in enumerate(run.data.each()):
+        session.begin_batch(number, run.data.total)
+        with _put_back(batch.inputs):
+            one = replace(run, step=replace(run.step, target=batch.target))
+            _run(one, session, batch.inputs, place=f"batch {number + 1}: ")
+        _note_target(one)
+        probing.batch_ended()
+        for parameter in run.model.parameters():
+            parameter.grad = None
+        info.batches += 1
+        if isinstance(info.loss_value, float):
+            total += info.loss_value
+            info.loss_value = total / info.batches
+    run.data.remark_if_short(info.batches, run.feedback.remark)
+
+
+def _run(run: PreparedRun, session: HookSession, inputs: Any, place: str = "") -> None:
+    with UserCode(partial(failure.crashed, run.model, run.info, place=place)):
+        run.step.run(session, *arguments(inputs), run.info)
+        _synchronize(run.model)
+
+
+def _note_target(run: PreparedRun) -> None:
+    """Note in `info`, after the first batch, who got its target; remark on a target that the loss does not take."""
+    if run.step.target is None or run.info.target is not UNSET:
+        return
+    shapes = ", ".join(tree.shape_text(x) for _, x in tree.leaves(run.step.target)) or type(run.step.target).__name__
+    loss = run.info.loss
+    function = losses.NAMED.get(loss) if isinstance(run.step.loss, str) else run.step.loss
+    used = run.step.backward and loss is not UNSET and function is not None and losses.takes_target(function)
+    run.info.target = f"{shapes}, for the loss" if used else f"{shapes}, not used"
+    if run.step.backward and loss is not UNSET and not used:
+        run.feedback.remark(f"the loss ({loss}) does not use the batches' targets; {_WITH_TARGET}")
+
+
+_WITH_TARGET = "--loss cross-entropy does, or file.py:fn from output and target to scalar"
+
+
+@contextmanager
+def _put_back(inputs: Any) -> Iterator[None]:
+    """Restore the values of a batch after the block: it may be a view of a data set, and the model write into it."""
+    kept = SavedValues(x for _, x in tree.leaves(inputs))
+    try:
+        yield
+    finally:
+        kept.put_back()
+
+
+def _synchronize(model: nn.Module) -> None:
+    """Wait for the accelerator once, after the run, so that the time is the run's."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)

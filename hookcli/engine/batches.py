@@ -1,0 +1,121 @@
+"""Real input, batch by batch: each becomes a model's arguments and, where it has one, a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.engine import failure
+from hookcli.engine.forward import Forward
+from hookcli.engine.inputs import cast_to, part_of
+from hookcli.engine.run_info import model_dtype
+from hookcli.engine.setting import Setting
+from hookcli.errors import ModelError, UsageError, UserCode, class_name
+from hookcli.sources.base import Arguments, Recipe
+from hookcli.tensors import tree
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A model's arguments, and a target for its loss; `described` has the arguments' shapes in words."""
+
+    inputs: Arguments
+    target: Any = None
+    described: str = ""
+
+
+class DataBatches:
+    """The batches of a setting's data as arguments of a model: `first`, and all of them by `each`.
+
+    Raises ModelError where the user's code fails, UsageError for a batch that the model can't take, both with the
+    batch's number.
+    """
+
+    def __init__(self, recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None) -> None:
+        assert setting.data is not None
+        self._data = setting.data
+        self._recipe, self._model, self._setting = recipe, model, setting
+        self._dtype = dtype or setting.dtype
+        self.said = setting.data.said
+        self._forward = Forward.of(model)
+        self._rest, self.how = self._opened()
+        first = next(self._rest, None)
+        if first is None:
+            raise UsageError(f"{self._data.said}: has no batch")
+        self.first: Batch = first
+        self._begun = False
+        self.several = self._data.batches != 1
+
+    def each(self) -> Iterator[Batch]:
+        """The first batch, then the others; again from the start where they were begun before."""
+        if self._begun:
+            self._rest, _ = self._opened()
+            next(self._rest, None)
+        self._begun = True
+        yield self.first
+        yield from self._rest
+
+    @property
+    def total(self) -> int | None:
+        """The number of batches to run, as far as it is known: fewer may come."""
+        known = [n for n in (self._data.batches, self._known) if n is not None]
+        return min(known, default=None)
+
+    def remark_if_short(self, run: int, remark: Callable[[str], object]) -> None:
+        """Remark on data that ended before the number of batches that was asked for."""
+        asked = self._data.batches
+        if asked is not None and run < asked:
+            remark(f"{self.said} ended after {run} of {asked} batches")
+
+    def _opened(self) -> tuple[Iterator[Batch], Mapping[str, Any]]:
+        opened = self._data.open(self._recipe, self._model, self._setting.batch)
+        self._known = opened.total
+        return islice(self._made(opened.each), self._data.batches), opened.how
+
+    def _made(self, each: Any) -> Iterator[Batch]:
+        number = 0
+        with self._user_code(1):
+            iterator = iter(each)
+        while True:
+            number += 1
+            with self._user_code(number):
+                try:
+                    given = next(iterator)
+                except StopIteration:
+                    return
+            try:
+                yield self._batch(given)
+            except UsageError as error:
+                raise UsageError(f"{self._data.said}: batch {number}: {error}", option=error.option) from error
+
+    def _user_code(self, number: int) -> UserCode:
+        said = f"{self._data.said}: making batch {number} failed"
+        return UserCode(lambda error: ModelError(f"{said}: {failure.describe(error)}"))
+
+    def _batch(self, given: Any) -> Batch:
+        inputs, target = self._forward.split(given)
+        setting = self._setting
+        own = model_dtype(self._model)
+        inputs = tree.replace(_tensors(inputs, self._dtype or own), tree.once(lambda path, x: x.detach()))
+        if not any(tree.leaves(inputs)):
+            raise UsageError(f"has no tensor for the model, but {class_name(given)}")
+        inputs = cast_to(part_of(inputs, setting), setting.device, self._dtype)
+        (target,) = cast_to(part_of((_tensors(target, self._dtype or own),), setting), setting.device, self._dtype)
+        return Batch(inputs, target, ", ".join(tree.shape_text(x) for _, x in tree.leaves(inputs)))
+
+
+def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
+    """The value with numpy's arrays as tensors; those of float64, which numpy makes by default, cast to `dtype`."""
+    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+        return type(value)(_tensors(item, dtype) for item in value)
+    if isinstance(value, dict):
+        return {key: _tensors(item, dtype) for key, item in value.items()}
+    if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
+        tensor = torch.as_tensor(value)
+        return tensor.to(dtype) if tensor.dtype is torch.float64 and dtype else tensor
+    return value

@@ -1,0 +1,115 @@
+"""Makes reports of tensors at rest: of files, and of the parameters and buffers of models. Imports no torch itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookcli.report import Column, Reason, Report, Row, Skipped
+from hookcli.report.columns import SPECTRAL, WEIGHTS
+from hookcli.report.formatting import counted
+from hookcli.report.histogram import OUTSIDE, QUANTILES
+from hookcli.report.stats import STATS_KEYS
+from hookcli.tensors.files.spectrum import spectrum
+from hookcli.tensors.files.statistics import Told, measured
+from hookcli.tensors.files.stored import StoredTensor
+
+_HEADER = ("fqn", "kind", "type", "file", "shape", "dtype", "bytes")
+_SPECTRAL = "singular values by Lanczos iteration, to 0.05 %; dimensions after the first are the columns of the matrix"
+_OF_MODELS = ("kind", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of the tensors: their statistics, their spectra, or what headers say alone."""
+
+    stats: bool = True
+    spectral: bool = False
+
+    def columns(self, *, model: bool) -> tuple[Column, ...]:
+        """The columns of the report of a model, or of files."""
+        names = {*_HEADER, *((*STATS_KEYS, *QUANTILES, *OUTSIDE) if self.stats else ())}
+        names |= {column.name for column in SPECTRAL} if self.spectral else set()
+        return tuple(c for c in WEIGHTS if c.name in names.difference(("file",) if model else _OF_MODELS))
+
+
+@dataclass
+class WeightsReport:
+    """The report of tensors, which grows as they are measured."""
+
+    model: str
+    tensors: Sequence[StoredTensor]
+    meta: dict[str, Any]
+    columns: Sequence[Column]
+    rows: list[Row] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    unsure: int = 0
+    """Number of matrices whose largest singular value is only bounded from below."""
+
+    def measure(self, wanted: Wanted, begin: Callable[[StoredTensor], Told]) -> None:
+        """Measure all tensors. `begin` is told of each, and returns what is told of the bytes that were read."""
+        for tensor in self.tensors:
+            if tensor.tied:
+                self.skipped.append(Skipped(tensor.name, f"tied to {tensor.tied}", kind=Reason.TIED))
+            else:
+                self.rows.append(self._row(tensor, wanted, begin(tensor)))
+
+    def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
+        values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
+        values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
+        names = {column.name for column in self.columns}
+        values = {name: value for name, value in values.items() if name in names or name not in _HEADER}
+        if not (wanted.stats or wanted.spectral):
+            return Row(values)
+        if tensor.unreadable:
+            self.skipped.append(Skipped(tensor.name, tensor.unreadable))
+            return Row(values)
+        stats = measured(tensor, tell) if wanted.stats else None
+        return Row(values | (self._spectrum(tensor) if wanted.spectral else {}), stats)
+
+    def _spectrum(self, tensor: StoredTensor) -> dict[str, float | None]:
+        """The figures of a matrix for its row; None for a vector."""
+        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix else None
+        if tensor.is_matrix and found is None:
+            self.skipped.append(Skipped(tensor.name, "no singular values: it has NaN or Inf"))
+        if found and not found.converged:
+            self.unsure += 1
+        return {"spectral_norm": found.norm if found else None, "stable_rank": found.stable_rank if found else None}
+
+    @property
+    def report(self) -> Report:
+        """The report of what was measured so far."""
+        done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
+        whole = {"complete": True} if done == len(self.tensors) else {"complete": False}
+        meta = {**self.meta, "containers": _lists(row.fqn for row in self.rows), **whole}
+        if any(column in SPECTRAL for column in self.columns):
+            unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
+            meta["notes"] = [*meta.get("notes", ()), f"{_SPECTRAL}{unsure}"]
+        tensors = [tensor for tensor in self.tensors if not tensor.tied]
+        said = (self.rows, meta, _totals(tensors), self.skipped)
+        return Report("weights", self.model, self.columns, *said, grouping="disjoint")
+
+
+def _totals(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
+    """Counts of tensors, elements and bytes, and of each dtype."""
+    by_dtype: dict[str, list[StoredTensor]] = defaultdict(list)
+    for tensor in tensors:
+        by_dtype[tensor.dtype].append(tensor)
+    return _counts(tensors) | {"dtypes": {dtype: _counts(some) for dtype, some in by_dtype.items()}}
+
+
+def _counts(tensors: Sequence[StoredTensor]) -> dict[str, int]:
+    elements, nbytes = (sum(counted) for counted in ((t.numel for t in tensors), (t.nbytes for t in tensors)))
+    return {"tensors": len(tensors), "elements": elements, "bytes": nbytes}
+
+
+def _lists(names: Iterable[str]) -> list[str]:
+    """The parts of names that have only numbered parts, such as `layers`: no level of depth, as lists of modules."""
+    children: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            children[".".join(parts[:depth])].add(parts[depth])
+    return [owner for owner, below in children.items() if all(map(str.isdecimal, below))]

@@ -1,0 +1,47 @@
+"""The interface of real input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from hookcli.sources.base import Arguments, Recipe
+
+ITEMS = 16
+"""Items in a batch that hookcli puts together, where the user gives no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllInput:
+    """A batch without a target. `spare`: keywords that the model does not take are left out."""
+
+    arguments: Arguments
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The batches of an input: AllInput, or as a data loader gives them (a tensor, a tuple or list, keywords).
+
+    `total` is their number, None if it is not known beforehand. `how` says, for `meta`, how they were made.
+    """
+
+    each: Iterable[Any]
+    total: int | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Real input for a model.
+
+    `said` names it as the user did, such as "--image cats". `open` makes its batches for a recipe's model, anew at each
+    call, of a number of items (None: the data's choice). `batches` is how many are run, None for all.
+    """
+
+    said: str
+    open: Callable[[Recipe, nn.Module, int | None], Batches]
+    batches: int | None = 1

@@ -1,0 +1,92 @@
+"""Input from pictures, prepared by the transforms that a model's weights were evaluated with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.report.formatting import listed
+from hookcli.sources.base import Recipe, Transforms
+from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
+from hookcli.system import files
+from hookcli.tensors import tree
+
+_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+def image_input(given: Sequence[str], batches: int | None) -> Data:
+    """The pictures in files and folders, in order of their names, folders within folders included.
+
+    Raises UsageError for a name that is not there, or a folder without pictures.
+    """
+    pictures = [picture for name in given for picture in _pictures(name)]
+    said = " ".join(f"--image {shortened(name)}" for name in given)
+
+    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+        if recipe.transforms is None:
+            why = f"{recipe.name} comes with no transforms for pictures; give tensors by --data or --input-file"
+            raise UsageError(f"--image: {why}", option="image")
+        transforms = recipe.transforms()
+        number = min(size or ITEMS, len(pictures))
+        groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
+        each = (AllInput(recipe.arrange(_items(group, transforms, recipe.batched))) for group in groups)
+        how = {"pictures": len(pictures), "transforms": _described(transforms)}
+        return Batches(each, len(groups), how)
+
+    return Data(said, open_, batches)
+
+
+def _pictures(name: str) -> list[Path]:
+    path = Path(name)
+    if files.is_file(path):
+        return [path]
+    if not files.is_folder(path):
+        raise _wrong(f"no file or folder {shortened(name)!r}")
+    found = sorted(x for x in path.rglob("*") if x.suffix.lower() in _SUFFIXES and x.is_file())
+    if not found:
+        raise _wrong(f"no picture in {shortened(name)!r} (looked for {listed(_SUFFIXES, len(_SUFFIXES))})")
+    return found
+
+
+def _wrong(message: str) -> UsageError:
+    return UsageError(f"--image: {message}", option="image")
+
+
+def _items(group: Sequence[Path], transforms: Transforms, batched: bool) -> list[Tensor]:
+    """The pictures as one batch, or as a list where the model takes one."""
+    items = [_item(picture, transforms) for picture in group]
+    if not batched:
+        return items
+    shapes = {item.shape: picture for item, picture in zip(items, group, strict=True)}
+    if len(shapes) > 1:
+        (a, one), (b, other) = ((tree.shape_text(torch.empty(s, device="meta")), x) for s, x in [*shapes.items()][:2])
+        sizes = f"{one.name} becomes {a}, {other.name} {b}"
+        raise _wrong(f"the transforms keep pictures' sizes apart ({sizes}); use --batch-size 1")
+    return [torch.stack(items)]
+
+
+def _item(picture: Path, transforms: Transforms) -> Tensor:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise _wrong("reading pictures needs Pillow: pip install 'hookcli[images]'") from error
+    try:
+        with Image.open(picture) as opened:
+            image = opened.convert("RGB")
+    except Exception as error:  # Pillow's readers fail in many ways: on no picture, a truncated one, a huge one
+        raise _wrong(f"{shortened(str(picture))} is no picture that Pillow can read ({in_brief(error)})") from error
+    with UserCode(lambda error: _wrong(f"the transforms failed on {picture}: {in_brief(error)}")):
+        item = transforms(image)
+    if not isinstance(item, Tensor):
+        raise _wrong(f"the transforms made {type(item).__name__} of {picture}, not a tensor")
+    return item
+
+
+def _described(transforms: Callable[..., Any]) -> str:
+    """The transforms on one line."""
+    return " ".join(repr(transforms).split())

@@ -1,0 +1,55 @@
+"""Input that a program of one's own makes: any iterable of batches, such as a DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine
+from hookcli.sources.base import Recipe
+from hookcli.sources.data.base import ITEMS, Batches, Data
+from hookcli.system.importing import load_object
+
+
+def iterable_input(spec: str, batches: int | None) -> Data:
+    """The batches of the object that `--data module:name` or `--data file.py:name` names.
+
+    An iterable of batches, a Dataset (its items are collated into batches), one batch, or a class or function that
+    returns one of these. Raises UsageError for an unknown name.
+    """
+    target = load_object(spec)
+    said = f"--data {spec}"
+
+    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+        with UserCode(lambda error: ModelError(f"{said}: failed: {in_brief(error)}")):
+            made = target() if isinstance(target, type) or not _has_batches(target) else target
+        refuse_coroutine(made, spec)
+        if isinstance(made, Dataset):
+            made = DataLoader(made, batch_size=size or ITEMS)
+        elif size is not None:
+            why = f"--batch-size: {said} makes batches of its own size; leave it out"
+            raise UsageError(why, option="batch-size")
+        each = [made] if _is_batch(made) else made
+        if not _has_batches(each):
+            raise UsageError(f"{said}: gave {class_name(made)}, not an iterable of batches", option="data")
+        total = None
+        with suppress(Exception):  # a DataLoader of an IterableDataset has no length, and says so by a TypeError
+            total = len(each)
+        return Batches(each, total)
+
+    return Data(said, open_, batches)
+
+
+def _has_batches(value: Any) -> bool:
+    return isinstance(value, (Iterable, Dataset)) or hasattr(value, "__getitem__")
+
+
+def _is_batch(value: Any) -> bool:
+    """True for one batch in place of several: a tensor, keywords, or a tuple that begins with a tensor."""
+    return isinstance(value, (Tensor, Mapping)) or (
+        isinstance(value, tuple) and bool(value) and isinstance(value[0], Tensor)
+    )

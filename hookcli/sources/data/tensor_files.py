@@ -1,0 +1,115 @@
+"""Input from files of tensors: `.npy`, `.npz`, `.pt` and `.safetensors`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.errors import UsageError, in_brief, shortened
+from hookcli.report.formatting import listed
+from hookcli.sources.base import Arguments, Recipe
+from hookcli.sources.data.base import AllInput, Batches, Data
+from hookcli.system import files
+
+_NUMBERED = "arr_"  # numpy's names for arrays that were saved without any
+
+
+def file_input(given: Sequence[str]) -> Data:
+    """The input that `--input-file` describes: `FILE` or `KEYWORD=FILE`, once per argument.
+
+    Raises UsageError for a file that is missing, or of no known suffix. It is read when the input is made.
+    """
+    parsed = [_parsed(text) for text in given]
+    said = " ".join(f"--input-file {shortened(text)}" for text in given)
+
+    def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+        if size is not None:
+            raise UsageError("--batch-size: --input-file has a batch already; leave it out", option="batch-size")
+        return Batches([AllInput(_together(parsed))], total=1)
+
+    return Data(said, read)
+
+
+def _parsed(text: str) -> tuple[str, str]:
+    """The keyword ("" for none) and the file of one `--input-file`."""
+    keyword, separator, file = text.partition("=")
+    if not separator or not keyword.isidentifier() or files.is_file(text):
+        keyword, file = "", text
+    if not files.is_file(file):
+        folder = " (it is a folder)" if files.is_folder(file) else ""
+        raise _wrong(f"no file {shortened(file)!r}{folder}")
+    if Path(file).suffix.lower() not in _READERS:
+        raise _wrong(f"{shortened(file)}: give a file of {listed(list(_READERS), len(_READERS))}")
+    return keyword, file
+
+
+def _wrong(message: str) -> UsageError:
+    return UsageError(f"--input-file: {message}", option="input-file")
+
+
+def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
+    """The tensors of all files, in order or by keyword."""
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for keyword, file in parsed:
+        found = _READERS[Path(file).suffix.lower()](file)
+        new = {keyword: found} if keyword else dict(found) if isinstance(found, Mapping) else {}
+        if twice := new.keys() & keywords.keys():
+            raise _wrong(f"{file}: {sorted(twice)[0]!r} is given twice")
+        keywords |= new
+        if not new:
+            positional += found if isinstance(found, (tuple, list)) else [found]
+    if keywords and positional:
+        raise _wrong(f"name all arguments or none, as in --input-file {next(iter(keywords))}=FILE")
+    return keywords or tuple(positional)
+
+
+def _npy(file: str) -> Any:
+    import numpy as np
+
+    with _reading(file, "an array that numpy saved without pickle"):
+        return np.load(file, allow_pickle=False)
+
+
+def _npz(file: str) -> Any:
+    import numpy as np
+
+    with _reading(file, "arrays that numpy saved without pickle"), np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
+
+
+def _pickled(file: str) -> Any:
+    with _reading(file, "a tensor, or a tuple or dict of tensors, that torch.save wrote"):
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _safetensors(file: str) -> Any:
+    try:
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise _wrong(f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
+    with _reading(file, "a safetensors file"):
+        return load_file(file)
+
+
+@contextmanager
+def _reading(file: str, what: str) -> Iterator[None]:
+    """Make a UsageError of whatever a library raises in the block for a file that is not `what`."""
+    try:
+        yield
+    except Exception as error:
+        raise _wrong(f"{file}: is not {what} ({in_brief(error)})") from error
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".npy": _npy,
+    ".npz": _npz,
+    **dict.fromkeys((".pt", ".pth", ".bin"), _pickled),
+    ".safetensors": _safetensors,
+}

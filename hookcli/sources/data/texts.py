@@ -1,0 +1,83 @@
+"""Input from texts, by the tokenizer of a folder or the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hookcli.errors import UsageError, in_brief, shortened
+from hookcli.sources.base import Recipe
+from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
+from hookcli.system import files
+
+_HUGE = 1 << 20  # tokenizers without a limit say 10**30
+
+
+def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None) -> Data:
+    """Texts as typed, or the lines of files that are not empty.
+
+    Raises UsageError for a file without a line, or a tokenizer's folder that is not there.
+    """
+    texts = [line for text in given for line in _lines(text)]
+    said = " ".join(f"--text {shortened(text, 60)!r}" for text in given)
+    if tokenizer is not None and not files.is_folder(tokenizer):
+        raise UsageError(f"--tokenizer: no folder {shortened(tokenizer)!r}", option="tokenizer")
+
+    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+        own = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
+        number = min(size or ITEMS, len(texts))
+        groups = [texts[start : start + number] for start in range(0, len(texts), number)]
+        each = (AllInput(_tokens(own, group), spare=True) for group in groups)
+        return Batches(each, len(groups), {"texts": len(texts), "tokenizer": type(own).__name__})
+
+    return Data(said, open_, batches)
+
+
+def _lines(text: str) -> list[str]:
+    if not files.is_file(text):
+        return [text]
+    try:
+        lines = [line for line in Path(text).read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--text {shortened(text)}: can't be read as text ({in_brief(error)})", option="text"
+        ) from error
+    if not lines:
+        raise UsageError(f"--text {shortened(text)}: the file has no text", option="text")
+    return lines
+
+
+def _from_folder(folder: str) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        why = "reading it needs Transformers: pip install 'hookcli[huggingface]'"
+        raise UsageError(f"--tokenizer {folder}: {why}", option="tokenizer") from error
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # Transformers fails in many ways on a folder without a tokenizer
+        why = f"has no tokenizer that Transformers can read ({in_brief(error)})"
+        raise UsageError(f"--tokenizer {shortened(folder)}: {why}", option="tokenizer") from error
+
+
+def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
+    if recipe.tokenizer is None:
+        raise UsageError(f"--text: {recipe.name} comes with no tokenizer; give --tokenizer FOLDER", option="text")
+    return recipe.tokenizer()
+
+
+def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
+    """The texts as a batch of token ids with their mask, padded to the longest, cut to the tokenizer's limit."""
+    if len(texts) > 1 and getattr(tokenizer, "pad_token", "") is None:
+        tokenizer.pad_token = tokenizer.eos_token  # as is common; the mask leaves it out
+        if tokenizer.pad_token is None:
+            why = "the tokenizer has no token to pad with; use --batch-size 1"
+            raise UsageError(f"--text: {why}", option="text")
+    limited = getattr(tokenizer, "model_max_length", _HUGE) < _HUGE
+    try:
+        return dict(tokenizer(list(texts), return_tensors="pt", padding=len(texts) > 1, truncation=limited))
+    except Exception as error:
+        raise UsageError(f"--text: the tokenizer failed: {in_brief(error)}", option="text") from error

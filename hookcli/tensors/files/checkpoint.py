@@ -1,0 +1,83 @@
+"""Reads what torch.save wrote: the tensors stay in the file, memory-mapped, until their values are asked for."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.errors import UsageError, in_brief
+from hookcli.report.formatting import counted
+from hookcli.tensors.files.in_memory import stored
+from hookcli.tensors.files.stored import StoredTensor, TensorFile
+
+STATE_DICTS = ("state_dict", "model_state_dict", "model")
+"""Keys under which checkpoints keep the state dict of the model."""
+_DEEPEST = 20  # levels of dicts and lists
+
+
+def read(file: Path) -> TensorFile:
+    """The tensors of a checkpoint: those of its state dict if it has one under a known key, else all of them.
+
+    Raises UsageError for a file that torch.save did not write, or that holds no tensor.
+    """
+    whole = load(file)
+    key, state = _state_dict(whole)
+    found = list(_named(state))
+    if not found:
+        raise UsageError(f"{file}: holds a {type(whole).__name__} without tensors")
+    others = sum(1 for _ in _named(whole)) - len(found)
+    beside = f"; {counted(others, 'other tensor')} in the file" if others else ""
+    notes = [f"{file.name}: the state dict under {key!r}{beside}"] if key else []
+    return TensorFile(str(file), "torch.save", list(_stored(found, file.name)), notes=notes)
+
+
+def load(file: Path) -> Any:
+    """The object in a file of torch.save, on the CPU. Raises UsageError for another file, or one that could run code.
+
+    Files of PyTorch before 1.6 can't be memory-mapped, and are read whole.
+    """
+    try:
+        with file.open("rb") as opened:
+            mapped = opened.read(4) == b"PK\x03\x04"
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
+        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
+            refused = "refused, since loading it could run code (torch.load with weights_only=True)"
+            raise UsageError(f"{file}: {refused}: save model.state_dict() instead") from error
+        raise UsageError(f"{file}: was not written by torch.save, or is damaged ({in_brief(error)})") from error
+
+
+def _state_dict(whole: Any) -> tuple[str, Any]:
+    """The key under which a checkpoint has a state dict, and that; "" and the whole where it has none."""
+    for key in STATE_DICTS if isinstance(whole, Mapping) else ():
+        if isinstance(whole.get(key), Mapping) and any(isinstance(item, Tensor) for item in whole[key].values()):
+            return key, whole[key]
+    return "", whole
+
+
+def _named(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in nested dicts and lists, by their keys joined with dots."""
+    if isinstance(value, Tensor):
+        yield name or "tensor", value
+    if depth == _DEEPEST:
+        return
+    items: Any = value.items() if isinstance(value, Mapping) else ()
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        items = enumerate(value)
+    for key, item in items:
+        yield from _named(item, f"{name}.{key}" if name else str(key), depth + 1)
+
+
+def _stored(named: Sequence[tuple[str, Tensor]], file: str) -> Iterator[StoredTensor]:
+    """The tensors, those that are the same memory as one before marked as tied to it."""
+    first: dict[Any, str] = {}
+    for name, tensor in named:
+        plain = tensor.layout is torch.strided and tensor.numel() and tensor.device.type == "cpu"
+        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if plain else name
+        owner = first.setdefault(place, name)
+        yield stored(name, tensor, file=file, tied=owner if owner != name else "")

@@ -1,0 +1,116 @@
+"""Opens files and folders of tensors by their names and contents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hookcli.errors import UsageError, shortened
+from hookcli.report.formatting import counted, listed
+from hookcli.system.files import is_file, is_folder
+from hookcli.tensors.files import gguf, safetensors
+from hookcli.tensors.files.stored import StoredTensor, TensorFile, damaged, open_unbuffered
+
+PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+SUFFIXES = (".safetensors", ".gguf", *PICKLED)
+"""Suffixes of files of tensors."""
+_INDEX = ".index.json"
+_NAMED = 3
+
+
+def holds_tensors(text: str) -> bool:
+    """True for an argument that names a file or folder of tensors rather than a model or a report."""
+    if is_folder(text):
+        return bool(_indexes(Path(text)) or _files(Path(text))) and not is_file(Path(text, "index.json"))
+    return text.endswith((*SUFFIXES, _INDEX)) or (is_file(text) and _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04"))
+
+
+def open_tensors(text: str) -> TensorFile:
+    """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none."""
+    path = Path(text)
+    if is_folder(text):
+        found = _folder(path)
+    elif not is_file(text):
+        raise UsageError(f"{shortened(text)}: no such file")
+    else:
+        found = _indexed(path) if text.endswith(_INDEX) else _opened(path)
+    return TensorFile(text, found.format, found.tensors, found.metadata, found.notes)
+
+
+def _opened(file: Path) -> TensorFile:
+    magic = _magic(file)
+    if magic == gguf.MAGIC:
+        return gguf.read(file)
+    if file.suffix == ".gguf":
+        raise damaged(file, "not a GGUF file: it does not begin with the letters GGUF")
+    if file.suffix == ".safetensors":
+        return safetensors.read(file)
+    from hookcli.tensors.files import checkpoint  # imports torch
+
+    return checkpoint.read(file)
+
+
+def _magic(file: Path) -> bytes:
+    with open_unbuffered(file) as opened:
+        return bytes(opened.read(4) or b"")
+
+
+def _folder(folder: Path) -> TensorFile:
+    """The tensors of a folder: those that its index names, else those of all its files of one format."""
+    indexes = _indexes(folder)
+    if len(indexes) > 1:
+        raise UsageError(f"{folder}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
+    if indexes:
+        return _indexed(indexes[0])
+    files = _files(folder)
+    if not files:
+        raise UsageError(f"{folder}: holds no file of tensors ({', '.join(SUFFIXES)})")
+    return _joined([_opened(file) for file in files])
+
+
+def _indexes(folder: Path) -> list[Path]:
+    """The indexes of sharded checkpoints; those of safetensors files if there are such."""
+    found = sorted(folder.glob(f"*{_INDEX}"))
+    return [file for file in found if file.name.endswith(f".safetensors{_INDEX}")] or found
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of tensors of one format, the best known first."""
+    by_suffix = (sorted(folder.glob(f"*{suffix}")) for suffix in SUFFIXES)
+    return next(filter(None, by_suffix), [])
+
+
+def _indexed(index: Path) -> TensorFile:
+    """The tensors that an index names, in its order."""
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+        names = dict.fromkeys(weight_map.values())
+        if not all(isinstance(name, str) and Path(name).name == name for name in names):
+            raise ValueError("names of files must be those of its own folder")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(index, f"not the index of a sharded checkpoint ({error})") from error
+    if missing := [name for name in names if not is_file(index.with_name(name))]:
+        raise UsageError(f"{index}: {counted(len(missing), 'file')} missing ({listed(missing, _NAMED)})")
+    whole = _joined([_opened(index.with_name(name)) for name in names])
+    held = {(tensor.name, tensor.file): tensor for tensor in whole.tensors}
+    absent = [name for name, file in weight_map.items() if (name, file) not in held]
+    if absent:
+        raise damaged(index, f"names {counted(len(absent), 'tensor')} that the files lack ({listed(absent, _NAMED)})")
+    others = len(held) - len(weight_map)
+    notes = [f"{counted(others, 'tensor')} not in the index, left out"] if others else []
+    tensors = [held[place] for place in weight_map.items()]
+    return TensorFile(str(index), whole.format, tensors, whole.metadata, [*whole.notes, *notes])
+
+
+def _joined(files: Sequence[TensorFile]) -> TensorFile:
+    """The tensors of several files, as those of one. Raises UsageError for a name that two files have."""
+    first: dict[str, StoredTensor] = {}
+    for tensor in (tensor for file in files for tensor in file.tensors):
+        if (other := first.setdefault(tensor.name, tensor)) is not tensor:
+            raise UsageError(f"{tensor.name!r} is in {other.file} and in {tensor.file}; name one of these files")
+    said = f", {len(files)} files" if files[1:] else ""
+    notes: Iterable[str] = dict.fromkeys(note for file in files for note in file.notes)
+    metadata = {key: value for file in reversed(files) for key, value in file.metadata.items()}
+    whole = [tensor for file in files for tensor in file.tensors]
+    return TensorFile("", f"{files[0].format}{said}", whole, metadata, [*notes])

@@ -1,0 +1,119 @@
+"""The largest singular value of a stored matrix, and the rank of a change; the matrix is read in blocks of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hookcli.tensors.files.codings import Values
+
+Rows = Callable[[], Iterable[Values]]
+"""The blocks of a matrix, each of some whole rows; they are read anew at each call."""
+_STEPS = 60
+_PRECISE = 1e-3  # of the squared singular value: its distance from the next estimate at most
+_SKETCH = 72
+MOST_RANK = 64
+"""The highest rank of a change that is found."""
+_REST = 1e-6  # share of the energy that the arithmetic of float32 leaves beside a change of low rank
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """The largest singular value of a matrix, and its stable rank: the squared Frobenius norm over its square.
+
+    `converged`: a singular value lies within 0.05 % of `norm`; otherwise `norm` is only a lower bound.
+    """
+
+    norm: float
+    stable_rank: float
+    converged: bool
+
+
+def spectrum(rows: Rows, columns: int) -> Spectrum | None:
+    """The spectrum of a matrix of so many columns; None if it has elements that are not finite.
+
+    By the Lanczos iteration for ``A'A`` with full reorthogonalization (Golub and Van Loan, Matrix Computations,
+    section 10.1), which ends as soon as the residual of the largest eigenvalue bounds its error.
+    """
+    energy = math.fsum(float(np.vdot(block, block)) for block in rows())
+    if not math.isfinite(energy) or energy == 0.0:
+        return Spectrum(0.0, math.nan, True) if energy == 0.0 else None
+    basis = np.empty((min(_STEPS, columns) + 1, columns))
+    basis[0] = _start(columns)
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for step in range(len(basis) - 1):
+        product = _gram_product(rows, basis[step])
+        diagonal.append(float(basis[step] @ product))
+        for _ in range(2):  # twice is enough
+            product -= basis[: step + 1].T @ (basis[: step + 1] @ product)
+        beside.append(float(np.linalg.norm(product)))
+        largest, last = _largest(diagonal, beside[:-1])
+        residual = beside[-1] * abs(last)
+        if residual <= _PRECISE * largest:
+            break
+        basis[step + 1] = product / beside[-1]
+    return Spectrum(math.sqrt(largest), energy / largest, residual <= _PRECISE * largest)
+
+
+def _start(columns: int) -> Values:
+    """A random direction, the same at every call."""
+    found = np.random.default_rng(0).standard_normal(columns)
+    return found / np.linalg.norm(found)
+
+
+def _gram_product(rows: Rows, vector: Values) -> Values:
+    """The product of ``A'A`` and a vector, in one pass over the matrix."""
+    found = np.zeros_like(vector)
+    for block in rows():
+        found += (block @ vector) @ block
+    return found
+
+
+def _largest(diagonal: list[float], beside: list[float]) -> tuple[float, float]:
+    """The largest eigenvalue of a symmetric tridiagonal matrix, and the last element of its eigenvector."""
+    found, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    return float(found[-1]), float(vectors[-1, -1])
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """The number of singular values of a change that are more than rounding, and their share of its energy."""
+
+    rank: int
+    share: float
+
+
+def low_rank(rows: Rows, columns: int, energy: float, rounding: float, most: int) -> LowRank | None:
+    """The rank of a matrix of this `energy` (squared Frobenius norm), if it is at most `most`; None if it is higher.
+
+    `rounding` is the energy that rounding may have added, which has full rank. By a randomized sketch of the rows'
+    space (Halko, Martinsson and Tropp, 2011, algorithm 4.1), which holds all of it if the rank is low; in two passes.
+    """
+    allowed = max(_REST * energy, rounding)
+    if allowed >= energy / 2:
+        return None  # rounding is most of it
+    directions = np.random.default_rng(0)
+    sketch = np.zeros((_SKETCH, columns))
+    for block in rows():
+        sketch += directions.standard_normal((_SKETCH, len(block))) @ block
+    basis = np.linalg.qr(sketch.T).Q
+    gram = sum((_gram(block @ basis) for block in rows()), np.zeros((basis.shape[1],) * 2))
+    kept = np.cumsum(np.linalg.eigvalsh(gram)[::-1])
+    enough = np.flatnonzero(energy - kept <= allowed)
+    if not len(enough) or enough[0] + 1 > min(most, MOST_RANK):
+        return None
+    return LowRank(int(enough[0]) + 1, min(float(kept[enough[0]] / energy), 1.0))
+
+
+def _gram(block: Values) -> Values:
+    product: Values = block.T @ block
+    return product
+
+
+def blockwise(blocks: Iterable[Values], other: Iterable[Values]) -> Iterator[Values]:
+    """The blocks of ``B - A``."""
+    return (b - a for a, b in zip(blocks, other, strict=True))
