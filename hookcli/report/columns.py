@@ -100,6 +100,8 @@ MEMORY_KINDS = tuple(
     )
 )
 """Bytes in use, by kind, in the order of the engine's `Kind`."""
+MEMORY = (*columns_named("fqn", "type"), Column("bytes", "At peak", "bytes"), *MEMORY_KINDS)
+"""What each module holds at the peak of a training step; a container's row is its own."""
 TIMELINE = (
     *columns_named("index", "phase", "fqn", "operator"),
     Column("change_bytes", "Change", "bytes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from hookcli.report import Report, Row, formatting
+from hookcli.report import Report, Row
 from hookcli.report.columns import MEMORY_KINDS
 from hookcli.reporters import footer
 
@@ -38,24 +38,12 @@ def peak(report: Report) -> tuple[int, Row]:
     return max(enumerate(report.rows), key=lambda item: int(item[1]["highest"]))
 
 
-def peak_text(row: Row) -> str:
-    """When a peak is: backward of layer1.0.conv1 (aten.convolution_backward)."""
-    return f"{row['phase']} {row.fqn}".rstrip() + f" ({row['operator']})"
-
-
 def above(report: Report) -> str:
-    """Describe the run and its peak."""
-    if not report.rows:
-        return f"{footer.run_line(report)} · no memory was used"
-    _, row = peak(report)
-    return f"{footer.run_line(report)} · peak {formatting.size(row['highest'])} in {peak_text(row)}"
+    """Describe the peak and the run."""
+    return f"{report.totals.get('verdict', 'No memory was used')}\n{footer.run_line(report)}"
 
 
 def held(report: Report) -> Iterator[str]:
-    """Describe what holds the memory at the peak, the largest kind first."""
-    if report.rows:
-        number, row = peak(report)
-        sizes = sorted(((sizes[number], title) for title, sizes in kinds(report)), reverse=True)
-        said = [f"{formatting.size(size)} {title.lower()}" for size, title in sizes if size]
-        yield f"at the peak: {' + '.join(said)} = {formatting.size(row['highest'])}"
+    """Describe what holds the memory at the peak, and what checkpointing changes."""
+    yield from (str(report.totals[key]) for key in ("held", "checkpointing") if key in report.totals)
     yield from footer.remarks(report)

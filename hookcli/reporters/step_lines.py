@@ -17,7 +17,7 @@ _CLIPPED = 1e-5  # by less, rounding has changed the norm
 
 def is_of_step(key: str) -> bool:
     """True for a total that these lines write."""
-    return key in KEYS or key.endswith("_seconds")
+    return key in KEYS or key.endswith(("_seconds", "_peak_bytes"))
 
 
 def before_clipping(totals: Mapping[str, Any]) -> str:

@@ -38,7 +38,8 @@ def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
         matches = name_filter(pattern, runs)
         named = [fqn for fqn, kind in runs.items() if matches(fqn, kind)]
         if not named:
-            raise UsageError(no_match(pattern, runs).replace("--match", "--checkpoint", 1), option="checkpoint")
+            said = no_match(pattern, runs).removeprefix("--match: no module or parameter ")
+            raise UsageError(f"--checkpoint: no module {said}", option="checkpoint")
         found |= dict.fromkeys(named)
     return [fqn for fqn in runs if fqn in found and not is_within_any(fqn, found)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookcli.engine.memory.profile import Kind, Moment, Place
+from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
 from hookcli.report.columns import MEMORY_KINDS
 from hookcli.report.formatting import size
 
@@ -22,14 +22,22 @@ def peak_text(moment: Moment) -> str:
     return f"{size(moment.highest)} in {moment.phase} of {fqn or '(model)'} ({moment.operator})"
 
 
-def peak_totals(moment: Moment) -> dict[str, Any]:
-    """The peak's bytes, its place and the verdict."""
+def peak_totals(profile: MemoryProfile) -> dict[str, Any]:
+    """The peak's bytes, its place, what holds it, and the highest of each phase; also in sentences."""
+    moment, phases = profile.steady.peak.moment, profile.steady.by_phase()
+    kinds = sorted(((moment.held.get(kind, 0), str(kind).replace("_", " ")) for kind in Kind), reverse=True)
+    first = profile.first.peak.bytes
+    highest = {**phases, "the first step": first}
     return {
+        **{f"{phase}_peak_bytes": phases[phase] for phase in phases},
+        "first_peak_bytes": first,
         "peak_bytes": moment.highest,
         "peak_phase": moment.phase,
         "peak_fqn": where(moment.place, moment.phase),
         "peak_operator": moment.operator,
         "verdict": f"Peak: {peak_text(moment)}",
+        "held": " + ".join(f"{size(bytes_)} {name}" for bytes_, name in kinds if bytes_) + f" = {size(moment.highest)}",
+        "phases": "peaks: " + " · ".join(f"{name} {size(value)}" for name, value in highest.items()),
     }
 
 

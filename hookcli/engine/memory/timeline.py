@@ -14,7 +14,7 @@ from hookcli.report.columns import TIMELINE
 def timeline_report(profile: MemoryProfile) -> Report:
     """The timeline of the step in steady state."""
     meta = {**profile.info.to_meta(), "notes": list(profile.notes)}
-    totals = peak_totals(profile.steady.peak.moment)
+    totals = peak_totals(profile)
     return Report("timeline", profile.model, TIMELINE, list(_rows(profile.steady)), meta, totals, grouping="moments")
 
 
