@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from _bench_measure import HOOKCLI, Sample, apart, compare, console, installed, program, timed
-from _bench_table import BATCH, GRADS_OF
+from _bench_table import BATCH, CACHED, GRADS_OF
 
 _BUILD = "import torch, torchvision; size = (1, 3, 224, 224); build = torchvision.models.{}\n"
 _BARE = _BUILD + "with torch.device('meta'): m, x = build().eval(), torch.empty(size)\nwith torch.no_grad(): m(x)"
@@ -32,7 +32,8 @@ def start(rounds: int) -> None:
     code = "import typer, rich.table"
     runs = {f"python -c '{code}'": partial(program, sys.executable, "-c", code)}
     ways = {f"hookcli {argument}": partial(program, HOOKCLI, argument) for argument in ("--help", "models")}
-    compare("Start", rounds, runs | ways, dict.fromkeys(ways, 1.5))
+    cached = {f"hookcli shapes {name}, cached": partial(program, HOOKCLI, "shapes", name) for name in CACHED}
+    compare("Start", rounds, runs | ways | cached, dict.fromkeys(ways, 1.5) | dict.fromkeys(cached, 2.0))
 
 
 def shapes(rounds: int) -> None:

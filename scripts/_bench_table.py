@@ -24,13 +24,17 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- written by scripts/bench --markdown -->\n", "<!-- end -->\n"
 BATCH = 10
 GRADS_OF = ("parameters", "outputs", "inputs")
+CACHED = ("resnet50", "vit_h_14")
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
 _ACTIVATIONS = (
     *("plain forward", "hookcli activations", "the same, installed without a compiler"),
     "naive hooks, six .item() a tensor",
 )
 TABLES: Mapping[str, Sequence[str]] = {
-    "Start": ("python -c 'import typer, rich.table'", "hookcli --help", "hookcli models"),
+    "Start": (
+        *("python -c 'import typer, rich.table'", "hookcli --help", "hookcli models"),
+        *(f"hookcli shapes {name}, cached" for name in CACHED),
+    ),
     **{
         f"Shapes of {name}, as a process": ("bare script on meta", "hookcli shapes", "torchinfo.summary on CPU")
         for name in ("resnet50", "vit_h_14")
@@ -104,13 +108,21 @@ class Tables:
             with self._file.open("a") as file:
                 print(json.dumps([title, rounds, list(headings), rows]), file=file)
 
-    def write_page(self, threads: int, load: float) -> None:
-        """Replace what the page holds between its markers."""
+    def write_page(self, threads: int, load: float, *, whole: bool) -> None:
+        """Replace what the page holds between its markers; unless `whole`, only the tables that were measured now.
+
+        Each of these then says when it was measured.
+        """
         before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        noted = [json.loads(line) for line in self._file.read_text().splitlines()]
-        parts = [_conditions(threads, load), *(_markdown(*table) for table in noted)]
-        PAGE.write_text(before + BEGIN + "\n" + "\n".join(parts) + "\n" + END + after)
+        old, _, after = rest.partition(END)
+        noted = {table[0]: _markdown(*table) for table in map(json.loads, self._file.read_text().splitlines())}
+        conditions = _conditions(threads, load)
+        if not whole:
+            noted = {title: f"{text}\n{conditions}" for title, text in noted.items()}
+            first, *there = old.strip("\n").split("\n\n**")
+            conditions = f"{first}\n"
+            noted = {(title := text.partition("**")[0]): noted.get(title, f"**{text}\n") for text in there}
+        PAGE.write_text(before + BEGIN + "\n" + "\n".join([conditions, *noted.values()]) + "\n" + END + after)
 
 
 def _conditions(threads: int, load: float) -> str:

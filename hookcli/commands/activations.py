@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import typer
 
+from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
-from hookcli.commands.probe_command import inspect_model
-from hookcli.registry import load
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
@@ -17,14 +14,19 @@ EXAMPLES = (
     "hookcli activations convnext_tiny --type Linear --sort -max",
     "hookcli activations resnet18 --hist --sort -outside_float8_e4m3",
     "hookcli activations resnet18 --hist conv1",
+    "hookcli activations resnet50 --image photos --batches all",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 COLUMNS = STATISTICS
+FIRST = (
+    *("hist", "dump", "weights", "input", "batch_size", "data", "device"),
+    *("depth", "match", "columns", "sort", "format", "output"),
+)
 
 
 def activations(
-    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: HistOptions, options: Options
+    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: TensorOptions, options: Options
 ) -> int:
     """Show statistics of every module's outputs."""
     model, options = requested(ctx, model, layer, own, options)
-    return inspect_model(model, partial(load("probes", "activations"), hist=own.hist), options)
+    return inspect_tensors(model, "activations", own=own, options=options)

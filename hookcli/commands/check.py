@@ -26,6 +26,7 @@ EXAMPLES = (
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M",
     "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK007,HK01",
+    "hookcli check net.py:Net --data train.py:loader --batches 50",
     "hookcli check resnet18 --save baseline.json",
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
@@ -33,7 +34,7 @@ EXAMPLES = (
 COLUMNS = judgement.COLUMNS
 FIRST = (
     *("select", "ignore", "fail_on", "max_params", "save", "against", "meta", "list_checks"),
-    *("weights", "input", "batch_size", "format"),
+    *("weights", "input", "batch_size", "data", "format"),
 )
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
 
 from hookcli.commands.backward_options import OnePassOptions, StepOptions
+from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.options import DATA, GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
-from hookcli.commands.progress import working
+from hookcli.commands.progress import Progress, working
+from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
-from hookcli.diff.tensors import TENSORS
+from hookcli.diff.tensors import DUMPED, TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
+from hookcli.report.dump import is_dump
 from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.names import checked_filter
 
@@ -38,6 +42,7 @@ EXAMPLES = (
     "hookcli diff 'net.py:Net --path old' 'net.py:Net --path new' -i 1x3x8x8",
     "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
+    "hookcli diff dumped/ 'resnet18 --device cuda'",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = TENSORS
@@ -69,48 +74,66 @@ class DiffOptions:
 
 
 def diff(
-    a: Annotated[str, _side("A", "A model, a report saved with --output FILE.json, or a record.")],
+    ctx: typer.Context,
+    a: Annotated[str, _side("A", "A model, a saved report (FILE.json), a record, or a dump.")],
     b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Compare two models, reports or records; find where they diverge.
+    """Compare two models, reports, records or dumps; find where they diverge.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
     apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
-    beyond tolerance, and what grew from there. Exit code 1: a difference is beyond tolerance.
+    beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by tensor with
+    another one, or with a model, which runs on the same inputs. Exit code 1: a difference is beyond tolerance.
     """
     given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
     if is_record(a) or is_record(b):
         if given:
             raise UsageError(f"{given[0]}: both sides must be models, not records")
         return compare_records(a, b, Tolerance(own.rtol, own.atol), narrowing(options), options)
+    tolerance = Tolerance(own.rtol, own.atol)
+    if is_dump(a) or is_dump(b):
+        if given:
+            raise UsageError(f"{given[0]}: both sides must be models, not dumps")
+        output = Output(options)
+        output.check_columns(DUMPED)
+        with _salvaging(output, options) as progress:
+            report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
+        output.write([report])
+        return _judged([report], options, output.for_people)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:
         name = "--loss" if step.loss else "--backward-vector"
         raise UsageError(f"{name}: without --backward nothing is differentiated")
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
-    tolerance = Tolerance(own.rtol, own.atol)
     output = Output(options)
     output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
+    with _salvaging(output, options) as progress:
+        saved = [read_reports(side.file) if side.file else None for side in sides]
+        live = ModelRuns(options, progress, own.backward, step)
+        reports = _compared(sides, saved, tolerance, live, own.same_weights)
+    remark_unfamiliar(sides, saved, options)
+    output.write([next_compared(reports[0], sides, own, step, options), *reports[1:]])
+    return _judged(reports, options, output.for_people)
+
+
+@contextmanager
+def _salvaging(output: Output, options: Options) -> Iterator[Progress]:
+    """Show progress while the block runs, and what was compared if it fails."""
     try:
         with working(options) as progress:
-            saved = [read_reports(side.file) if side.file else None for side in sides]
-            live = ModelRuns(options, progress, own.backward, step)
-            reports = _compared(sides, saved, tolerance, live, own.same_weights)
+            yield progress
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
         if any(report.totals.get("compared", len(report.rows)) for report in partial):
             output.salvage(partial)
         raise
-    remark_unfamiliar(sides, saved, options)
-    output.write([next_compared(reports[0], sides, own, step, options), *reports[1:]])
-    return _judged(reports, options, output.for_people)
 
 
 def remark_unfamiliar(sides: Sequence[SideSpec], saved: Sequence[list[Report] | None], options: Options) -> None:

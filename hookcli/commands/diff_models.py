@@ -20,9 +20,11 @@ from hookcli.registry import load
 from hookcli.report import Report
 
 if TYPE_CHECKING:
+    from hookcli.engine.batches import DataBatches
     from hookcli.engine.lockstep import Side
     from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
+    from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
 
 
@@ -47,11 +49,11 @@ class ModelRuns:
 
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
-        self._import()
+        self.import_torch()
         from hookcli.engine.lockstep.side import alignment_of
         from hookcli.engine.lockstep.weights import copy_weights
 
-        left, right = (self._built(spec, self.backward) for spec in (a, b))
+        left, right = (self.built(spec, self.backward) for spec in (a, b))
         inputs, described = common_input(left, right, self.options, self.backward)
         models = left.prepared.model, right.prepared.model
         if same_weights and (said := copy_weights(*models, alignment_of(*models))):
@@ -78,45 +80,53 @@ class ModelRuns:
 
     def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:
         """The reports of a model under the probes that made saved reports."""
-        self._import()
+        self.import_torch()
         reports = []
         for report in saved:
             probe = _probe_of(report)
-            built = self._built(spec, probe.needs_backward)
+            built = self.built(spec, probe.needs_backward)
             (inputs, _), described = common_input(built, built, self.options, probe.needs_backward)
             reports += self.observed(built, inputs, described, [probe])
         return reports
 
-    def observed(self, built: BuiltSide, inputs: Any, described: str, probes: Sequence[Probe]) -> list[Report]:
-        """The reports of one model, run under these probes; `described` is its input in words."""
-        from hookcli.engine.capture import capture
+    def observed(
+        self,
+        built: BuiltSide,
+        inputs: Any,
+        described: str,
+        probes: Sequence[Probe],
+        select: Select | None = None,
+        data: DataBatches | None = None,
+    ) -> list[Report]:
+        """The reports of one model, run under these probes; `described` is its input in words.
+
+        `select` narrows instead of --match and --type, and `data` has the batches that `inputs` are the first of.
+        """
+        from hookcli.engine.capture import Hooking, capture_run
         from hookcli.engine.lockstep.compiled import compiled
+        from hookcli.engine.prepare import PreparedRun
 
         side = self._side(built, inputs)
+        step = self._step(built, any(probe.needs_backward for probe in probes))
+        run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
+        info = run.info.overlaid(replace(side.described, **self._both(described)))
+        hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:
                 stack.enter_context(built.tree())
             if side.compile:
                 stack.enter_context(compiled(side.model, side.compile, side.backend))
-            return capture(
-                side.model,
-                inputs,
-                probes,
-                step=self._step(built, any(probe.needs_backward for probe in probes)),
-                edits=side.edits,
-                select=selector(side.model, self.options),
-                fastpath=side.fastpath,
-                name=built.recipe.name,
-                info=replace(side.described, **self._both(described)),
-            )
+            return capture_run(replace(run, info=info, data=data), probes, hooking)
 
-    def _import(self) -> None:
+    def import_torch(self) -> None:
+        """Import torch, and refuse a mistake in --loss before models are built."""
         self.progress.stage("importing torch")
         use_threads(self.options)
-        self._typed_step  # noqa: B018  a mistake in --loss ends the command before models are built
+        self._typed_step  # noqa: B018
 
-    def _built(self, spec: SideSpec, backward: bool) -> BuiltSide:
+    def built(self, spec: SideSpec, backward: bool) -> BuiltSide:
+        """Build a side's model. Errors name the side."""
         feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
         try:
             return build(spec, backward, backward, feedback)

@@ -15,6 +15,7 @@ from hookcli.commands.mistakes import mistake
 from hookcli.commands.options import Model, OnlyFields, Options, takes_options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
+from hookcli.report.dump import is_dump
 from hookcli.report.files import looks_saved
 from hookcli.sources.specs import source_of
 from hookcli.system.files import is_folder
@@ -55,6 +56,9 @@ def parse_side(label: str, text: str, shared: Options) -> SideSpec:
         if text.endswith(_WEIGHTS):
             raise UsageError(f"{label} {text!r}: weights belong to a model: give 'MODEL --weights {text}'")
         return SideSpec(label, text, text, shared)
+    if is_folder(text):
+        what = "a dump; hookcli diff compares it" if is_dump(text) else "a folder without index.json, so no dump"
+        raise UsageError(f"{label} {text!r}: is {what}")
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
     app.command()(takes_options(_side))
     try:

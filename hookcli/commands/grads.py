@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import typer
 
 from hookcli.commands.backward_options import PassesOptions
+from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, HistOptions, Model, Options, check_choice, choice
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
-from hookcli.registry import load
 from hookcli.report.columns import GRADS
 
 EXAMPLES = (
     "hookcli grads resnet50 --input 10x3x224x224 --fill ones --depth all",
     "hookcli grads vit_b_16 --of outputs --sort l2",
+    "hookcli grads net.py:Net --data train.py:loader --loss cross-entropy",
     "hookcli grads resnet18 --passes 2 --match 'fc.*' --depth all",
 )
 COLUMNS = GRADS
@@ -29,7 +28,7 @@ FIRST = (
 
 
 @dataclass(frozen=True)
-class GradsOptions(HistOptions):
+class GradsOptions(TensorOptions):
     """Options of `hookcli grads` alone."""
 
     of: str = choice(
@@ -58,5 +57,4 @@ def grads(
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     model, options = requested(ctx, model, layer, own, options)
-    probe = partial(load("probes", "grads"), own.of, own.via, hist=own.hist)
-    return inspect_model(model, probe, options, train=True, step=step)
+    return inspect_tensors(model, "grads", own.of, own.via, own=own, options=options, train=True, step=step)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import typer
 
+from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
-from hookcli.commands.probe_command import inspect_model
-from hookcli.registry import load
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
@@ -21,8 +18,8 @@ COLUMNS = STATISTICS
 
 
 def inputs(
-    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: HistOptions, options: Options
+    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: TensorOptions, options: Options
 ) -> int:
     """Show statistics of every module's inputs."""
     model, options = requested(ctx, model, layer, own, options)
-    return inspect_model(model, partial(load("probes", "inputs"), hist=own.hist), options)
+    return inspect_tensors(model, "inputs", own=own, options=options)

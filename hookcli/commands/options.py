@@ -61,7 +61,8 @@ def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
 
 
 GRADIENTS = "Gradients"
-_MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "Display", "Output"
+_MODEL, _INPUT, _RUN, _SHOW = "Model", "Input", "Run", "Display"
+OUTPUT = "Output"
 _PROCESSES = "Several processes"
 _BATCH = "First dimension of each input [1; with gradients: 2]."
 _DEPTH = "Group or hide deeper rows [fits a screen; files: all]."
@@ -99,9 +100,7 @@ class Options:
     input_file: list[str] = option(
         list, _INPUT, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
     )
-    data: str | None = option(
-        None, _INPUT, "Real input: batches, such as a DataLoader, from file.py:name.", metavar="MODULE:NAME"
-    )
+    data: str | None = option(None, _INPUT, "Real input: an iterable of batches; file.py:name.", metavar="MODULE:NAME")
     batches: str = option("1", _INPUT, "Run N batches of real input and merge their statistics.", metavar="N|all")
     train: bool | None = option(
         None, _RUN, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
@@ -132,12 +131,12 @@ class Options:
     columns: str | None = option(None, _SHOW, "Only these columns, in this order.", metavar="A,B")
     sort: str | None = option(None, _SHOW, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN")
     # The command's help lists its formats; see typer_classes.
-    format: str | None = option(None, _OUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
+    format: str | None = option(None, OUTPUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
     output: str | None = option(
-        None, _OUT, "Write to FILE; its suffix selects the format.", "--output", "-o", metavar="FILE"
+        None, OUTPUT, "Write to FILE; its suffix selects the format.", "--output", "-o", metavar="FILE"
     )
-    quiet: bool = option(False, _OUT, "No progress or remarks on stderr.", "--quiet", "-q")
-    debug: bool = option(False, _OUT, "Show full tracebacks of errors.", "--debug")
+    quiet: bool = option(False, OUTPUT, "No progress or remarks on stderr.", "--quiet", "-q")
+    debug: bool = option(False, OUTPUT, "Show full tracebacks of errors.", "--debug")
 
 
 @dataclass(frozen=True)

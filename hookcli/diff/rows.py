@@ -100,10 +100,10 @@ _RUN = ("input", "fill", "seed", "mode", "dtype", "device", "torch", "loss", "fa
 
 
 def unlike(report: Report) -> str:
-    """The differences between the runs of two saved reports, in one line; "" if there are none, or for a live
+    """The differences between the runs of two saved reports or dumps, in one line; "" if there are none, or for a live
     comparison.
     """
-    if "of" not in report.meta:
+    if not {"of", "dump"} & {*report.meta}:
         return ""
     a, b = report.meta["a"], report.meta["b"]
     said = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]

@@ -18,9 +18,9 @@ TENSORS = (
     *columns_named("max_abs", "mean_abs", "rel_l2", "cosine", "growth"),
     Column("times", "Excess"),
 )
-
-
-_VALUES = ("output", WEIGHT)  # all others are gradients, which share a scale
+DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
+"""The columns of a comparison with a dump."""
+_VALUES = ("input", "output", WEIGHT)  # all others are gradients, which share a scale
 
 
 @dataclass(frozen=True, slots=True)

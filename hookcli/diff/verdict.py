@@ -200,11 +200,12 @@ def _apart(row: Row) -> str:
 
 
 def title(row: Row, *, typed: bool = True) -> str:
-    """A row's place in words: name and (if `typed`) type, kind of gradient, path, call and pass."""
+    """A row's place in words: name and (if `typed`) type, kind of gradient, path, batch, call and pass."""
     said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if typed and row.get("type") else "")
     if row.get("kind") not in (None, "output", WEIGHT):
         said += f" {row['kind']}"
     said += f" {row['path']}" if row.get("path") else ""
+    said += f", batch {row['batch']}" if row.get("batch") else ""
     said += f", call {row['call']}" if row.get("call") else ""
     return said + (f", pass {row['pass']}" if row.get("pass") else "")
 

@@ -23,13 +23,14 @@ from hookcli.sources import losses
 from hookcli.tensors import tree
 
 
-def run_batches(run: PreparedRun, session: HookSession, probing: Probing) -> None:
+def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, merges: bool) -> None:
     """Run the model on its input; of several batches on all, after each of which the probes reduce what they saw.
 
-    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches.
+    Gradients begin at zero for each batch. The loss that `info` has is the mean over batches. Unless `merges`, that
+    is if the probes' rows merge over batches, only the first is run.
     """
-    if run.data is None or not run.data.several:
-        _run(run, session, run.inputs)
+    if run.data is None or not run.data.several or not merges:
+        _run(run, session, probing, run.inputs)
         _note_target(run)
         return
     info, total = run.info, 0.0
@@ -38,7 +39,7 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing) -> Non
         session.begin_batch(number, run.data.total)
         with _put_back(batch.inputs):
             one = replace(run, step=replace(run.step, target=batch.target))
-            _run(one, session, batch.inputs, place=f"batch {number + 1}: ")
+            _run(one, session, probing, batch.inputs, place=f"batch {number + 1}: ")
         _note_target(one)
         probing.batch_ended()
         for parameter in run.model.parameters():
@@ -50,9 +51,11 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing) -> Non
     run.data.remark_if_short(info.batches, run.feedback.remark)
 
 
-def _run(run: PreparedRun, session: HookSession, inputs: Any, place: str = "") -> None:
+def _run(run: PreparedRun, session: HookSession, probing: Probing, inputs: Any, place: str = "") -> None:
+    args, kwargs = arguments(inputs)
+    probing.begin(args, kwargs, run.step.target)
     with UserCode(partial(failure.crashed, run.model, run.info, place=place)):
-        run.step.run(session, *arguments(inputs), run.info)
+        run.step.run(session, args, kwargs, run.info)
         _synchronize(run.model)
 
 

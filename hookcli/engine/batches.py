@@ -43,13 +43,13 @@ class DataBatches:
         self._dtype = dtype or setting.dtype
         self.said = setting.data.said
         self._forward = Forward.of(model)
+        self.several = self._data.batches != 1
         self._rest, self.how = self._opened()
         first = next(self._rest, None)
         if first is None:
             raise UsageError(f"{self._data.said}: has no batch")
         self.first: Batch = first
         self._begun = False
-        self.several = self._data.batches != 1
 
     def each(self) -> Iterator[Batch]:
         """The first batch, then the others; again from the start where they were begun before."""
@@ -91,7 +91,8 @@ class DataBatches:
             try:
                 yield self._batch(given)
             except UsageError as error:
-                raise UsageError(f"{self._data.said}: batch {number}: {error}", option=error.option) from error
+                place = f"batch {number}: " if self.several else ""
+                raise UsageError(f"{self._data.said}: {place}{error}", option=error.option) from error
 
     def _user_code(self, number: int) -> UserCode:
         said = f"{self._data.said}: making batch {number} failed"

@@ -184,7 +184,8 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                     step = replace(step, input_grad=True)
                     info.input_requires_grad = True
                 session.note_created_modules()
-                run_batches(replace(run, step=step, info=info), session, probing)
+                merges = all(p.merges_batches for p in probes)
+                run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
             reports = probing.reports(complete=True)
             check_applied(edits, reports)
             return reports

@@ -50,7 +50,8 @@ class Forward:
         """
         if isinstance(given, AllInput):
             arguments = given.arguments
-            return (self._named(arguments, given.spare)[0] if isinstance(arguments, dict) else arguments), None
+            taken = self._named(arguments, (), given.spare)[0] if isinstance(arguments, dict) else arguments
+            return taken, given.target
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
@@ -60,7 +61,8 @@ class Forward:
         if not given:
             raise UsageError("is empty")
         items = tuple(given)
-        if len(items) == 1 or len(items) <= self.needed or (self.more and not self.names):
+        together = len(items) == 2 and self._holds_all(items[0])
+        if len(items) == 1 or (len(items) <= self.needed and not together) or (self.more and not self.names):
             return self._alone(items), None
         *inputs, target = items
         arguments = self._alone(tuple(inputs))
@@ -77,7 +79,7 @@ class Forward:
         """The arguments among the items of a batch: one item may hold several of them, or keywords."""
         if len(items) == 1 and isinstance(items[0], Mapping):
             return self._named(items[0])[0]
-        if len(items) == 1 and isinstance(items[0], (tuple, list)) and len(items[0]) == self.needed > 1:
+        if len(items) == 1 and self._holds_all(items[0]):
             return tuple(items[0])
         if len(items) < self.needed:
             raise UsageError(f"has {len(items)} input{'s' * (len(items) > 1)}, but forward takes {self._said()}")
@@ -85,10 +87,17 @@ class Forward:
             raise UsageError(f"has {len(items)} inputs and a target, but forward takes {self._said()}")
         return items
 
-    def _named(self, given: Mapping[str, Any], spare: bool = False) -> tuple[Arguments, Any]:
+    def _holds_all(self, item: Any) -> bool:
+        """True if one item of a batch holds all the arguments that forward needs, where it needs several."""
+        return isinstance(item, (tuple, list)) and len(item) == self.needed > 1
+
+    def _named(
+        self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False
+    ) -> tuple[Arguments, Any]:
+        """The keywords that forward takes, and the one of these targets that is left."""
         known = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
         rest = {key: value for key, value in given.items() if key not in known}
-        target = next((rest.pop(key) for key in TARGET_NAMES if key in rest), None)
+        target = next((rest.pop(key) for key in targets if key in rest), None)
         if not known and rest and (len(rest) == 1 or spare) and self.names and self.needed <= 1:
             return (next(iter(rest.values())),), target  # whatever it is called
         if rest and not spare:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -17,7 +17,7 @@ from hookcli.errors import PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import Probe
+from hookcli.probes.base import Probe, StatsProbe
 from hookcli.registry.interfaces import misfitting_attribute
 from hookcli.report import Report
 from hookcli.tensors.torch_private import noted
@@ -71,6 +71,13 @@ class Probing:
         for probe in self._probes:
             with _blaming(probe):
                 probe.attach(session)
+
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        """Let the probes whose tensors go elsewhere, too, see the batch that the model is about to run on."""
+        for probe in self._probes:
+            if isinstance(probe, StatsProbe):
+                with _blaming(probe):
+                    probe.begin(args, kwargs, target)
 
     def batch_ended(self) -> None:
         """Let each probe reduce what the batch has shown."""

@@ -11,6 +11,7 @@ class ActivationsProbe(CallStatsProbe):
     """A row per tensor that a module returned, per call."""
 
     name = "activations"
+    tensors = "output"
 
     def attach(self, session: HookSession) -> None:
         """Register forward hooks."""

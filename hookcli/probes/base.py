@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from hookcli.errors import OneTensorError, class_name
+from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.probes.shared.tensor_sink import TensorSink
+from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.report.batch_rows import BatchRows
 from hookcli.report.columns import STATISTICS
-from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -57,7 +57,7 @@ class Probe(ABC):
         return nullcontext()
 
     merges_batches: bool = False
-    """True if its rows merge over several batches: `batch_ended` is called after each."""
+    """True if its rows merge over several batches: `batch_ended` is called after each. Else it sees only the first."""
 
     def batch_ended(self) -> None:
         """Reduce what the batch has shown, so that memory does not grow with batches."""
@@ -117,16 +117,19 @@ def _require(method: str, given: Any, kind: type) -> None:
 class StatsProbe(Probe):
     """A probe whose rows carry TensorStats. Tensors are reduced in the callback and read back only for `rows`.
 
-    `hist`: with histograms, from which come quantiles and the shares that narrower formats have no place for.
+    `hist`: with histograms, for quantiles and the shares outside of narrower formats. `sink` gets each tensor, too.
     """
 
     columns: Sequence[Column] = STATISTICS
+    tensors: str = ""
+    """The kind of its tensors, as `hookcli.report.dump` names kinds."""
 
     merges_batches = True
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""
 
-    def __init__(self, *, hist: bool = False) -> None:
+    def __init__(self, *, hist: bool = False, sink: TensorSink | None = None) -> None:
+        self.sink = sink
         self._reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
@@ -134,6 +137,18 @@ class StatsProbe(Probe):
         self._batches = BatchRows()
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
+
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        """Let the sink begin: hooks are attached, and the model is about to run on this batch."""
+        if self.sink:
+            self.sink.begin(self.session, args, kwargs, target)
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """Return the report, once the sink has ended, too."""
+        report = super().report(model, meta)
+        if self.sink:
+            self.sink.finish(model, report.meta, report.skipped)
+        return report
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any, layout: dict[str, Any] | None = None) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it.
@@ -146,6 +161,10 @@ class StatsProbe(Probe):
         row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | found
         try:
             self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+            if self.sink:
+                self.sink.take(values | {"kind": self.tensors, "batch": self.session.batch_number}, tensor)
+        except HookcliError:
+            raise
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             reason = f"can't be reduced ({row['dtype']}, {type(error).__name__})"
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
@@ -211,38 +230,3 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 def edited(event: HookEvent) -> dict[str, str]:
     """The edits that changed the event's values, as a row's `edited`; empty if there were none."""
     return {"edited": event.edited} if event.edited else {}
-
-
-def unmeasured(session: HookSession) -> list[Skipped]:
-    """Modules that were not measured, wholly or in one of their calls, each with its reason."""
-    return [*never_called(session), *_without_return(session), *(item.skipped() for item in unregistered(session))]
-
-
-def _without_return(session: HookSession) -> Iterator[Skipped]:
-    """Calls that raised. If the model caught the exception, nothing else reports it."""
-    for fqn, ended in session.ended_by_exceptions().items():
-        number, error = next(iter(ended.items()))
-        call = f"call {number}" if number else "its call"
-        said = f"{call} raised {error} and returned nothing" if error else f"{call} did not return"
-        yield Skipped(fqn, said + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else ""))
-
-
-def never_called(session: HookSession) -> list[Skipped]:
-    """Every module that did not run or takes no hooks, with the reason as far as it is known.
-
-    Containers without a forward of their own, such as ModuleList, can't run and are not listed.
-    """
-    return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
-        Skipped(fqn, _why_never_called(fqn, session.model), kind=Reason.NEVER_CALLED)
-        for fqn, module in session.never_called().items()
-        if type(module).forward is not nn.Module.forward
-    ]
-
-
-def _why_never_called(fqn: str, model: nn.Module) -> str:
-    owners = [model.get_submodule(name) for name in around(fqn)]
-    if owners and isinstance(owners[0], nn.MultiheadAttention):
-        return "never called: MultiheadAttention uses its weights without calling it"
-    if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
-        return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
-    return f"never called in {'train' if model.training else 'eval'} mode"

@@ -9,7 +9,8 @@ from typing import Any
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls, shown
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.probes.base import Probe, unmeasured
+from hookcli.probes.base import Probe
+from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.report import Row, Skipped
 from hookcli.report.columns import FLOW
 from hookcli.tensors.tree import lone, type_text

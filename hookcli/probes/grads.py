@@ -15,6 +15,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
+from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import Row, Skipped, formatting
 from hookcli.report.columns import GRADS
@@ -41,8 +42,11 @@ class GradsProbe(StatsProbe):
     needs_backward = True
     columns = GRADS
 
-    def __init__(self, of: Of = "parameters", via: Via = "tensor", *, hist: bool = False) -> None:
-        super().__init__(hist=hist)
+    def __init__(
+        self, of: Of = "parameters", via: Via = "tensor", *, hist: bool = False, sink: TensorSink | None = None
+    ) -> None:
+        super().__init__(hist=hist, sink=sink)
+        self.tensors = "grad" if of == "parameters" else f"grad_{of.removesuffix('s')}"
         self._hist = hist
         self.of = of
         self.via = via
@@ -77,7 +81,7 @@ class GradsProbe(StatsProbe):
         """Return a probe without full backward hooks on the modules that can't have them."""
         if not isinstance(error, OneTensorError) or self.via == "tensor":
             return None
-        other = GradsProbe(self.of, self.via, hist=self._hist)
+        other = GradsProbe(self.of, self.via, hist=self._hist, sink=self.sink)
         other.one_tensor = error
         return other
 

@@ -11,6 +11,7 @@ class InputsProbe(CallStatsProbe):
     """A row per tensor that a module received, per call, taken before the module runs (it may overwrite its input)."""
 
     name = "inputs"
+    tensors = "input"
 
     def attach(self, session: HookSession) -> None:
         """Register forward pre-hooks."""

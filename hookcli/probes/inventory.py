@@ -15,12 +15,13 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import Probe, never_called
+from hookcli.probes.base import Probe
 from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
 from hookcli.probes.shared.module_behavior import used_without_call
 from hookcli.probes.shared.module_inputs import ModuleInputs
 from hookcli.probes.shared.parameter_counts import count_parameters
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
+from hookcli.probes.shared.unmeasured import never_called
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.report.batch_rows import BatchRows

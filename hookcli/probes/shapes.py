@@ -17,13 +17,14 @@ from hookcli.hooks.function_calls import FunctionCalls, Items, Shape, Signature
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.probes.base import Probe, unmeasured
+from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import fails_without_gradients
 from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices, recomputed
+from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import Row, Skipped
 from hookcli.report.columns import SHAPES

@@ -17,9 +17,10 @@ from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION,
 from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import preload
-from hookcli.probes.base import Probe, edited, unmeasured
+from hookcli.probes.base import Probe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
+from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
 from hookcli.report import Row, Skipped

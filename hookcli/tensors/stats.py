@@ -9,11 +9,10 @@ fetches those of all tensors in one copy.
 
 from __future__ import annotations
 
-import cmath
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -21,18 +20,15 @@ from torch import Tensor
 
 from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, tree
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, is_dense, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, reduced, resolved, unit_of, unnested
 from hookcli.tensors.histograms import device_counts, from_device, histogram
 from hookcli.tensors.sums import CHUNK, Sums, sums
-from hookcli.tensors.torch_private import version
-from hookcli.tensors.weak import WeakIds
+from hookcli.tensors.unchanged import Unchanged
 
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
 _FAR = 16.0
 # Squares of float64 numbers whose exponents are farther from 0, summed over a chunk, leave its normal range.
 _FARTHEST = 450
-# Up to which size a Reducer sums a tensor to see whether it changed, and how many elements of a larger one it looks at.
-_SMALL, _GLIMPSED = 1 << 16, 251
 _FIGURES = len(STATS_KEYS)
 
 
@@ -61,45 +57,14 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
 
 
 class Reducer:
-    """`measure` for a run in which the same tensor appears several times: it is not reduced again if unchanged.
-
-    In-place operations increase a tensor's version. Writing through `.data` or a NumPy view does not, so a glimpse of
-    the values is compared as well.
-    """
+    """`measure` for a run in which the same tensor appears several times: it is not reduced again if unchanged."""
 
     def __init__(self, *, hist: bool = False) -> None:
-        self._hist = hist
-        self._seen: WeakIds[Tensor, tuple[object, PendingFigures]] = WeakIds()
+        self._measure = partial(measure, hist=hist)
+        self._seen: Unchanged[PendingFigures] = Unchanged()
 
     def __call__(self, tensor: Tensor) -> PendingFigures:
-        glimpsed = glimpse(tensor)
-        if glimpsed is None:
-            return measure(tensor, hist=self._hist)
-        state = version(tensor), glimpsed
-        before, pending = self._seen.get(tensor) or (None, None)
-        if pending is None or before != state:
-            pending = measure(tensor, hist=self._hist)
-            self._seen[tensor] = state, pending
-        return pending
-
-
-def glimpse(tensor: Tensor) -> object:
-    """A cheap sign of a change in the values: the sum of a small tensor, some elements of a large one.
-
-    None if it would be slow, or nothing would show: on an accelerator, for a tensor without a version, and for a dtype
-    that PyTorch can't sum.
-    """
-    if tensor.device.type != "cpu" or tensor.is_inference() or not tree.is_plain(tensor):
-        return None
-    with torch.DisableTorchFunction(), suppress(RuntimeError):
-        values = tensor.detach()
-        if values.numel() <= _SMALL:
-            total = values.sum().item()
-            return total if cmath.isfinite(total) else None
-        if is_dense(values):
-            step = values.numel() // _GLIMPSED
-            return values.as_strided((_GLIMPSED,), (step,), values.storage_offset()).tolist()
-    return None
+        return self._seen.get(tensor, self._measure)
 
 
 def resolve(pending: Sequence[PendingFigures]) -> list[TensorStats]:

@@ -20,11 +20,12 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import compiled, within
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
+from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
 from hookcli.engine.lockstep.side import Side, alignment_of
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
-from hookcli.engine.lockstep.tensor_pairs import GRAD_OUTPUT, OUTPUT, ModuleTensors, TensorPairs
+from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo
@@ -36,7 +37,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.probes.base import unmeasured
+from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.sources.base import copy_model
 from hookcli.tensors import tree

@@ -13,7 +13,7 @@ from hookcli.diff.align import Alignment
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import WEIGHT
-from hookcli.engine.lockstep.tensor_pairs import OUTPUT
+from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape

@@ -15,6 +15,7 @@ from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
+from hookcli.engine.lockstep.module_tensors import GRAD, GRAD_OUTPUT, OUTPUT, ModuleTensors, only, place
 from hookcli.hooks.events import HookEvent
 from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
@@ -23,25 +24,12 @@ from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
-from hookcli.tensors.stats import glimpse
 from hookcli.tensors.torch_private import version
+from hookcli.tensors.unchanged import glimpse
 from hookcli.tensors.weak import WeakIds
 
-OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
-_PHASES = (OUTPUT, GRAD_OUTPUT, GRAD)
+_PHASES = ("input", OUTPUT, GRAD_OUTPUT, "grad_input", GRAD)
 _NOTHING = torch.empty(0)  # stands for a tensor that is not read any more
-
-
-@dataclass(slots=True)
-class ModuleTensors:
-    """Tensors of a module's call on one side, by path. They are live until the callback ends."""
-
-    kind: str
-    fqn: str
-    type: str
-    call: int
-    index: int
-    tensors: list[tuple[str, Tensor]]
 
 
 @dataclass(slots=True)
@@ -49,7 +37,7 @@ class _Pair:
     """A future row: reduced figures, or why there are none."""
 
     values: dict[str, Any]
-    order: tuple[int, float]
+    order: tuple[int, int, int, float]
     dtypes: tuple[str, str] = ("", "")
     pending: PendingFigures | None = None
     received: list[_Pair] = field(default_factory=list)
@@ -70,12 +58,16 @@ def _state(x: Tensor) -> tuple[Any, Any]:
 
 
 class TensorPairs:
-    """Collects the tensors of both sides; `compare`, `unmatched` and `keep` are called by Lockstep."""
+    """Collects the tensors of both sides; `compare`, `unmatched` and `keep` are called by Lockstep.
 
-    def __init__(self, alignment: Alignment) -> None:
+    Errors are followed through the modules of the side `followed`, whose tensors are live.
+    """
+
+    def __init__(self, alignment: Alignment, followed: int = A) -> None:
         self._alignment = alignment
+        self._followed = followed
         self._pairs: list[_Pair] = []
-        self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by A's tensor
+        self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by the followed side's tensor
         self._received: dict[tuple[str, int], list[_Pair]] = {}
         self._unmatched: tuple[dict[Hashable, ModuleTensors], dict[Hashable, ModuleTensors]] = ({}, {})
         self._latest = 0
@@ -87,7 +79,7 @@ class TensorPairs:
         """The key by which both sides know the tensors; None if the other side has no such module."""
         names = self._alignment.in_b if side == A else self._alignment.in_a
         if seen.fqn not in names:
-            self._note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
+            self.note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
             return None
         path = seen.tensors[0][0] if seen.kind == GRAD_OUTPUT else ""
         return seen.kind, seen.fqn if side == A else names[seen.fqn], seen.call, path
@@ -102,7 +94,7 @@ class TensorPairs:
         for side, seen, others in ((A, a, theirs), (B, b, dict(a.tensors))):
             rest = [(path, x) for path, x in seen.tensors if path not in others]
             if rest:
-                self._note_unmatched(side, replace(seen, tensors=rest), _only(side, "returned"))
+                self.note_unmatched(side, replace(seen, tensors=rest), only(side, "returned"))
 
     def unmatched(self, side: int, key: Hashable, seen: ModuleTensors) -> None:
         """Note tensors that only one side has reached, or much earlier or later than the other."""
@@ -113,7 +105,7 @@ class TensorPairs:
         return replace(seen, tensors=[(path, x.detach().clone()) for path, x in seen.tensors])
 
     def receive(self, event: HookEvent) -> None:
-        """Note which pairs the arguments of a module of A belong to."""
+        """Note which pairs the arguments of a module of the followed side belong to."""
         known = [self._known(x) for _, x in tree.arguments(event.args, dict(event.kwargs))]
         self._received[event.fqn, event.call] = [pair for pair in known if pair]
 
@@ -135,7 +127,7 @@ class TensorPairs:
             elif p.grad is None and other.grad is None:
                 self._skipped.append(Skipped(fqn, "no gradient reached it on either side"))
             else:
-                self._note_unmatched(A, seen, _only(A if other.grad is None else B, "has a gradient"))
+                self.note_unmatched(A, seen, only(A if other.grad is None else B, "has a gradient"))
 
     def rows(self, tolerance: Tolerance, complete: bool) -> list[Row]:
         """The rows, in the order in which A's modules were entered, then as gradients arrived.
@@ -164,13 +156,14 @@ class TensorPairs:
 
     def _compare(self, a: ModuleTensors, b: ModuleTensors, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
-        values = {**_place(a, path), "shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
+        values = {**place(a, path), "shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = _Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes)
+        seen, own, other = (a, x, y) if self._followed == A else (b, y, x)
         if a.kind == OUTPUT:
-            pair.received = self._received.get((a.fqn, a.call), [])
+            pair.received = self._received.get((seen.fqn, seen.call), [])
         self._pairs.append(pair)
-        again = self._known(x, y)
+        again = self._known(own, other)
         try:
             if differs := _reshaped(x, y):
                 pair.values |= {"differs": differs, "beyond": True}
@@ -184,11 +177,11 @@ class TensorPairs:
             reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
-        if not x.is_inference():
-            self._of[x] = _Compared(_state(x), ref(y), _state(y), pair)
+        if not own.is_inference():
+            self._of[own] = _Compared(_state(own), ref(other), _state(other), pair)
 
     def _known(self, x: Tensor, y: Tensor | None = None) -> _Pair | None:
-        """The pair that a tensor of A, unchanged since, was part of; with `y`, only a pair with that tensor of B."""
+        """The pair that a tensor of the followed side, unchanged since, was part of; with `y`, only one with that."""
         known = self._of.get(x)
         if known is None or known.state != _state(x):
             return None
@@ -199,15 +192,14 @@ class TensorPairs:
             return None
         return known.pair
 
-    def _order(self, seen: ModuleTensors) -> tuple[int, float]:
-        return _PHASES.index(seen.kind), seen.index
+    def _order(self, seen: ModuleTensors) -> tuple[int, int, int, float]:
+        return seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index
 
-    def _note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
+    def note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
         """Add rows of one side; those of B come after A's latest."""
-        phase, index = self._order(seen)
         for path in [path for path, _ in seen.tensors] or [""]:
-            order = (phase, index if side == A else self._latest + 0.5)
-            self._pairs.append(_Pair({**_place(seen, path), **said}, order))
+            order = seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index if side == A else self._latest + 0.5
+            self._pairs.append(_Pair({**place(seen, path), **said}, order))
 
     def _settle(self) -> None:
         """Add rows of unmatched tensors; those unmatched on both sides came too far out of order."""
@@ -218,7 +210,7 @@ class TensorPairs:
             self._skipped.append(Skipped(seen.fqn, "the two sides call it in orders too different to compare"))
         for side in (A, B):
             for seen in self._unmatched[side].values():
-                self._note_unmatched(side, seen, _only(side, "called"))
+                self.note_unmatched(side, seen, only(side, "called"))
             self._unmatched[side].clear()
 
 
@@ -229,21 +221,6 @@ def _reshaped(x: Tensor, y: Tensor) -> str:
         return next((f"item {number}: {said}" for number, pair in items if (said := _reshaped(*pair))), "")
     a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))
     return f"shape {a} → {b}" if a != b else ""
-
-
-def _only(side: int, what: str) -> dict[str, Any]:
-    return {"differs": f"{what} in {'AB'[side]} only", "beyond": True}
-
-
-def _place(seen: ModuleTensors, path: str) -> dict[str, Any]:
-    return {
-        "fqn": seen.fqn,
-        "type": seen.type,
-        "kind": seen.kind,
-        "call": seen.call,
-        "index": seen.index,
-        "path": path,
-    }
 
 
 def _figures(pairs: list[_Pair], figures: dict[int, Discrepancy]) -> Iterator[Discrepancy]:

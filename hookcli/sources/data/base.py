@@ -16,10 +16,14 @@ ITEMS = 16
 
 @dataclass(frozen=True, slots=True)
 class AllInput:
-    """A batch without a target. `spare`: keywords that the model does not take are left out."""
+    """A batch whose items are all input, beside a known `target`, None without one.
+
+    `spare`: keywords that the model does not take are left out.
+    """
 
     arguments: Arguments
     spare: bool = False
+    target: Any = None
 
 
 @dataclass(frozen=True, slots=True)

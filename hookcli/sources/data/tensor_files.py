@@ -104,7 +104,8 @@ def _reading(file: str, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _wrong(f"{file}: is not {what} ({in_brief(error)})") from error
+        why = f" ({in_brief(error)})" if isinstance(error, OSError) else ""  # others advise to trust the file
+        raise _wrong(f"{file}: is not {what}{why}") from error
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

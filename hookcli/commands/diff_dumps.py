@@ -1,0 +1,181 @@
+"""Compares a dump with a model or another dump: sides of `hookcli diff` that `--dump` has written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from hookcli.commands.backward_options import StepOptions
+from hookcli.commands.diff_models import ModelRuns
+from hookcli.commands.diff_sides import BuiltSide, common_input, parse_side
+from hookcli.commands.dump import REPEATED
+from hookcli.commands.options import DATA, Options
+from hookcli.commands.output import remark
+from hookcli.commands.progress import Progress
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import HookcliError, UsageError
+from hookcli.registry import load
+from hookcli.report import Report
+from hookcli.report.dump import GRADIENTS, KINDS, Dump, is_dump
+from hookcli.report.names import checked_filter
+
+if TYPE_CHECKING:
+    from hookcli.diff.align import NamedPart
+    from hookcli.engine.batches import DataBatches
+    from hookcli.engine.lockstep.dumped import DumpComparison, Wanted
+    from hookcli.probes.base import Probe
+    from hookcli.tensors.files.dump_reader import DumpReader
+
+_INPUT = {"input", "batch_size", "fill", *DATA}
+_ALIKE = 0.5  # share of a dump's modules that a version of the same model has
+_PROBES = {
+    "output": ("activations",),
+    "input": ("inputs",),
+    "grad": ("grads", "parameters"),
+    "grad_output": ("grads", "outputs"),
+    "grad_input": ("grads", "inputs"),
+}
+
+
+@dataclass(frozen=True)
+class DumpRuns:
+    """A comparison with a dump; `typed` are the names of the options that the command line gives."""
+
+    options: Options
+    step: StepOptions
+    typed: Collection[str]
+    tolerance: Tolerance
+    progress: Progress
+
+    def compare(self, a: str, b: str) -> Report:
+        """The report of two sides, of which one at least is a dump.
+
+        Raises UsageError, and what a failing model raises, with the report of what was compared until then.
+        """
+        self.progress.stage("importing torch")
+        from hookcli.tensors.files.dump_reader import DumpReader
+
+        readers = [DumpReader(text) if is_dump(text) else None for text in (a, b)]
+        if readers[0] and readers[1]:
+            return self._of_dumps(readers[0], readers[1])
+        side = 0 if readers[0] else 1
+        reader = readers[side]
+        assert reader is not None
+        return self._with_model(reader, side, (a, b))
+
+    def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
+        from hookcli.engine.lockstep.dumped import compare_dumps, parts_of
+
+        self.progress.stage(f"comparing {a.folder} and {b.folder}")
+        parts = parts_of(b.dump, parts_of(a.dump))
+        self._check_model(a, parts, b.folder)
+        return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
+
+    def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
+        from hookcli.engine.lockstep.dumped import DumpComparison, module_parts
+
+        options, step = self._repeated(reader.dump)
+        spec = parse_side("AB"[1 - side], texts[1 - side], options)
+        if spec.file:
+            raise UsageError(f"{spec.label} {spec.text!r}: a saved report can't be compared with a dump; give a model")
+        backward = any(kind in GRADIENTS for kind in reader.dump.kinds)
+        live = ModelRuns(options, self.progress, backward, step)
+        live.import_torch()
+        built = live.built(spec, backward)
+        parts = module_parts(built.prepared.model)
+        self._check_model(reader, parts, built.recipe.name)
+        data = self._batches(reader, built)
+        if data is None:
+            (inputs, _), described = common_input(built, built, options, backward)
+        else:
+            inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
+        comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts))
+        probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
+        try:
+            live.observed(built, inputs, described, probes, comparison.select, data)
+        except (HookcliError, KeyboardInterrupt) as error:
+            report = self._report(comparison, texts, complete=False)
+            if isinstance(error, HookcliError):
+                raise type(error)(f"{spec.label}: {error}", (report,)) from error
+            error.reports = (report,)  # type: ignore[attr-defined]
+            raise
+        return self._report(comparison, texts, complete=True)
+
+    def _report(self, comparison: DumpComparison, texts: tuple[str, str], *, complete: bool) -> Report:
+        run = comparison.meta
+        meta = {key: run[key] for key in ("seconds", "hookcli_seconds", "error") if key in run}
+        meta |= {"dump": _probes(comparison.reader.dump), "complete": complete}
+        return comparison.report(self.tolerance, " → ".join(texts), meta)
+
+    def _repeated(self, dump: Dump) -> tuple[Options, StepOptions]:
+        """The options, with those of the dump's run where the command line does not say otherwise."""
+        left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
+        if dump.has_inputs or _INPUT & {*self.typed}:
+            left = {name: value for name, value in left.items() if name not in _INPUT}
+        if "train" not in self.typed and dump.meta.get("mode") in ("train", "eval"):
+            left["train"] = dump.meta["mode"] == "train"
+        return _with(self.options, left), _with(self.step, left)
+
+    def _batches(self, reader: DumpReader, built: BuiltSide) -> DataBatches | None:
+        """The dump's own input; None if it has none, or another one is asked for."""
+        from hookcli.engine.batches import DataBatches
+        from hookcli.engine.run_info import model_dtype
+        from hookcli.sources.data.base import AllInput, Batches, Data
+
+        number = len(reader.dump.inputs)
+        if not reader.dump.has_inputs or _INPUT & {*self.typed}:
+            return None
+
+        def each() -> Iterator[AllInput]:
+            for batch in range(number):
+                args, kwargs, target = reader.arguments(batch)
+                yield AllInput(kwargs or args, target=target)
+
+        model = built.prepared.model
+        cast = None if str(model_dtype(model)) == f"torch.{reader.dump.meta.get('dtype')}" else model_dtype(model)
+        data = Data(f"the dump {reader.folder}", lambda *_: Batches(each(), number), number)
+        return DataBatches(built.recipe, model, replace(built.setting, data=data, batch=None), cast)
+
+    def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
+        """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
+        from hookcli.engine.lockstep.dumped import parts_of
+
+        match, kind_wanted = self.options.match, self.options.type
+        names = {place.fqn: place.type for place in parts_of(dump, others)}
+        names |= {row.fqn: "" for row in dump.tensors if row["kind"] == "grad"}
+        matches = checked_filter(match, kind_wanted, names)
+
+        def wanted(kind: str, fqn: str, type_: str) -> bool:
+            return matches(fqn, "" if kind == "grad" else type_) and kind_wanted in (None, type_)
+
+        return wanted
+
+    def _check_model(self, reader: DumpReader, parts: list[NamedPart], other: str) -> None:
+        """Say that a dump is of another model. Raises UsageError if they have nothing in common."""
+        from hookcli.engine.lockstep.dumped import in_common
+
+        common, number = in_common(reader.dump, parts)
+        of = f"a dump of {reader.dump.model}" if reader.dump.model else "a dump"
+        if not reader.dump.held:
+            raise UsageError(f"{reader.folder}: holds no tensors ({of})")
+        if number and not common and any(place.fqn for place in parts):
+            raise UsageError(f"{reader.folder}: {of}, another model than {other}: they have no module in common")
+        if common < _ALIKE * number:
+            said = f"{reader.folder} is {of}: {other} has {common} of its {number} modules"
+            remark(said, self.options)
+
+
+def _with(options: Any, values: dict[str, Any]) -> Any:
+    known = {one.name for one in fields(options)}
+    return replace(options, **{name: value for name, value in values.items() if name in known})
+
+
+def _probe(kind: str, sink: DumpComparison) -> Probe:
+    name, *given = _PROBES[kind]
+    probe: Probe = load("probes", name)(*given, sink=sink)
+    return probe
+
+
+def _probes(dump: Dump) -> str:
+    return ", ".join(dict.fromkeys(_PROBES[kind][0] for kind in KINDS if kind in dump.kinds))

@@ -1,0 +1,98 @@
+"""`--dump DIR`: the tensors themselves, of the commands that show statistics of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookcli.checks.selection import parse_figure
+from hookcli.commands.backward_options import StepOptions
+from hookcli.commands.destination import check_target
+from hookcli.commands.options import DATA, OUTPUT, HistOptions, Options, option
+from hookcli.commands.output import remark
+from hookcli.commands.probe_command import inspect_model
+from hookcli.errors import UsageError
+from hookcli.registry import load
+from hookcli.report.dump import Dump, is_dump
+from hookcli.report.formatting import counted, size
+from hookcli.system.files import is_folder
+from hookcli.system.torchrun import world
+
+if TYPE_CHECKING:
+    from hookcli.tensors.files.dump_writer import DumpWriter
+
+REPEATED = ("input", "batch_size", "fill", *DATA, "seed", "fastpath", "loss", "backward_vector", "passes")
+"""The options that a run must have in common with the run of a dump to be compared with it."""
+
+
+@dataclass(frozen=True)
+class TensorOptions(HistOptions):
+    """Options of commands that show statistics of tensors."""
+
+    dump: str | None = option(
+        None, OUTPUT, "Write the tensors, too, as safetensors files, to the folder DIR; see `diff`.", metavar="DIR"
+    )
+    max_bytes: str = option("10GB", OUTPUT, "Limit on the size of the dump.", metavar="BYTES")
+
+
+def inspect_tensors(
+    model: str,
+    probe: str,
+    *given: Any,
+    own: TensorOptions,
+    options: Options,
+    train: bool = False,
+    step: StepOptions = StepOptions(),
+) -> int:
+    """Run a probe that sees tensors, made with the `given` arguments; write its report, and the dump if asked for."""
+    sink = _writer(own, options, step) if own.dump is not None else None
+    make_probe = partial(load("probes", probe), *given, hist=own.hist, sink=sink)
+    try:
+        return inspect_model(model, make_probe, options, train=train, step=step)
+    finally:
+        if sink and sink.rows:
+            remark(_written(sink, own.max_bytes), options)
+
+
+def _writer(own: TensorOptions, options: Options, step: StepOptions) -> DumpWriter:
+    """The writer of the dump. Raises UsageError for options that don't fit."""
+    assert own.dump is not None
+    limit = parse_figure(own.max_bytes, "bytes")
+    if limit is None or limit < 0:
+        raise UsageError(
+            f"--max-bytes {own.max_bytes}: give a number of bytes, such as 500MB or 2GiB", option="max-bytes"
+        )
+    if max(options.nproc or 1, world().size) > 1:
+        raise UsageError("--dump: writes the tensors of one process; remove --nproc")
+    if find_spec("safetensors") is None:
+        raise UsageError("--dump: needs safetensors: pip install 'hookcli[safetensors]'")
+    folder = Path(own.dump)
+    check_target(folder, "--dump", "folder")
+    if is_folder(folder) and not is_dump(own.dump) and any(folder.iterdir()):
+        raise UsageError(f"--dump {folder}: is not empty, and no dump; name another folder")
+    from hookcli.tensors.files.dump_writer import DumpWriter, is_own
+
+    if not is_own(folder) and is_folder(folder):
+        raise UsageError(f"--dump {folder}: holds files that --dump has not written; name another folder")
+    narrowed = options.match is not None or options.type is not None
+    return DumpWriter(folder, int(limit), Dump("", (), options=_repeated(options, step), narrowed=narrowed))
+
+
+def _repeated(options: Options, step: StepOptions) -> Mapping[str, Any]:
+    """The options to repeat that do not have their defaults."""
+    asked, plain = ({**vars(own), **vars(of_step)} for own, of_step in ((options, step), (Options(), StepOptions())))
+    return {name: asked[name] for name in REPEATED if asked[name] != plain[name]}
+
+
+def _written(sink: DumpWriter, limit: str) -> str:
+    held = sum(bool(row["file"]) for row in sink.rows)
+    over = sum(row.get("reason") == sink.LEFT_OUT for row in sink.rows)
+    other = len(sink.rows) - held - over
+    said = [f"wrote {sink.folder}: {counted(held, 'tensor')}, {size(sink.written)}"]
+    said += [f"{counted(over, 'tensor')} left out (--max-bytes {limit})"] if over else []
+    said += [f"{counted(other, 'tensor')} of a layout that can't be written"] if other else []
+    return "; ".join(said)

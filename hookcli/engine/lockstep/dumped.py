@@ -1,0 +1,248 @@
+"""Compares the tensors of a run, or of a dump, with those of a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.diff import verdict
+from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.tensors import DUMPED
+from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.lockstep.lockstep import A, B
+from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
+from hookcli.engine.lockstep.tensor_pairs import TensorPairs
+from hookcli.hooks.session import HookSession
+from hookcli.report import Report, Row, Skipped
+from hookcli.report.dump import PLACE, Dump
+from hookcli.tensors import tree
+from hookcli.tensors.files.dump_reader import DumpReader
+
+Key = tuple[Any, ...]
+Wanted = Callable[[str, str, str], bool]
+"""The test of a dump's tensor: by its kind, name, and type of module."""
+_HAS = {"output": "returned", "input": "received"}
+
+
+class DumpComparison:
+    """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
+
+    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`. Each
+    tensor of the dump is read when the other side's tensor arrives, and let go at once.
+    """
+
+    def __init__(
+        self, reader: DumpReader, side: int, modules: Sequence[NamedPart], wanted: Wanted, other: Dump | None = None
+    ) -> None:
+        self.reader = reader
+        self.side, self.other = side, B if side == A else A
+        self.alignment = _alignment(reader.dump, modules, side, other)
+        self._wanted = wanted
+        self._types = {place.fqn: place.type for place in modules}
+        self._rows = {_key(row.values, row.fqn): row for row in reader.dump.tensors}
+        self._seen: set[Key] = set()
+        self._mine, self._others = _Extent(reader.dump), _Extent(other)
+        # Names of the dump's modules by those of the other side, and the other way round.
+        self._names, self._theirs = self.alignment.in_a, self.alignment.in_b
+        if side == B:
+            self._names, self._theirs = self._theirs, self._names
+        self.pairs = TensorPairs(self.alignment, followed=self.other)
+        self._followed = False
+        self._skipped: dict[Skipped, None] = {}
+        self.meta: Mapping[str, Any] = {}
+
+    def select(self, fqn: str, module: nn.Module) -> bool:
+        """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""
+        kinds = (OUTPUT, GRAD) if GRAD in self.reader.dump.kinds else (OUTPUT,)
+        names = [_renamed(self._names, kind, fqn) for kind in kinds]
+        return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
+
+    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        """Follow how errors grow through the modules of a model that is about to run."""
+        if OUTPUT in self.reader.dump.kinds and not self._followed:
+            session.forward_pre(self.pairs.receive)
+            self._followed = True  # several probes may share this sink
+
+    def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
+        """Compare a tensor of the other side's run with the dump's."""
+        self._take(values, lambda: tensor)
+
+    def take_all(self, other: DumpReader) -> None:
+        """Compare the tensors of another dump."""
+        for row in other.dump.tensors:
+            if row["file"]:
+                self._take(row.values, lambda row=row: other.load(row))  # type: ignore[misc]
+            elif (name := _renamed(self._names, row["kind"], row.fqn)) is not None:
+                self._seen.add(_key(row.values, name))
+                self._skip(row)
+
+    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+        """Note how the run was, and what it did not measure."""
+        self.meta = meta
+        self._skipped |= dict.fromkeys(skipped)
+
+    def report(self, tolerance: Tolerance, model: str, meta: Mapping[str, Any]) -> Report:
+        """The report of what was compared. `meta["complete"]`: the other side's run came to its end."""
+        complete = bool(meta.get("complete", True))
+        if complete:
+            self._add_missing()
+        rows = self.pairs.rows(tolerance, complete)
+        metas = (self.reader.dump.meta, self.meta)
+        kinds = {row.get("kind") for row in rows} - {OUTPUT}
+        used = {name for name in ("batch", "pass") if any(row.get(name) for row in rows)} | (
+            {"kind"} if kinds else set()
+        )
+        return verdict.report(
+            rows,
+            self.alignment,
+            tolerance,
+            model=model,
+            columns=[c for c in DUMPED if c.name in used or c.name not in ("kind", "batch", "pass")],
+            metas=metas if self.side == A else metas[::-1],
+            meta=meta,
+            skipped=[*self.pairs.skipped(), *self._skipped],
+            identical=complete and bool(self.pairs.same_bits) and not any(row.get("beyond") for row in rows),
+        )
+
+    def _take(self, values: Mapping[str, Any], load: Callable[[], Tensor]) -> None:
+        kind, fqn = values["kind"], values["fqn"]
+        name = _renamed(self._names, kind, fqn)
+        live = _seen(values, fqn, [])
+        live.type = live.type or self._types.get(fqn, "")
+        if name is None:
+            self.pairs.key(self.other, live)  # which notes a module that the dump lacks
+            return
+        if not self._wanted(kind, name, values["type"] or ""):
+            return
+        row = self._rows.get(_key(values, name))
+        if row is None:
+            if self._mine.has_all_of(name):
+                self.pairs.note_unmatched(self.other, live, only(self.other, _HAS.get(kind, "has a gradient")))
+            else:
+                self._skipped[Skipped(fqn, "not in the dump", values["path"])] = None
+            return
+        self._seen.add(_key(values, name))
+        if not row["file"]:
+            self._skip(row)
+            return
+        tensor, path = load(), values["path"]
+        live.tensors.append((path, tensor))
+        dumped = _seen({**row.values, "type": row["type"] or live.type}, name, [(path, self.reader.load(row))])
+        pair = (dumped, live) if self.side == A else (live, dumped)
+        self.pairs.compare(None, *pair)
+
+    def _add_missing(self) -> None:
+        """Note the tensors of the dump that the other side lacks."""
+        for row in [row for key, row in self._rows.items() if key not in self._seen]:
+            there = _renamed(self._theirs, row["kind"], row.fqn)
+            seen = _seen(row.values, row.fqn, [(row["path"], torch.empty(0))])
+            if not self._wanted(row["kind"], row.fqn, row["type"]):
+                continue
+            if not row["file"]:
+                self._skip(row)
+            elif there is None and self._others.lists_modules:
+                self.pairs.note_unmatched(self.side, seen, {"change": "removed" if self.side == A else "added"})
+            elif there is not None and self._others.has_all_of(there):
+                said = only(self.side, _HAS.get(row["kind"], "has a gradient"))
+                self.pairs.note_unmatched(self.side, seen, said)
+            else:
+                self._skipped[Skipped(row.fqn, "not in the other dump", row["path"])] = None
+
+    def _skip(self, row: Row) -> None:
+        self._skipped[Skipped(row.fqn, row["reason"], row["path"])] = None
+
+
+def compare_dumps(
+    a: DumpReader, b: DumpReader, wanted: Wanted, tolerance: Tolerance, meta: Mapping[str, Any]
+) -> Report:
+    """Compare two dumps tensor by tensor: the report that a comparison of two models has, without their weights."""
+    comparison = DumpComparison(a, A, parts_of(b.dump, parts_of(a.dump)), wanted, b.dump)
+    comparison.take_all(b)
+    comparison.finish(b.dump.model, b.dump.meta, [])
+    return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
+
+
+def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
+    """The modules of a dump; where a dump does not list them, those of its tensors, with types that `others` know."""
+    if dump.modules:
+        return [NamedPart(fqn, kind) for fqn, kind in dump.modules]
+    known = {place.fqn: place.type for place in others}
+    owners = ((_owner(row["kind"], row.fqn), row["type"]) for row in sorted(dump.tensors, key=lambda row: row["index"]))
+    types: dict[str, str] = {}
+    for fqn, kind in owners:
+        types[fqn] = types.get(fqn) or kind or known.get(fqn, "")
+    return [NamedPart(fqn, kind) for fqn, kind in types.items()]
+
+
+def _alignment(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
+    """The alignment of a dump's modules, which are side `side`, with others.
+
+    A dump that does not list its modules lacks none.
+    """
+    mine = parts_of(dump, modules)
+    found = align(mine, modules) if side == A else align(modules, mine)
+    unknown = [not dump.modules, other is not None and not other.modules][:: 1 if side == A else -1]
+    return replace(found, added=() if unknown[A] else found.added, removed=() if unknown[B] else found.removed)
+
+
+class _Extent:
+    """The modules and parameters whose tensors a dump has, as far as they exist; of a model that runs, all."""
+
+    def __init__(self, dump: Dump | None) -> None:
+        self.lists_modules = dump is None or bool(dump.modules)
+        self._ended = dump is None or (self.lists_modules and bool(dump.meta.get("complete", True)))
+        self._names: set[str] | None = None
+        if dump is not None and (dump.narrowed or not dump.modules):
+            self._names = {row.fqn for row in dump.tensors} | {item.fqn for item in dump.skipped}
+
+    def covers(self, fqn: str) -> bool:
+        """True if its tensors were asked for."""
+        return self._names is None or fqn in self._names
+
+    def has_all_of(self, fqn: str) -> bool:
+        """True if a tensor of it that is not in the dump did not exist."""
+        return self._ended and self.covers(fqn)
+
+
+def module_parts(model: nn.Module) -> list[NamedPart]:
+    """The modules of a model."""
+    return [NamedPart(fqn, tree.type_text(module)) for fqn, module in model.named_modules()]
+
+
+def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
+    """The number of modules of a dump that others have, too, and that of all; neither counts the whole model.
+
+    Such modules are aligned, and have the same type and last name.
+    """
+    mine = parts_of(dump, others)
+    alike = [a for a, b in align(mine, others).pairs if a.type == b.type and _last(a.fqn) == _last(b.fqn) != ""]
+    return len(alike), sum(bool(place.fqn) for place in mine)
+
+
+def _last(fqn: str) -> str:
+    return fqn.rpartition(".")[2]
+
+
+def _owner(kind: str, fqn: str) -> str:
+    return fqn.rpartition(".")[0] if kind == GRAD else fqn
+
+
+def _renamed(names: Mapping[str, str], kind: str, fqn: str) -> str | None:
+    """The other side's name of a module, or of a parameter (of whose gradient a tensor is); None if it has none."""
+    if kind != GRAD:
+        return names.get(fqn)
+    owner, _, name = fqn.rpartition(".")
+    return f"{names[owner]}.{name}".lstrip(".") if owner in names else None
+
+
+def _key(values: Mapping[str, Any], fqn: str) -> Key:
+    return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in PLACE)
+
+
+def _seen(values: Mapping[str, Any], fqn: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
+    call, index, batch, passed = (values.get(name) or 0 for name in ("call", "index", "batch", "pass"))
+    return ModuleTensors(values["kind"], fqn, values.get("type") or "", call, index, tensors, batch, passed)

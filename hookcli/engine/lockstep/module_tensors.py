@@ -1,0 +1,43 @@
+"""The tensors of a module's call on one side of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
+
+
+@dataclass(slots=True)
+class ModuleTensors:
+    """Tensors of a module's call on one side, by path. They are live until the callback ends."""
+
+    kind: str
+    fqn: str
+    type: str
+    call: int
+    index: int
+    tensors: list[tuple[str, Tensor]]
+    batch: int = 0
+    passed: int = 0
+    """The number of the pass."""
+
+
+def only(side: int, what: str) -> dict[str, Any]:
+    """The values of a row of tensors that one side alone has, beside their place."""
+    return {"differs": f"{what} in {'AB'[side]} only", "beyond": True}
+
+
+def place(seen: ModuleTensors, path: str) -> dict[str, Any]:
+    """The values of a row that say where one of the tensors belongs."""
+    return {
+        "fqn": seen.fqn,
+        "type": seen.type,
+        "kind": seen.kind,
+        "call": seen.call,
+        "index": seen.index,
+        "path": path,
+        **{name: number for name, number in (("batch", seen.batch), ("pass", seen.passed)) if number},
+    }

@@ -1,0 +1,47 @@
+"""Modules and calls that a run did not measure, each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from hookcli.hooks.session import HookSession
+from hookcli.probes.shared.unregistered import unregistered
+from hookcli.report import Reason, Skipped
+from hookcli.report.names import around
+
+
+def unmeasured(session: HookSession) -> list[Skipped]:
+    """Modules that were not measured, wholly or in one of their calls, each with its reason."""
+    return [*never_called(session), *_without_return(session), *(item.skipped() for item in unregistered(session))]
+
+
+def _without_return(session: HookSession) -> Iterator[Skipped]:
+    """Calls that raised. If the model caught the exception, nothing else reports it."""
+    for fqn, ended in session.ended_by_exceptions().items():
+        number, error = next(iter(ended.items()))
+        call = f"call {number}" if number else "its call"
+        said = f"{call} raised {error} and returned nothing" if error else f"{call} did not return"
+        yield Skipped(fqn, said + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else ""))
+
+
+def never_called(session: HookSession) -> list[Skipped]:
+    """Every module that did not run or takes no hooks, with the reason as far as it is known.
+
+    Containers without a forward of their own, such as ModuleList, can't run and are not listed.
+    """
+    return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
+        Skipped(fqn, _why_never_called(fqn, session.model), kind=Reason.NEVER_CALLED)
+        for fqn, module in session.never_called().items()
+        if type(module).forward is not nn.Module.forward
+    ]
+
+
+def _why_never_called(fqn: str, model: nn.Module) -> str:
+    owners = [model.get_submodule(name) for name in around(fqn)]
+    if owners and isinstance(owners[0], nn.MultiheadAttention):
+        return "never called: MultiheadAttention uses its weights without calling it"
+    if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
+        return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
+    return f"never called in {'train' if model.training else 'eval'} mode"

@@ -1,0 +1,200 @@
+"""Writes the tensors of a run to a dump's folder while the model runs, a file for each."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import UsageError
+from hookcli.report.dump import INDEX, INPUTS, PLACE, Dump
+from hookcli.report.report import Skipped
+from hookcli.report.row import Row
+from hookcli.tensors import tree
+from hookcli.tensors.files.arguments import Unwritable, encoded_call
+from hookcli.tensors.torch_private import is_mapped
+from hookcli.tensors.unchanged import Unchanged
+
+_OURS = re.compile(r"(\d{6}-[\w.-]*|inputs-\d+)\.safetensors")
+_LONGEST = 80  # characters of a module's name in a file's name
+_PATIENCE = 1.0  # seconds between two writings of the index
+
+
+class _Run(Protocol):
+    """A run of a model on a batch."""
+
+    model: nn.Module
+    batch_number: int
+
+
+class DumpWriter:
+    """A dump under way.
+
+    A tensor is written in the callback that sees it, so that memory does not grow; the index follows once a second.
+    After a crash, also of the process, the folder holds what was seen until then. A tensor that was written before and
+    has not changed since is not written again: its row names the same file. `limit` bounds the bytes of all tensors.
+    """
+
+    LEFT_OUT = "left out: the dump would be larger than --max-bytes"
+
+    def __init__(self, folder: Path, limit: int, dump: Dump) -> None:
+        self.folder = folder
+        self.written = 0
+        self._limit = limit
+        self._dump = dump
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._skipped: list[Skipped] = []
+        self._unchanged: Unchanged[dict[str, Any]] = Unchanged()
+        self._saved = 0.0
+        self._number = self.written = 0
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows of the tensors so far, those that were left out among them."""
+        return list(self._rows.values())
+
+    def begin(self, session: _Run, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        """Begin the run on a batch, and write its arguments; with the first batch, empty the folder."""
+        with self._telling():
+            if session.batch_number == 0:
+                self._begin()
+                modules = [(fqn, tree.type_text(module)) for fqn, module in session.model.named_modules()]
+                self._dump = replace(self._dump, modules=modules, tensors=(), inputs=())
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._write_index(complete=False)
+                for path in self.folder.iterdir():
+                    if _OURS.fullmatch(path.name):
+                        path.unlink()
+            if len(self._dump.inputs) == session.batch_number:  # those of all batches before are there
+                self._write_inputs(session.batch_number, args, kwargs, target)
+
+    def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
+        """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
+        row = self._described(values)
+        key = tuple(row[name] for name in PLACE)
+        with self._telling():
+            try:
+                found = self._unchanged.get(tensor, lambda x: self._saved_as(row, x))
+            except (RuntimeError, TypeError, ValueError, KeyError) as error:
+                reason = f"can't be written ({tree.dtype_text(tensor)}, {type(error).__name__})"
+                found = {
+                    "shape": tree.shape_of(tensor),
+                    "dtype": tree.dtype_text(tensor),
+                    "file": None,
+                    "reason": reason,
+                }
+            self._rows[key] = Row(row | found)
+            if time.monotonic() - self._saved > _PATIENCE:
+                self._write_index(complete=False)
+
+    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+        """Write the index of a run that has ended, by itself or by a failure: `meta["complete"]` tells."""
+        self._dump = replace(self._dump, model=model, meta=meta)
+        self._skipped += [item for item in skipped if item not in self._skipped]
+        with self._telling():
+            self._write_index(complete=bool(meta.get("complete")))
+
+    @staticmethod
+    def _described(values: Mapping[str, Any]) -> dict[str, Any]:
+        absent: dict[str, Any] = {
+            "kind": "",
+            "fqn": "",
+            "type": "",
+            "batch": 0,
+            "call": 0,
+            "pass": 0,
+            "index": 0,
+            "path": "",
+        }
+        return {name: values.get(name, otherwise) for name, otherwise in absent.items()}
+
+    def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, Any]:
+        """Write the tensor to a file of its own; the values of its row, which tell the file, or why it was left out."""
+        values = dense(tensor)
+        known = {"shape": list(values.shape), "dtype": tree.dtype_text(values), "file": None}
+        size = values.numel() * values.element_size()
+        if self.written + size > self._limit:
+            return known | {"reason": self.LEFT_OUT, "bytes": size}
+        stem = re.sub(r"[^\w.-]+", "_", row["fqn"] or "model", flags=re.ASCII)[:_LONGEST]
+        file, name = f"{self._number:06}-{stem}.safetensors", (row["fqn"] or "model") + row["path"]
+        self._save({name: values}, file, {key: str(value) for key, value in row.items()})
+        self._number += 1
+        return known | {"file": file, "name": name, "bytes": size}
+
+    def _write_inputs(self, batch: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        tensors: dict[str, Tensor] = {}
+        what = "the model's arguments" + (f" in batch {batch + 1}" if batch else "")
+        try:
+            call = encoded_call(args, kwargs, target, tensors)
+            values = {name: dense(tensor).clone() for name, tensor in tensors.items()}  # some may share memory
+        except (Unwritable, RuntimeError) as error:
+            said = error if isinstance(error, Unwritable) else type(error).__name__
+            self._skipped.append(Skipped("", f"{what} can't be written ({said})"))
+            return
+        if sum(x.numel() * x.element_size() for x in values.values()) > self._limit - self.written:
+            self._skipped.append(Skipped("", f"{what}: {self.LEFT_OUT}"))
+            return
+        self._save(values, INPUTS.format(batch), {})
+        self._dump = replace(self._dump, inputs=[*self._dump.inputs, call])
+
+    def _save(self, tensors: dict[str, Tensor], file: str, metadata: dict[str, str]) -> None:
+        from safetensors.torch import save_file
+
+        save_file(tensors, self.folder / file, metadata)
+        (self.folder / file).chmod((self.folder / INDEX).stat().st_mode)  # else nobody but the owner could read it
+        self.written += sum(x.numel() * x.element_size() for x in tensors.values())
+
+    def _write_index(self, *, complete: bool) -> None:
+        meta = {**self._dump.meta, "complete": complete}
+        replace(self._dump, tensors=self.rows, skipped=self._skipped, meta=meta).write(self.folder)
+        self._saved = time.monotonic()
+
+    def _telling(self) -> _Telling:
+        return _Telling(self.folder)
+
+
+class _Telling:
+    """Makes errors of the disk a message to people."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        """Nothing is needed to write."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"--dump {self._folder}: {why}; it holds the tensors until then") from error
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The values as a contiguous tensor on the CPU: of a sparse or quantized tensor those that it stands for.
+
+    Raises NotImplementedError for a tensor without such values: nested, mapped, sharded, or on the meta device.
+    """
+    with torch.no_grad(), torch.DisableTorchFunction():
+        x = tensor.detach()
+        if x.is_nested or x.is_meta or is_mapped(x) or tree.is_sharded(x):
+            raise NotImplementedError
+        x = x.to_dense() if x.layout is not torch.strided else x
+        x = x.dequantize() if x.is_quantized else x
+        return x.resolve_conj().resolve_neg().cpu().contiguous()
+
+
+def is_own(folder: Path) -> bool:
+    """True if a folder holds nothing but an earlier dump, which may be replaced."""
+    with suppress(OSError):
+        names = [path.name for path in folder.iterdir()]
+        return not names or (INDEX in names and all(n == INDEX or _OURS.fullmatch(n) for n in names))
+    return False

@@ -1,0 +1,65 @@
+"""Tells whether a tensor that was seen before has changed since."""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import is_dense
+from hookcli.tensors.torch_private import version
+from hookcli.tensors.weak import WeakIds
+
+T = TypeVar("T")
+# Up to which size a tensor is summed to see whether it changed, and how many elements of a larger one are looked at.
+_SMALL, _GLIMPSED = 1 << 16, 251
+
+
+class Unchanged(Generic[T]):
+    """Results by tensor, each for as long as its tensor lives and is unchanged.
+
+    In-place operations increase a tensor's version. Writing through `.data` or a NumPy view does not, so a glimpse of
+    the values is compared as well.
+    """
+
+    def __init__(self) -> None:
+        self._seen: WeakIds[Tensor, tuple[object, T]] = WeakIds()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def get(self, tensor: Tensor, make: Callable[[Tensor], T]) -> T:
+        """The result for a tensor: the known one if nothing has changed, else what `make` returns."""
+        glimpsed = glimpse(tensor)
+        if glimpsed is None:
+            return make(tensor)
+        state = version(tensor), glimpsed
+        known = self._seen.get(tensor)
+        if known is None or known[0] != state:
+            known = state, make(tensor)
+            self._seen[tensor] = known
+        return known[1]
+
+
+def glimpse(tensor: Tensor) -> object:
+    """A cheap sign of a change in the values: the sum of a small tensor, some elements of a large one.
+
+    None if it would be slow, or nothing would show: on an accelerator, for a tensor without a version, and for a dtype
+    that PyTorch can't sum.
+    """
+    if tensor.device.type != "cpu" or tensor.is_inference() or not tree.is_plain(tensor):
+        return None
+    with torch.DisableTorchFunction(), suppress(RuntimeError):
+        values = tensor.detach()
+        if values.numel() <= _SMALL:
+            total = values.sum().item()
+            return total if cmath.isfinite(total) else None
+        if is_dense(values):
+            step = values.numel() // _GLIMPSED
+            return values.as_strided((_GLIMPSED,), (step,), values.storage_offset()).tolist()
+    return None
