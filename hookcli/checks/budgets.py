@@ -112,7 +112,8 @@ class PeakTooHigh(Check):
         """Compare the peak with the limit."""
         totals = measured.memory.totals
         for finding in _above(self, totals["peak_bytes"], f"in use at the peak, in {totals['peak_phase']}"):
-            yield replace(finding, fqn=totals["peak_fqn"] or "")
+            outside = totals["peak_fqn"].startswith("(")  # in the loss or the optimizer
+            yield replace(finding, fqn="" if outside else totals["peak_fqn"])
 
 
 def _above(check: Check, value: int, what: str) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ class CheckOptions:
     max_peak_memory: str | None = option(
         None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
     )
-    optimizer: str = choice("adamw", _CHECKS, "Optimizer of the step of --max-peak-memory.", MEMORY_OPTIMIZERS)
+    optimizer: str = option("adamw", _CHECKS, "Optimizer of the step of --max-peak-memory.", metavar="NAME")
     repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
     backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")
@@ -115,6 +115,7 @@ def check(
     pyproject.toml, by the same names.
     """
     check_choice("--fail-on", own.fail_on, SEVERITIES)
+    check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
     if own.list_checks:
         return _list(Output(options))
     jobs = make_jobs(models or (), options, own.settings(), typed_names(ctx), read_config(own.config))

@@ -32,8 +32,8 @@ EXAMPLES = (
 )
 COLUMNS = MEMORY
 FIRST = (
-    *("optimizer", "inference", "fits", "checkpoint", "timeline", "loss", "nproc", "parallel"),
-    *("input", "batch_size", "dtype", "depth", "format", "output"),
+    *("optimizer", "inference", "fits", "checkpoint", "timeline"),
+    *("input", "batch_size", "depth", "format", "output"),
 )
 _SHARED = (
     *("arg", "strict", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
@@ -46,7 +46,7 @@ _MEMORY = "Memory"
 class MemoryOptions:
     """Options of `hookcli memory` alone."""
 
-    optimizer: str = choice("adamw", _MEMORY, "Optimizer of the step.", MEMORY_OPTIMIZERS)
+    optimizer: str = option("adamw", _MEMORY, f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.", metavar="NAME")
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )

@@ -146,8 +146,9 @@ def _first_of(fqns: Sequence[str], owner: str) -> str:
     return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
 
 
-def merged_by_owner(report: Report, levels: Levels, depth: float) -> list[Row]:
+def merged_by_owner(report: Report, depth: float) -> list[Row]:
     """A row for all rows within one ancestor at this depth, of a report whose rows stand for themselves alone."""
+    levels = Levels.of(report.meta)
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in report.rows:
         owner = levels.owner(row.fqn, depth)

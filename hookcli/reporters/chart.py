@@ -7,8 +7,8 @@ from itertools import chain
 
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
-from hookcli.reporters.base import Reporter
 from hookcli.reporters import moments
+from hookcli.reporters.base import Reporter
 from hookcli.reporters.curves import BOTH, A, B, curve, memory_curve, two_curves
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves
 from hookcli.system.wrapping import wrapped

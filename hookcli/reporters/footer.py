@@ -28,8 +28,24 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
     return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
 
 
-_SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights")  # on lines of their own
-_OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")  # sentences say them
+_SENTENCES = (
+    "verdict",
+    "held",
+    "phases",
+    "checkpointing",
+    "structure",
+    "grew",
+    "settings",
+    "weights",
+)  # on lines of their own
+_OF_PEAK = (
+    "peak_phase",
+    "peak_fqn",
+    "peak_operator",
+    "largest_batch",
+    "limit_bytes",
+    "recomputed_macs",
+)  # sentences say them
 _MEMORY = {
     "param_bytes": "parameters",
     "grad_bytes": "gradients",

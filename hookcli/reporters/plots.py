@@ -219,6 +219,7 @@ def drawing() -> Iterator[None]:
 
 
 def saved(figure: Figure, form: str) -> bytes:
+    """The bytes of an image file; the same figure gives the same file."""
     file = io.BytesIO()
     figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()

@@ -34,7 +34,11 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
     own = totals.get("hookcli_seconds")
     rest = [f"hookcli's own work {duration(own)}"] if own is not None else []
     rest += [f"{size(totals['resident_bytes'])} resident"] if "resident_bytes" in totals else []
-    rest += [f"{size(totals['peak_bytes'])} allocated at most"] if "peak_bytes" in totals and "peak_phase" not in totals else []
+    rest += (
+        [f"{size(totals['peak_bytes'])} allocated at most"]
+        if "peak_bytes" in totals and "peak_phase" not in totals
+        else []
+    )
     lines = [f"time: {', '.join(parts)}"] if parts else []
     return [*_groups(totals.get("groups", ())), *lines, *([" · ".join(rest)] if rest else [])]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_the_timeline_is_in_order_and_stacks_up(cli: Cli) -> None:
     assert all(sum(row[kind] for kind in kinds) == row["highest"] for row in rows)
     assert [*dict.fromkeys(row["phase"] for row in rows)] == [*PHASES]
     after = [row["bytes"] for row in rows]
-    assert [b - a for a, b in zip(after, after[1:])] == [row["change_bytes"] for row in rows[1:]]
+    assert [b - a for a, b in pairwise(after)] == [row["change_bytes"] for row in rows[1:]]
     grouped = cli("memory", *INPUT, "--timeline", "--depth", "1").out
     assert re.search(r"^backward +layers.5 ", grouped, re.M) and re.search(r"^step +\(optimizer\)", grouped, re.M)
 
@@ -91,7 +92,9 @@ def test_checkpointing_says_what_it_saves_and_costs(cli: Cli) -> None:
     plain = report(cli, "-b", "4096", "--optimizer", "none")["totals"]["peak_bytes"]
     totals = report(cli, "-b", "4096", "--optimizer", "none", "--checkpoint", "layers.*")["totals"]
     assert totals["plain_peak_bytes"] == plain > totals["peak_bytes"]
-    assert totals["recomputed_macs"] == 4096 * 64 * 64 * 6 and "6 modules (layers.0, layers.1" in totals["checkpointing"]
+    assert (
+        totals["recomputed_macs"] == 4096 * 64 * 64 * 6 and "6 modules (layers.0, layers.1" in totals["checkpointing"]
+    )
 
 
 def test_processes_divide_the_batch_and_what_they_share(cli: Cli) -> None:

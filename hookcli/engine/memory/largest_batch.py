@@ -22,7 +22,7 @@ class BatchSearch:
     peaks: dict[int, int] = field(default_factory=dict)
 
     def largest(self, lowest: int = 1) -> int:
-        """The largest batch, at least `lowest`; 0 if not even that is within the limit; `MOST` if nothing exceeds it."""
+        """The largest batch from `lowest`; 0 if not even that is within the limit; `MOST` if nothing exceeds it."""
         if not self._fits(lowest):
             return 0
         fits, exceeds = lowest, None
@@ -39,7 +39,7 @@ class BatchSearch:
         return self.peaks[batch] <= self.limit
 
     def _further(self, fits: int) -> int:
-        """A batch above the largest known one: where the line through the last two meets the limit, or twice as large."""
+        """A batch above the largest known: where the line through the last two meets the limit, or twice as large."""
         before = max((batch for batch in self.peaks if batch < fits), default=fits)
         rise = self.peaks[fits] - self.peaks[before]
         guess = fits + (self.limit - self.peaks[fits]) * (fits - before) // rise if rise > 0 else 2 * fits

@@ -43,7 +43,15 @@ class Lives:
                     kinds[_kind(storage)] += storage.nbytes
                 if before is None:
                     continue
-                moment = Moment(len(timeline), phase, entry.place, entry.operator, used, highest, _with_workspace(kinds, highest - used))
+                moment = Moment(
+                    len(timeline),
+                    phase,
+                    entry.place,
+                    entry.operator,
+                    used,
+                    highest,
+                    _with_workspace(kinds, highest - used),
+                )
                 timeline.append(moment)
                 if peak is None or highest > peak.moment.highest:
                     peak = Peak(moment, self._held(highest - used, entry.place))

@@ -77,7 +77,7 @@ class MemoryQuestion:
 
 
 def memory_of(run: PreparedRun, backward: bool) -> Report:
-    """The memory of an AdamW step of a run's model, or without backward of a forward: of copies, on the run's inputs."""
+    """The memory of an AdamW step, or without backward of a forward, of a copy of a run's model on the run's inputs."""
     args, kwargs = arguments(run.inputs)
     recipe = Recipe(run.name, partial(copy_model, run.model), example=lambda model: kwargs or tuple(args))
     setting = Setting(train=run.model.training)

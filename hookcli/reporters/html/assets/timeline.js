@@ -6,8 +6,8 @@ import { bytes, num } from "./format.js";
 import { mountReport } from "./report_table.js";
 import { select } from "./selection.js";
 
-const COLORS = 6; // of series, in chart.css
-const UNIT = 2 ** 20;
+const KIND_COLORS = 6; // of series, in chart.css
+const MIB = 2 ** 20;
 
 /** Mount a timeline; a click on a moment selects its module. */
 export function mountTimeline(container, context, report, lines) {
@@ -35,7 +35,7 @@ export function timelineChart({ rows, columns }) {
     marks: [{ index: top, severity: "warning", text: "peak" }],
     lines: stackedLines(rows, columns),
     height: 300,
-    format: (value) => (value === null ? "-" : bytes(Math.round(value * UNIT))),
+    format: (value) => (value === null ? "-" : bytes(Math.round(value * MIB))),
     onSelect: (index) => select(String(rows[index].fqn ?? ""), "timeline", null),
   };
 }
@@ -45,8 +45,8 @@ function stackedLines(rows, columns) {
   let below = rows.map(() => 0);
   const kinds = columns.filter(({ name }) => name.endsWith("_bytes") && name !== "change_bytes" && rows.some((row) => num(row[name])));
   return kinds.flatMap(({ name, title }, i) => {
-    const edge = { band: title, color: `--series-${(i % COLORS) + 1}` };
-    const above = rows.map((row, at) => below[at] + (num(row[name]) ?? 0) / UNIT);
+    const edge = { band: title, color: `--series-${(i % KIND_COLORS) + 1}` };
+    const above = rows.map((row, at) => below[at] + (num(row[name]) ?? 0) / MIB);
     const lines = [{ ...edge, label: `below ${title}`, values: below }, { ...edge, label: `up to ${title}`, values: above }];
     below = above;
     return lines;
