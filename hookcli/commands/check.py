@@ -13,7 +13,16 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import DATA, OnlyFields, Options, check_choice, choice, complete_models, option
+from hookcli.commands.options import (
+    DATA,
+    CacheOptions,
+    OnlyFields,
+    Options,
+    check_choice,
+    choice,
+    complete_models,
+    option,
+)
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
@@ -37,7 +46,7 @@ FIRST = (
     *("weights", "input", "batch_size", "data", "format"),
 )
 _SHARED = (
-    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )
@@ -49,7 +58,7 @@ _CHECKS = "Checks"
 
 
 @dataclass(frozen=True)
-class CheckOptions:
+class CheckOptions(CacheOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
     select: list[str] = option(list, _CHECKS, "Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")

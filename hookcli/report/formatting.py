@@ -134,6 +134,8 @@ def _plain(name: str, value: Any) -> str:
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, list):
+        return listed(value, 3) if value else "-"
     return "-" if value is None else str(value)
 
 
@@ -186,7 +188,7 @@ def setting(value: Any) -> str:
 
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
-    **dict.fromkeys(("params_share", "macs_share"), percent),
+    **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
     "us": microseconds,

@@ -18,7 +18,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import compiled, within
+from hookcli.engine.lockstep.compiled import UNSEEN, compiled, unseen_parts
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
 from hookcli.engine.lockstep.process_state import ProcessState
@@ -36,7 +36,6 @@ from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.sources.base import copy_model
@@ -117,7 +116,7 @@ class _Comparison:
             feedback.follow(sessions[A].position)
             errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
             if not any(errors):
-                self.skipped = [Skipped(fqn, _COMPILED) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
+                self.skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
                 if self.step.backward:
                     self.pairs.parameters(*(side.model for side in self.sides))
         return errors
@@ -193,18 +192,10 @@ class _Comparison:
 
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side without hooks, because they or their counterparts are parts of compiled modules."""
-        parts = [_compiled_in(side) for side in self.sides]
+        parts = [unseen_parts(side.model, side.compile) for side in self.sides]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
-
-
-_COMPILED = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
-
-
-def _compiled_in(side: Side) -> set[str]:
-    names = (fqn for fqn, _ in side.model.named_modules())
-    return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
 
 
 def _meta(side: Side, info: RunInfo) -> dict[str, Any]:

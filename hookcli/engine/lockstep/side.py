@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
-from hookcli.engine.lockstep.compiled import outermost
 from hookcli.engine.lockstep.process_state import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
 from hookcli.hooks.edits.base import Edit
@@ -37,10 +36,6 @@ class Side:
     def described(self) -> RunInfo:
         """The description of its run."""
         return self.info or describe_run(self.model, self.inputs)
-
-    def compiled(self) -> dict[str, nn.Module]:
-        """The modules that are compiled."""
-        return outermost(self.model, self.compile) if self.compile else {}
 
 
 def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:

@@ -10,20 +10,23 @@ from hookcli.errors import UsageError, shortened
 from hookcli.report.formatting import counted, listed
 from hookcli.system.files import is_file, is_folder
 from hookcli.tensors.files import gguf, safetensors
-from hookcli.tensors.files.stored import StoredTensor, TensorFile, damaged, open_unbuffered
+from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 SUFFIXES = (".safetensors", ".gguf", *PICKLED)
 """Suffixes of files of tensors."""
 _INDEX = ".index.json"
 _NAMED = 3
+_OF_MODELS = (":", " -")  # in no name of a file that is missing: a source, and options
 
 
 def holds_tensors(text: str) -> bool:
     """True for an argument that names a file or folder of tensors rather than a model or a report."""
     if is_folder(text):
         return bool(_indexes(Path(text)) or _files(Path(text))) and not is_file(Path(text, "index.json"))
-    return text.endswith((*SUFFIXES, _INDEX)) or (is_file(text) and _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04"))
+    if is_file(text):
+        return text.endswith((*SUFFIXES, _INDEX)) or _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04")
+    return text.endswith((*SUFFIXES, _INDEX)) and not any(mark in text for mark in _OF_MODELS)
 
 
 def open_tensors(text: str) -> TensorFile:
@@ -82,7 +85,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _indexed(index: Path) -> TensorFile:
-    """The tensors that an index names, in its order."""
+    """The tensors that an index names."""
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         names = dict.fromkeys(weight_map.values())
@@ -99,7 +102,7 @@ def _indexed(index: Path) -> TensorFile:
         raise damaged(index, f"names {counted(len(absent), 'tensor')} that the files lack ({listed(absent, _NAMED)})")
     others = len(held) - len(weight_map)
     notes = [f"{counted(others, 'tensor')} not in the index, left out"] if others else []
-    tensors = [held[place] for place in weight_map.items()]
+    tensors = sorted((held[place] for place in weight_map.items()), key=by_number)
     return TensorFile(str(index), whole.format, tensors, whole.metadata, [*whole.notes, *notes])
 
 
