@@ -50,6 +50,7 @@ class MemoryOptions:
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )
+    amp: str | None = option(None, _MEMORY, "Precision of torch.autocast in forward, such as bfloat16.", metavar="DTYPE")
     inference: bool = option(False, _MEMORY, "A forward without gradients, in eval mode.", "--inference")
     fits: str | None = option(None, _MEMORY, "Find the largest batch that fits into this memory.", metavar="BYTES")
     checkpoint: list[str] = option(
@@ -92,11 +93,14 @@ def _question(
     from hookcli.engine.memory.question import MemoryQuestion
 
     train = not own.inference if options.train is None else options.train
+    from hookcli.sources.inputs import parse_dtype
+
     parallel = options.parallel if options.nproc else None
+    amp = parse_dtype(own.amp, "amp") if own.amp else None
     return MemoryQuestion(
         find_recipe(model, options),
         replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel),
-        MemoryPlan(own.optimizer, own.implementation, own.inference, checkpoint=own.checkpoint),
+        MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint),
         step.make(),
         parallel,
         feedback,
