@@ -50,7 +50,9 @@ class MemoryOptions:
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )
-    amp: str | None = option(None, _MEMORY, "Precision of torch.autocast in forward, such as bfloat16.", metavar="DTYPE")
+    amp: str | None = option(
+        None, _MEMORY, "Precision of torch.autocast in forward, such as bfloat16.", metavar="DTYPE"
+    )
     inference: bool = option(False, _MEMORY, "A forward without gradients, in eval mode.", "--inference")
     fits: str | None = option(None, _MEMORY, "Find the largest batch that fits into this memory.", metavar="BYTES")
     checkpoint: list[str] = option(
