@@ -40,6 +40,7 @@ _SHARED = (
     *("depth", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _MEMORY = "Memory"
+_AMP = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,7 @@ class MemoryOptions:
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )
-    amp: str | None = option(
-        None, _MEMORY, "Precision of torch.autocast in forward, such as bfloat16.", metavar="DTYPE"
-    )
+    amp: str | None = choice(None, _MEMORY, "Run the forward under torch.autocast.", _AMP)
     inference: bool = option(False, _MEMORY, "A forward without gradients, in eval mode.", "--inference")
     fits: str | None = option(None, _MEMORY, "Find the largest batch that fits into this memory.", metavar="BYTES")
     checkpoint: list[str] = option(
@@ -73,6 +72,7 @@ def memory(
     The model runs on the meta device, which needs neither its memory nor a GPU, as long as it reads no values.
     """
     check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
+    check_choice("--amp", own.amp, _AMP)
     check_choice("--implementation", own.implementation, IMPLEMENTATIONS)
     check_choice("--parallel", options.parallel, PARALLEL)
     output, limit = Output(options), _limit(own.fits, options)

@@ -123,6 +123,7 @@ def test_charts_pictures_and_pages_show_the_timeline(cli: Cli, tmp_path: Path) -
         ("--fits", "24GO"): "--fits 24GO: give a size, such as 24GiB",
         ("--fits", "1GiB", "-b", "4"): "--fits 1GiB finds the batch: remove --batch-size 4",
         ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
+        ("--amp", "float64"): "unknown --amp 'float64'",
         ("--optimizer", "adamq"): "unknown --optimizer 'adamq'",
         ("--nproc", "3", "-b", "4"): "a batch of 4 does not divide by 3 processes",
     }.items(),
