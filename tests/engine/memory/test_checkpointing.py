@@ -14,7 +14,6 @@ from hookcli.engine.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.sources.base import InputSpec, Recipe
 
-
 RANDOM_STATES = 4 * 5056
 """Bytes of the random generator's states that checkpointing keeps: one for each of four regions, none an operator's."""
 
