@@ -32,7 +32,7 @@ from hookcli.report.names import checked_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *DATA[:-1],
+    *DATA,
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 EXAMPLES = (

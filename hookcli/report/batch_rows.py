@@ -35,6 +35,16 @@ class BatchRows:
         return [place.row() for place in self._places.values()]
 
 
+def concatenated(one: Sequence[int] | None, other: Sequence[int] | None) -> list[int] | None:
+    """The shape of two tensors concatenated along dimension 0; None if they don't fit, or if a shape is None.
+
+    Single numbers, such as a loss that a module returns, stay what they are.
+    """
+    if one is None or other is None or list(one[1:]) != list(other[1:]) or bool(one) != bool(other):
+        return None
+    return [one[0] + other[0], *one[1:]] if one else []
+
+
 @dataclass(slots=True)
 class _Place:
     """The rows of one place, merged: the first of them, and the shape of all tensors together, None if none fits."""
@@ -51,12 +61,8 @@ class _Place:
         shape: Sequence[int] = row["shape"]
         if len(self.shapes) < _SHAPES:
             self.shapes[tuple(shape)] = None
-        if self.first.get("kind") == "parameter" or self.shape is None:
-            return
-        if list(shape[1:]) != self.shape[1:] or bool(shape) != bool(self.shape):
-            self.shape = None
-        elif shape:
-            self.shape[0] += shape[0]
+        if self.first.get("kind") != "parameter":
+            self.shape = concatenated(self.shape, shape)
 
     def row(self) -> Row:
         values: dict[str, Any] = {**self.first.values, "shape": self.shape, "batches": self.batches}

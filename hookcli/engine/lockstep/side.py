@@ -9,10 +9,14 @@ from typing import Any
 from torch import nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
-from hookcli.engine.lockstep.compiled import outermost
+from hookcli.engine.lockstep.compiled import outermost, within
 from hookcli.engine.lockstep.process_state import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
 from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.unhooked import compiled_parts
+
+BatchOfBoth = tuple[Any, Any, Any]
+"""The input of each of two sides, and the target of both."""
 
 
 @dataclass
@@ -46,3 +50,20 @@ class Side:
 def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     """The alignment of the two models' modules."""
     return align(*([NamedPart(n, type(m).__name__) for n, m in model.named_modules()] for model in (a, b)))
+
+
+def hidden_in(side: Side) -> set[str]:
+    """The modules without hooks, since they are compiled or parts of such."""
+    names = (fqn for fqn, _ in side.model.named_modules())
+    return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
+
+
+def meta_of(side: Side, info: RunInfo) -> dict[str, Any]:
+    """The description of its run."""
+    return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
+
+
+def share_parts(a: nn.Module, b: nn.Module) -> bool:
+    """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
+    ours = {id(part) for part in (*a.modules(), *a.parameters())}
+    return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
