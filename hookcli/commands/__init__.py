@@ -14,7 +14,7 @@ COMMANDS = {
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
-    "diff": "Compare two models, reports, records or dumps; find where they diverge.",
+    "diff": "Compare two models, reports, records, dumps or files of weights.",
     "run": "Record an unmodified script, and find where a NaN begins.",
     "show": "Show a record from `hookcli run`, or a saved report.",
     "comm": "Measure what DDP's communication hooks do to gradients.",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 from hookcli.commands.options import Options
 from hookcli.report import Report, document
@@ -27,16 +28,18 @@ _LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "OMP_", "MKL_")
 
 
 class CachedReport:
-    """The report of a command on one model under these options.
+    """The reports of a command on one model under these options, and under `settings` of the command's own.
 
     It is kept by everything that it depends on: the code of the model, of torch and of hookcli, options, and variables
     of the environment that libraries read. The report of a run on the meta device is the same on every machine, any
     other holds for this one.
     """
 
-    def __init__(self, command: str, spec: str, options: Options, wanted: bool = True) -> None:
+    def __init__(
+        self, command: str, spec: str, options: Options, wanted: bool = True, settings: Mapping[str, Any] | None = None
+    ) -> None:
         self._cache = Cache("reports")
-        self._key = _key(command, spec, options) if wanted else None
+        self._key = _key(command, spec, options, settings or {}) if wanted else None
 
     def get(self) -> list[Report]:
         """Return the reports that were kept, marked as cached; none if there are none."""
@@ -56,7 +59,7 @@ class CachedReport:
             self._cache.put(self._key + ("" if anywhere else _machine()), text)
 
 
-def _key(command: str, spec: str, options: Options) -> str | None:
+def _key(command: str, spec: str, options: Options, settings: Mapping[str, Any]) -> str | None:
     """Everything that the report depends on; None for a report that is not cached."""
     plain = Options()
     for name in (one.name for one in fields(Options) if one.name not in (*_MEASURED, *_SHOWN)):
@@ -68,7 +71,7 @@ def _key(command: str, spec: str, options: Options) -> str | None:
     if world().size > 1 or leftover():  # which is remarked on
         return None
     code = identity(spec)
-    given = {name: value for name, value in asdict(options).items() if name in _MEASURED}
+    given = {name: value for name, value in asdict(options).items() if name in _MEASURED} | {"settings": {**settings}}
     read = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_LIBRARIES)}
     return code and f"{command} {json.dumps([given, read])}\n{code}"
 

@@ -13,7 +13,16 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import DATA, OnlyFields, Options, check_choice, choice, complete_models, option
+from hookcli.commands.options import (
+    DATA,
+    CacheOptions,
+    OnlyFields,
+    Options,
+    check_choice,
+    choice,
+    complete_models,
+    option,
+)
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
@@ -48,7 +57,7 @@ _CHECKS = "Checks"
 
 
 @dataclass(frozen=True)
-class CheckOptions:
+class CheckOptions(CacheOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
     select: list[str] = option(list, _CHECKS, "Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")

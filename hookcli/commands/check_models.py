@@ -12,6 +12,7 @@ from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.commands.backward_options import StepOptions
+from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
 from hookcli.commands.next_command import next_command
@@ -48,20 +49,9 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         _check_target(save)
     try:
         with working(options) as progress:
-            progress.stage("importing torch")
-            use_threads(jobs[0].options)
             for number, job in enumerate(jobs, 1):
                 progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
-                try:
-                    examination = examined(job, progress)
-                except HookcliError as error:
-                    errors.append((job.spec, job.located(error)))
-                    reports += [[crashed(job, error)]] if isinstance(error, ModelError) else []
-                    continue
-                reports.append(examination.shown)
-                if save and not examination.error:
-                    baselines.append(Baseline.of(*examination.kept))
-                errors += [(job.spec, examination.error)] if examination.error else []
+                reports += _checked(job, jobs[0].options, progress, errors, baselines)
     finally:  # even after Ctrl-C
         unwritten = _write(outputs, reports) if reports else []
     if baselines:
@@ -72,6 +62,41 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     if errors or unwritten:
         raise _one(errors) if errors else unwritten[0]
     return int(fails([findings for findings, *_ in reports], jobs[0].settings["fail_on"]))
+
+
+def _checked(
+    job: Job,
+    options: Options,
+    progress: Progress,
+    errors: list[tuple[str, HookcliError]],
+    baselines: list[Baseline],
+) -> list[list[Report]]:
+    """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
+    cached = _cached(job)
+    if found := cached.get():
+        return [found]
+    progress.stage("importing torch")
+    use_threads(options)
+    try:
+        examination = examined(job, progress)
+    except HookcliError as error:
+        errors.append((job.spec, job.located(error)))
+        return [[crashed(job, error)]] if isinstance(error, ModelError) else []
+    if examination.error:
+        errors.append((job.spec, examination.error))
+        return [examination.shown]
+    cached.put(examination.shown)
+    if job.settings["save"]:
+        baselines.append(Baseline.of(*examination.kept))
+    return [examination.shown]
+
+
+def _cached(job: Job) -> CachedReport:
+    """The cached reports of a job, if it needs no values, and runs no code but that of hookcli and libraries."""
+    own = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
+    wanted = job.settings["cache"] and job.settings["meta"] and own
+    settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
+    return CachedReport("check", job.spec, job.options, wanted, settings)
 
 
 def _check_target(save: str) -> None:

@@ -14,6 +14,7 @@ from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.options import DATA, GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
@@ -29,6 +30,7 @@ from hookcli.report import Report
 from hookcli.report.dump import is_dump
 from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.names import checked_filter
+from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -43,6 +45,7 @@ EXAMPLES = (
     "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
     "hookcli diff dumped/ 'resnet18 --device cuda'",
+    "hookcli diff base.safetensors tuned.safetensors",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = TENSORS
@@ -75,37 +78,40 @@ class DiffOptions:
 
 def diff(
     ctx: typer.Context,
-    a: Annotated[str, _side("A", "A model, a saved report (FILE.json), a record, or a dump.")],
+    a: Annotated[str, _side("A", "A model, a saved report (FILE.json), a record, a dump, or a file of weights.")],
     b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Compare two models, reports, records or dumps; find where they diverge.
+    """Compare two models, reports, records, dumps or files of weights.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
     apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
     beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by tensor with
-    another one, or with a model, which runs on the same inputs. Exit code 1: a difference is beyond tolerance.
+    another one, or with a model, which runs on the same inputs. Of two files or folders of weights (.safetensors,
+    .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
+    makes them. Exit code 1: a difference is beyond tolerance.
     """
     given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
+    for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
+        if given and (named(a) or named(b)):
+            raise UsageError(f"{given[0]}: both sides must be models, not {what}")
     if is_record(a) or is_record(b):
-        if given:
-            raise UsageError(f"{given[0]}: both sides must be models, not records")
         return compare_records(a, b, Tolerance(own.rtol, own.atol), narrowing(options), options)
     tolerance = Tolerance(own.rtol, own.atol)
     if is_dump(a) or is_dump(b):
-        if given:
-            raise UsageError(f"{given[0]}: both sides must be models, not dumps")
         output = Output(options)
         output.check_columns(DUMPED)
         with _salvaging(output, options) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])
         return _judged([report], options, output.for_people)
+    if holds_tensors(a) or holds_tensors(b):
+        return compare_weights(a, b, tolerance, options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:
         name = "--loss" if step.loss else "--backward-vector"

@@ -65,7 +65,8 @@ class DumpRuns:
         return self._with_model(reader, side, (a, b))
 
     def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
-        from hookcli.engine.lockstep.dumped import compare_dumps, parts_of
+        from hookcli.engine.lockstep.dump_modules import parts_of
+        from hookcli.engine.lockstep.dumped import compare_dumps
 
         self.progress.stage(f"comparing {a.folder} and {b.folder}")
         parts = parts_of(b.dump, parts_of(a.dump))
@@ -73,7 +74,8 @@ class DumpRuns:
         return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
-        from hookcli.engine.lockstep.dumped import DumpComparison, module_parts
+        from hookcli.engine.lockstep.dump_modules import module_parts
+        from hookcli.engine.lockstep.dumped import DumpComparison
 
         options, step = self._repeated(reader.dump)
         spec = parse_side("AB"[1 - side], texts[1 - side], options)
@@ -140,7 +142,7 @@ class DumpRuns:
 
     def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
-        from hookcli.engine.lockstep.dumped import parts_of
+        from hookcli.engine.lockstep.dump_modules import parts_of
 
         match, kind_wanted = self.options.match, self.options.type
         names = {place.fqn: place.type for place in parts_of(dump, others)}
@@ -154,7 +156,7 @@ class DumpRuns:
 
     def _check_model(self, reader: DumpReader, parts: list[NamedPart], other: str) -> None:
         """Say that a dump is of another model. Raises UsageError if they have nothing in common."""
-        from hookcli.engine.lockstep.dumped import in_common
+        from hookcli.engine.lockstep.dump_modules import in_common
 
         common, number = in_common(reader.dump, parts)
         of = f"a dump of {reader.dump.model}" if reader.dump.model else "a dump"

@@ -15,13 +15,14 @@ from hookcli.record.file.comparison.different_models import DIFFERENT
 from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.report.dump import is_dump
 from hookcli.system.files import is_folder, is_pipe
 
 
 def is_record(text: str) -> bool:
     """True for the name of a record: a folder of ranks, or a file that begins with a line of one."""
     if is_folder(text):
-        return text.rstrip("/").endswith(".run") or any(Path(text).glob("rank*.jsonl"))
+        return (text.rstrip("/").endswith(".run") and not is_dump(text)) or any(Path(text).glob("rank*.jsonl"))
     if text.endswith(".jsonl"):
         return True
     if is_pipe(text):  # a look would take from it

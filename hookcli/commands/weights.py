@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -11,16 +10,14 @@ import typer
 from hookcli.commands.options import SHOWING, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
+from hookcli.commands.reading import Position, matching
 from hookcli.commands.recipe import find_recipe
 from hookcli.engine.weights import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report
 from hookcli.report.columns import SPECTRAL, WEIGHTS, find_column
-from hookcli.report.formatting import size
-from hookcli.report.names import around, checked_filter
 from hookcli.system.files import exists
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors
-from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor
 
 EXAMPLES = (
@@ -78,7 +75,7 @@ def weights(
         for text in what:
             found = _opened(text, columns, wanted, options, progress)
             try:
-                found.measure(wanted, _Position(progress, found.tensors))
+                found.measure(wanted, Position(progress, found.tensors))
             except (HookcliError, KeyboardInterrupt):
                 output.salvage([*reports, found.report])
                 raise
@@ -105,7 +102,7 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
             raise UsageError(f"{text}: holds no tensors ({known}); a model of a file is FILE.py:CALLABLE")
         progress.stage("importing torch")
         name, tensors, meta = _of_model(text, wanted, options, progress)
-        return WeightsReport(name, _matching(tensors, options), meta, columns[True])
+        return WeightsReport(name, matching(tensors, options.match), meta, columns[True])
     for name in _BUILDING:
         if getattr(options, name) != getattr(Options(), name):
             raise UsageError(f"--{name if name != 'strict' else 'no-strict'}: {text} is a file of tensors, not a model")
@@ -113,36 +110,11 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
     file = open_tensors(text)
     meta = {"format": file.format, **({"notes": list(file.notes)} if file.notes else {}), "metadata": file.metadata}
     kept = columns[False] if len({t.file for t in file.tensors}) > 1 else _without(columns[False], "file")
-    return WeightsReport(text, _matching(file.tensors, options), meta, kept)
+    return WeightsReport(text, matching(file.tensors, options.match), meta, kept)
 
 
-def _without(columns: Sequence[Any], name: str) -> list[Any]:
+def _without(columns: Any, name: str) -> list[Any]:
     return [column for column in columns if column.name != name]
-
-
-def _matching(tensors: Sequence[StoredTensor], options: Options) -> list[StoredTensor]:
-    """The tensors that --match names, themselves or by a module around them."""
-    names = {owner: "" for tensor in tensors for owner in (tensor.name, *around(tensor.name)) if owner}
-    matches = checked_filter(options.match, None, names)
-    return [t for t in tensors if any(matches(name, "") for name in (t.name, *around(t.name)) if name)]
-
-
-class _Position:
-    """Shows which tensor is read, and how many of all bytes were."""
-
-    def __init__(self, progress: Progress, tensors: Sequence[StoredTensor]) -> None:
-        self._progress, self._read = progress, 0
-        self._whole = size(sum(tensor.nbytes for tensor in tensors))
-        self._name = ""
-        progress.stage("reading")
-        progress.follow(lambda: f"{size(self._read)} of {self._whole} · {self._name}")
-
-    def __call__(self, tensor: StoredTensor) -> Told:
-        self._name = tensor.name
-        return self._tell
-
-    def _tell(self, nbytes: int) -> None:
-        self._read += nbytes
 
 
 def _of_model(

@@ -8,6 +8,7 @@ is what such a difference can do to them at most (`allowance`).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,16 +24,24 @@ _EPS = {
     "float16": 2.0**-10,
     "complex32": 2.0**-10,
     "bfloat16": 2.0**-7,
-    "float8_e4m3fn": 2.0**-3,
-    "float8_e5m2": 2.0**-2,
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz"), 2.0**-3),
+    **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz"), 2.0**-2),
 }
 EXACT = ("numel", "nan", "inf")
 """Statistics that no tolerance applies to."""
 
 
 def eps(*dtypes: str) -> float:
-    """Return the epsilon of the least precise of these dtypes; 0 for integers and bools, which are exact."""
-    return max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+    """Return the epsilon of the least precise of these dtypes; 0 for integers and bools, which are exact.
+
+    That of GGUF's quantized types follows from the bits of an element: 2**-7 for Q8_0, 2**-3 for Q4_K.
+    """
+    return max((_EPS.get(dtype, _of_quantized(dtype)) for dtype in dtypes), default=0.0)
+
+
+def _of_quantized(dtype: str) -> float:
+    found = re.search(r"(?:Q|FP)(\d)", dtype)
+    return 2.0 ** (1 - int(found[1])) if found else 0.0
 
 
 @dataclass(frozen=True, slots=True)

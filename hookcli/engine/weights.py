@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,9 @@ from hookcli.report import Column, Reason, Report, Row, Skipped
 from hookcli.report.columns import SPECTRAL, WEIGHTS
 from hookcli.report.formatting import counted
 from hookcli.report.histogram import OUTSIDE, QUANTILES
+from hookcli.report.levels import numbered_lists
 from hookcli.report.stats import STATS_KEYS
-from hookcli.tensors.files.spectrum import spectrum
+from hookcli.tensors.files.spectrum import WIDEST, spectrum
 from hookcli.tensors.files.statistics import Told, measured
 from hookcli.tensors.files.stored import StoredTensor
 
@@ -71,9 +72,11 @@ class WeightsReport:
 
     def _spectrum(self, tensor: StoredTensor) -> dict[str, float | None]:
         """The figures of a matrix for its row; None for a vector."""
-        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix else None
+        narrow = tensor.columns <= WIDEST
+        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and narrow else None
         if tensor.is_matrix and found is None:
-            self.skipped.append(Skipped(tensor.name, "no singular values: it has NaN or Inf"))
+            why = "it has NaN or Inf" if narrow else f"more than {WIDEST:,} columns"
+            self.skipped.append(Skipped(tensor.name, f"no singular values: {why}"))
         if found and not found.converged:
             self.unsure += 1
         return {"spectral_norm": found.norm if found else None, "stable_rank": found.stable_rank if found else None}
@@ -83,7 +86,7 @@ class WeightsReport:
         """The report of what was measured so far."""
         done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
         whole = {"complete": True} if done == len(self.tensors) else {"complete": False}
-        meta = {**self.meta, "containers": _lists(row.fqn for row in self.rows), **whole}
+        meta = {**self.meta, "containers": numbered_lists(row.fqn for row in self.rows), **whole}
         if any(column in SPECTRAL for column in self.columns):
             unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
             meta["notes"] = [*meta.get("notes", ()), f"{_SPECTRAL}{unsure}"]
@@ -103,13 +106,3 @@ def _totals(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
 def _counts(tensors: Sequence[StoredTensor]) -> dict[str, int]:
     elements, nbytes = (sum(counted) for counted in ((t.numel for t in tensors), (t.nbytes for t in tensors)))
     return {"tensors": len(tensors), "elements": elements, "bytes": nbytes}
-
-
-def _lists(names: Iterable[str]) -> list[str]:
-    """The parts of names that have only numbered parts, such as `layers`: no level of depth, as lists of modules."""
-    children: dict[str, set[str]] = defaultdict(set)
-    for name in names:
-        parts = name.split(".")
-        for depth in range(1, len(parts)):
-            children[".".join(parts[:depth])].add(parts[depth])
-    return [owner for owner, below in children.items() if all(map(str.isdecimal, below))]

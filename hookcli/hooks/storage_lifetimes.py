@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import torch
@@ -19,8 +19,15 @@ from torch import Tensor
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode, storage_key, use_counts
 
-Workspace = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], int | None]
-"""The bytes that an operator has at most in use inside of its kernel, results included; None if no more than these."""
+
+class Kernels(Protocol):
+    """The kernels of a device, which operators on the meta device lack."""
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the operator."""
+
+    def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
+        """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,15 +60,15 @@ class Mark:
 class StorageLifetimes(TorchDispatchMode):
     """Notes every storage that an operator creates, and the moment at which it is released.
 
-    `place` says where the program is (a module, a node of backward). Storages of before are told by `hold`. A view, or
-    an operator that writes in place, creates none.
+    `place` tells where an operator with these arguments runs. Storages that exist already are told by `hold`. A view
+    creates none, nor does an operator that writes in place.
     """
 
-    def __init__(self, place: Callable[[Any], Any], workspace: Workspace) -> None:
+    def __init__(self, place: Callable[[Any], Any], kernels: Kernels) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.log: list[Any] = []
         self._place = place
-        self._workspace = workspace
+        self._kernels = kernels
         self._owned = _counts_of_owned()
         self._known: dict[int, tuple[ref[torch.UntypedStorage], Storage]] = {}
         self._noted: dict[int, Storage] = {}
@@ -72,10 +79,10 @@ class StorageLifetimes(TorchDispatchMode):
         place = self._place(args)
         out = self._run(func, args, kwargs)
         created = [storage for x in _tensors(out) if (storage := self._created(x, func, args, place))]
-        inside = self._workspace(func, args, kwargs, out)
+        inside = self._kernels.workspace(func, args, out)
         if created or inside:
             size = sum(storage.nbytes for storage in created)
-            self.log.append(OperatorCall(_name(func), place, created, max(size, inside or 0)))
+            self.log.append(OperatorCall(_name(func), place, created, max(size, inside)))
         return out
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,7 +90,7 @@ class StorageLifetimes(TorchDispatchMode):
         sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
         if sums and use_counts(args[0]) == self._owned and args[0].shape == args[1].shape:
             return _ADD_(*args)
-        return func(*args, **kwargs)
+        return self._kernels.call(func, args, kwargs)
 
     def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""

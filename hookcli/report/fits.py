@@ -157,7 +157,7 @@ ROW: Mapping[str, Fits] = {
         (
             *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
             *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
-            *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank"),
+            *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank", "rank_share"),
             *("params_share", "macs_share"),
             *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
             *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),

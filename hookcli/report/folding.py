@@ -102,7 +102,7 @@ def times(row: Row) -> str:
     merged = row.get("merged")
     if not merged:
         return ""
-    of_tensors = row.get("kind") == "parameter" or ("bytes" in row.values and "call" not in row.values)
+    of_tensors = row.get("kind") in ("parameter", "weight") or ("bytes" in row.values and "call" not in row.values)
     if blocks := row.get("folded"):
         calls = f" x{merged // blocks}" if merged > blocks else ""
         own = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if of_tensors else 0

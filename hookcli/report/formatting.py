@@ -184,7 +184,7 @@ def setting(value: Any) -> str:
 
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
-    **dict.fromkeys(("params_share", "macs_share"), percent),
+    **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
     "us": microseconds,

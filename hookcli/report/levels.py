@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,16 @@ class Levels:
     def owner(self, fqn: str, depth: float) -> str:
         """The module at this depth that an fqn lies in; the fqn itself if it is no deeper."""
         return next((prefix for prefix in _prefixes(fqn) if self.depth(prefix) >= depth), fqn)
+
+
+def numbered_lists(names: Iterable[str]) -> list[str]:
+    """The parts of names that have only numbered parts, such as `layers`: no level of depth, as lists of modules."""
+    children: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            children[".".join(parts[:depth])].add(parts[depth])
+    return [owner for owner, below in children.items() if all(map(str.isdecimal, below))]
 
 
 def _prefixes(fqn: str) -> Iterator[str]:

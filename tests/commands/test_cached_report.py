@@ -157,3 +157,22 @@ def test_damaged_and_unwritable_caches_cost_nothing_but_time(
             assert not cached.get()
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     assert "cached" not in shown(cli, MODEL)
+
+
+def test_a_check_of_several_models_without_values_runs_those_that_are_not_cached(
+    cli: Callable[..., Any], net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("check", "--meta", "--max-params", "5M", "--input", "2x3x64x64")
+    first = cli(*command, "squeezenet1_0")
+    assert first.code == 0 and "cached" not in first.out
+    ran = cli(*command, "squeezenet1_0", "alexnet")
+    assert ran.code == 1 and ran.out.replace(" · cached", "").startswith(first.out) and ran.out.count("cached") == 1
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "hookcli.engine.checking", None)  # nothing runs
+        again = cli(*command, "squeezenet1_0", "alexnet", "--report", "found.html", "-f", "json")
+        assert again.code == 1 and again.out.count('"cached": true') == 2 and "HK022" in again.out
+        for changed in (["--no-backward"], ["--ignore", "HK001"], ["--max-macs", "9G"], ["--no-cache"]):
+            assert cli(*command, "squeezenet1_0", *changed).code == 2
+    for other in (["--meta", "net.py:Net", "--input", "2x3x4x4"], ["squeezenet1_0", "--input", "2x3x64x64"]):
+        for _ in range(2):
+            assert "cached" not in cli("check", *other).out  # one's own model; values

@@ -83,7 +83,7 @@ def test_help_imports_no_command() -> None:
 
 
 MODULES = [import_module(f"hookcli.commands.{name}") for name in COMMANDS]
-NEED_A_FILE = ("net.p", "before.json", "activations.json", "run.jsonl", "hookcli run ", "hookcli weights ")
+NEED_A_FILE = ("net.p", "before.json", "activations.json", "run.jsonl", "hookcli run ", "hookcli weights ", "base.safe")
 EXAMPLES = [line for m in MODULES for line in m.EXAMPLES if not any(name in line for name in NEED_A_FILE)]
 
 

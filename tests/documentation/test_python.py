@@ -11,7 +11,9 @@ import pytest
 import torch
 from documentation.pages import PAGES, blocks, executed
 
+from hookcli.cli import main
 from hookcli.report import Report
+from hookcli.system.importing import load_object
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_page_with_python_is_run_here() -> None:
     found = {name for name, page in PAGES.items() if blocks.python(page)}
-    assert found == {f"docs/{name}.md" for name in ("checks", "commands", "plugins", "python", "report", "run")}
+    assert found == {
+        f"docs/{name}.md" for name in ("checks", "commands", "dumps", "plugins", "python", "report", "run")
+    }
 
 
 def test_the_api(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +59,20 @@ def test_a_healthy_model(request: pytest.FixtureRequest) -> None:
 def test_a_loss() -> None:
     image = torch.rand(2, 3)
     assert executed("docs/commands.md")["brightness"]({"image": image}) == image.mean()
+
+
+def test_a_dump_of_another_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import save_file
+
+    code = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    Path("net.py").write_text(
+        f"{code}        self.fc = nn.Linear(8, 4)\n    def forward(self, x):\n        return self.fc(x)\n"
+    )
+    assert main(["activations", "net.py:Net", "-i", "2x8", "--dump", "acts"]) == 0
+    save_file(load_object("net.py:Net")().state_dict(), "net.safetensors")
+    assert main(["activations", "net.py:Net", "-i", "2x8", "--weights", "net.safetensors", "--dump", "acts"]) == 0
+    executed("docs/dumps.md")
+    assert main(["diff", "acts", "numpy"]) == 0 and "1 compared" in capsys.readouterr().out
 
 
 def test_a_probe() -> None:

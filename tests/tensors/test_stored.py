@@ -281,6 +281,7 @@ def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="could run code"):
         open_tensors(str(tmp_path / "a.pt"))
     assert not holds_tensors(str(tmp_path / "none")) and holds_tensors("none.safetensors")
+    assert not any(map(holds_tensors, ("net.py:Net --weights none.pt", "package:none.pt", "net.py")))
 
 
 def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path) -> None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.align import NamedPart
 from hookcli.diff.tensors import DUMPED
 from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.lockstep.dump_modules import Extent, alignment_with, name_there, parts_of
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.report import Report, Row, Skipped
 from hookcli.report.dump import PLACE, Dump
-from hookcli.tensors import tree
 from hookcli.tensors.files.dump_reader import DumpReader
 
 Key = tuple[Any, ...]
@@ -40,12 +39,12 @@ class DumpComparison:
     ) -> None:
         self.reader = reader
         self.side, self.other = side, B if side == A else A
-        self.alignment = _alignment(reader.dump, modules, side, other)
+        self.alignment = alignment_with(reader.dump, modules, side, other)
         self._wanted = wanted
         self._types = {place.fqn: place.type for place in modules}
         self._rows = {_key(row.values, row.fqn): row for row in reader.dump.tensors}
         self._seen: set[Key] = set()
-        self._mine, self._others = _Extent(reader.dump), _Extent(other)
+        self._mine, self._others = Extent(reader.dump), Extent(other)
         # Names of the dump's modules by those of the other side, and the other way round.
         self._names, self._theirs = self.alignment.in_a, self.alignment.in_b
         if side == B:
@@ -58,7 +57,7 @@ class DumpComparison:
     def select(self, fqn: str, module: nn.Module) -> bool:
         """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""
         kinds = (OUTPUT, GRAD) if GRAD in self.reader.dump.kinds else (OUTPUT,)
-        names = [_renamed(self._names, kind, fqn) for kind in kinds]
+        names = [name_there(self._names, kind, fqn) for kind in kinds]
         return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
 
     def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
@@ -76,7 +75,7 @@ class DumpComparison:
         for row in other.dump.tensors:
             if row["file"]:
                 self._take(row.values, lambda row=row: other.load(row))  # type: ignore[misc]
-            elif (name := _renamed(self._names, row["kind"], row.fqn)) is not None:
+            elif (name := name_there(self._names, row["kind"], row.fqn)) is not None:
                 self._seen.add(_key(row.values, name))
                 self._skip(row)
 
@@ -91,7 +90,7 @@ class DumpComparison:
         if complete:
             self._add_missing()
         rows = self.pairs.rows(tolerance, complete)
-        metas = (self.reader.dump.meta, self.meta)
+        metas = [_untimed(self.reader.dump.meta), _untimed(self.meta)]
         kinds = {row.get("kind") for row in rows} - {OUTPUT}
         used = {name for name in ("batch", "pass") if any(row.get(name) for row in rows)} | (
             {"kind"} if kinds else set()
@@ -110,7 +109,7 @@ class DumpComparison:
 
     def _take(self, values: Mapping[str, Any], load: Callable[[], Tensor]) -> None:
         kind, fqn = values["kind"], values["fqn"]
-        name = _renamed(self._names, kind, fqn)
+        name = name_there(self._names, kind, fqn)
         live = _seen(values, fqn, [])
         live.type = live.type or self._types.get(fqn, "")
         if name is None:
@@ -138,7 +137,7 @@ class DumpComparison:
     def _add_missing(self) -> None:
         """Note the tensors of the dump that the other side lacks."""
         for row in [row for key, row in self._rows.items() if key not in self._seen]:
-            there = _renamed(self._theirs, row["kind"], row.fqn)
+            there = name_there(self._theirs, row["kind"], row.fqn)
             seen = _seen(row.values, row.fqn, [(row["path"], torch.empty(0))])
             if not self._wanted(row["kind"], row.fqn, row["type"]):
                 continue
@@ -166,77 +165,8 @@ def compare_dumps(
     return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
 
 
-def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
-    """The modules of a dump; where a dump does not list them, those of its tensors, with types that `others` know."""
-    if dump.modules:
-        return [NamedPart(fqn, kind) for fqn, kind in dump.modules]
-    known = {place.fqn: place.type for place in others}
-    owners = ((_owner(row["kind"], row.fqn), row["type"]) for row in sorted(dump.tensors, key=lambda row: row["index"]))
-    types: dict[str, str] = {}
-    for fqn, kind in owners:
-        types[fqn] = types.get(fqn) or kind or known.get(fqn, "")
-    return [NamedPart(fqn, kind) for fqn, kind in types.items()]
-
-
-def _alignment(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
-    """The alignment of a dump's modules, which are side `side`, with others.
-
-    A dump that does not list its modules lacks none.
-    """
-    mine = parts_of(dump, modules)
-    found = align(mine, modules) if side == A else align(modules, mine)
-    unknown = [not dump.modules, other is not None and not other.modules][:: 1 if side == A else -1]
-    return replace(found, added=() if unknown[A] else found.added, removed=() if unknown[B] else found.removed)
-
-
-class _Extent:
-    """The modules and parameters whose tensors a dump has, as far as they exist; of a model that runs, all."""
-
-    def __init__(self, dump: Dump | None) -> None:
-        self.lists_modules = dump is None or bool(dump.modules)
-        self._ended = dump is None or (self.lists_modules and bool(dump.meta.get("complete", True)))
-        self._names: set[str] | None = None
-        if dump is not None and (dump.narrowed or not dump.modules):
-            self._names = {row.fqn for row in dump.tensors} | {item.fqn for item in dump.skipped}
-
-    def covers(self, fqn: str) -> bool:
-        """True if its tensors were asked for."""
-        return self._names is None or fqn in self._names
-
-    def has_all_of(self, fqn: str) -> bool:
-        """True if a tensor of it that is not in the dump did not exist."""
-        return self._ended and self.covers(fqn)
-
-
-def module_parts(model: nn.Module) -> list[NamedPart]:
-    """The modules of a model."""
-    return [NamedPart(fqn, tree.type_text(module)) for fqn, module in model.named_modules()]
-
-
-def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
-    """The number of modules of a dump that others have, too, and that of all; neither counts the whole model.
-
-    Such modules are aligned, and have the same type and last name.
-    """
-    mine = parts_of(dump, others)
-    alike = [a for a, b in align(mine, others).pairs if a.type == b.type and _last(a.fqn) == _last(b.fqn) != ""]
-    return len(alike), sum(bool(place.fqn) for place in mine)
-
-
-def _last(fqn: str) -> str:
-    return fqn.rpartition(".")[2]
-
-
-def _owner(kind: str, fqn: str) -> str:
-    return fqn.rpartition(".")[0] if kind == GRAD else fqn
-
-
-def _renamed(names: Mapping[str, str], kind: str, fqn: str) -> str | None:
-    """The other side's name of a module, or of a parameter (of whose gradient a tensor is); None if it has none."""
-    if kind != GRAD:
-        return names.get(fqn)
-    owner, _, name = fqn.rpartition(".")
-    return f"{names[owner]}.{name}".lstrip(".") if owner in names else None
+def _untimed(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key not in ("seconds", "hookcli_seconds")}
 
 
 def _key(values: Mapping[str, Any], fqn: str) -> Key:

@@ -2,7 +2,7 @@
 
 Every storage that an operator creates is followed until it is released (`hooks.storage_lifetimes`), as the operators,
 autograd and the optimizer create and release them on a real device. What kernels use inside of themselves is computed
-(`workspaces`).
+(`kernels`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
+from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.optimizers import make_optimizer
 from hookcli.engine.memory.places import OUTSIDE, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
-from hookcli.engine.memory.workspaces import workspace
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.run_info import UNSET
 from hookcli.engine.setting import Setting
@@ -86,7 +86,7 @@ class _Simulation:
         with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), self._session:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
-            self._lifetimes = StorageLifetimes(lambda args: places() or OUTSIDE, workspace)
+            self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
             self._hold_what_exists()
             optimizer = make_optimizer(self._plan, [p for p in model.parameters() if p.requires_grad])
             self._note_state(optimizer)  # Adagrad has it from the beginning

@@ -17,13 +17,16 @@ SUFFIXES = (".safetensors", ".gguf", *PICKLED)
 """Suffixes of files of tensors."""
 _INDEX = ".index.json"
 _NAMED = 3
+_OF_MODELS = (":", " -")  # in no name of a file that is missing: a source, and options
 
 
 def holds_tensors(text: str) -> bool:
     """True for an argument that names a file or folder of tensors rather than a model or a report."""
     if is_folder(text):
         return bool(_indexes(Path(text)) or _files(Path(text))) and not is_file(Path(text, "index.json"))
-    return text.endswith((*SUFFIXES, _INDEX)) or (is_file(text) and _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04"))
+    if is_file(text):
+        return text.endswith((*SUFFIXES, _INDEX)) or _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04")
+    return text.endswith((*SUFFIXES, _INDEX)) and not any(mark in text for mark in _OF_MODELS)
 
 
 def open_tensors(text: str) -> TensorFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,14 @@ from hookcli.tensors.files.codings import Values
 
 Rows = Callable[[], Iterable[Values]]
 """The blocks of a matrix, each of some whole rows; they are read anew at each call."""
+WIDEST = 1 << 18
+"""Columns that a matrix may have: for each, `spectrum` needs 61 numbers in memory."""
 _STEPS = 60
 _PRECISE = 1e-3  # of the squared singular value: its distance from the next estimate at most
 _SKETCH = 72
 MOST_RANK = 64
 """The highest rank of a change that is found."""
+_CLEAR = 10.0  # times the energy of rounding: a sketch's last direction that has more is no rounding
 _REST = 1e-6  # share of the energy that the arithmetic of float32 leaves beside a change of low rank
 
 
@@ -90,8 +93,9 @@ class LowRank:
 def low_rank(rows: Rows, columns: int, energy: float, rounding: float, most: int) -> LowRank | None:
     """The rank of a matrix of this `energy` (squared Frobenius norm), if it is at most `most`; None if it is higher.
 
-    `rounding` is the energy that rounding may have added, which has full rank. By a randomized sketch of the rows'
-    space (Halko, Martinsson and Tropp, 2011, algorithm 4.1), which holds all of it if the rank is low; in two passes.
+    The elements are near 1, so that float32 can sum them. `rounding` is the energy that rounding may have added, which
+    has full rank. By a randomized sketch of the rows' space (Halko, Martinsson and Tropp, 2011, algorithm 4.1), which
+    holds all of it if the rank is low; in two passes, or one where the sketch shows that the rank is high.
     """
     allowed = max(_REST * energy, rounding)
     if allowed >= energy / 2:
@@ -99,21 +103,17 @@ def low_rank(rows: Rows, columns: int, energy: float, rounding: float, most: int
     directions = np.random.default_rng(0)
     sketch = np.zeros((_SKETCH, columns))
     for block in rows():
-        sketch += directions.standard_normal((_SKETCH, len(block))) @ block
-    basis = np.linalg.qr(sketch.T).Q
-    gram = sum((_gram(block @ basis) for block in rows()), np.zeros((basis.shape[1],) * 2))
+        sketch += directions.standard_normal((_SKETCH, len(block)), np.float32) @ block.astype(np.float32)
+    _, values, basis = np.linalg.svd(sketch, full_matrices=False)
+    if len(values) == _SKETCH and values[-1] ** 2 > _CLEAR * allowed:
+        return None
+    narrow = basis.T.astype(np.float32)
+    gram = np.zeros((len(basis),) * 2)
+    for block in rows():
+        projected = (block.astype(np.float32) @ narrow).astype(np.float64)
+        gram += projected.T @ projected
     kept = np.cumsum(np.linalg.eigvalsh(gram)[::-1])
     enough = np.flatnonzero(energy - kept <= allowed)
     if not len(enough) or enough[0] + 1 > min(most, MOST_RANK):
         return None
     return LowRank(int(enough[0]) + 1, min(float(kept[enough[0]] / energy), 1.0))
-
-
-def _gram(block: Values) -> Values:
-    product: Values = block.T @ block
-    return product
-
-
-def blockwise(blocks: Iterable[Values], other: Iterable[Values]) -> Iterator[Values]:
-    """The blocks of ``B - A``."""
-    return (b - a for a, b in zip(blocks, other, strict=True))

@@ -32,15 +32,37 @@ class Net(nn.Module):
         return (self.second(self.norm(x)) + self.second(x).tanh()) * x
 
 
+class Convolutions(nn.Module):
+    """Convolutions that oneDNN computes in different ways: strided, depthwise, grouped, dilated, channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3), nn.BatchNorm2d(32), nn.ReLU(inplace=True))
+        self.strided = nn.Conv2d(32, 64, 3, 2, 1)
+        self.depthwise = nn.Conv2d(64, 64, 5, padding=2, groups=64)
+        self.grouped = nn.Conv2d(64, 64, 3, padding=1, groups=16)
+        self.pointwise = nn.Conv2d(64, 40, 1)
+        self.dilated = nn.Conv2d(40, 32, 3, padding=12, dilation=12)
+        self.norm = nn.LayerNorm(32)
+        self.last = nn.Conv2d(32, 48, 2, 2)
+        self.up = nn.ConvTranspose2d(48, 16, 2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.strided(self.stem(x))
+        x = self.dilated(self.pointwise(self.grouped(self.depthwise(x)) + x))
+        x = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.up(self.last(x))
+
+
 RECIPE = Recipe("net", Net, (InputSpec((32, 64)),))
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}
 
 
-def measured(optimizer: str) -> list[int]:
+def measured(build: type[nn.Module], shape: tuple[int, ...], optimizer: str) -> list[int]:
     """The peaks of the first and second step, by PyTorch's profiler."""
     peaks, used = [], 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
-        model, x = Net(), torch.randn(32, 64)
+        model, x = build(), torch.randn(shape)
         made = OPTIMIZERS[optimizer](model.parameters(), lr=1e-3)
         for _ in range(2):
             with torch.profiler.record_function("a step"):
@@ -61,7 +83,16 @@ def measured(optimizer: str) -> list[int]:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_peaks_are_those_of_a_real_step(optimizer: str) -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
-    assert [found.first.peak.bytes, found.steady.peak.bytes] == pytest.approx(measured(optimizer), abs=SCALARS)
+    assert [found.first.peak.bytes, found.steady.peak.bytes] == pytest.approx(
+        measured(Net, (32, 64), optimizer), abs=SCALARS
+    )
+
+
+def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
+    recipe = Recipe("convolutions", Convolutions, (InputSpec((2, 3, 96, 96)),))
+    found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
+    assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
+    assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
 
 
 def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:

@@ -2,11 +2,11 @@
 
 import { h } from "./dom.js";
 import { count, num, number } from "./format.js";
-import { agreement, firstBeyond, isOverSteps } from "./diff_model.js";
+import { agreement, firstBeyond, isOverSteps, tensorKind } from "./diff_model.js";
 import { select } from "./selection.js";
 
 export const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
-const WHAT = { grad_output: "gradient of its output", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
+const WHAT = { received: "input", grad_output: "gradient of its output", grad_input: "gradient of its input", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
 const SAID = ["structure", "settings", "grew", "weights"];
 
 /**
@@ -52,7 +52,8 @@ function firstCard(diff) {
   const row = firstBeyond(diff);
   if (!row) return null;
   const name = h("button", { type: "button", class: "place", on: { click: () => select(row.fqn, "diff", row) } }, row.fqn || "(model)");
-  const what = [row.type, Object.hasOwn(WHAT, row.kind) ? WHAT[row.kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
+  const kind = tensorKind(diff, row);
+  const what = [row.type, Object.hasOwn(WHAT, kind) ? WHAT[kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
   const facts = [what.join(" · "), row.differs, `${number(num(row.times))} times the tolerance`].filter(Boolean);
   return h("div", { class: "diff-first" }, h("strong", {}, "First divergence"), name, facts.map((fact) => h("span", {}, fact)));
 }

@@ -4,8 +4,8 @@ import { joinReports } from "./model.js";
 import { num } from "./format.js";
 
 // The kinds of a comparison's rows, and where a side's own figures of the same tensor are: probe and kind.
-const MEASURED = { output: ["activations", null], grad_output: ["grads", "output"], grad: ["grads", "parameter"], weight: ["parameters", null] };
-const KINDS = { output: "Outputs", grad_output: "Gradients of outputs", grad: "Gradients of parameters", weight: "Parameters and buffers", parameter: "Gradients of parameters", input: "Gradients of inputs" };
+const MEASURED = { output: ["activations", null], grad_output: ["grads", "output"], grad_input: ["grads", "input"], grad: ["grads", "parameter"], received: ["inputs", null], weight: ["parameters", null] };
+const KINDS = { output: "Outputs", received: "Inputs", grad_output: "Gradients of outputs", grad_input: "Gradients of inputs", grad: "Gradients of parameters", weight: "Parameters and buffers", parameter: "Gradients of parameters", input: "Gradients of inputs" };
 const OF_SIDES = [["mean", "Mean"], ["std", "Std"], ["l2", "L2"]];
 const RENAMED = "renamed: ";
 
@@ -50,9 +50,14 @@ function tensorKey(probe, kind, fqn, { call, path }) {
 }
 
 function partsOf(diff) {
-  const kinds = Map.groupBy(diff.rows, (row) => row.kind ?? "");
+  const kinds = Map.groupBy(diff.rows, (row) => tensorKind(diff, row) ?? "");
   const named = (kind) => (Object.hasOwn(KINDS, kind) ? KINDS[kind] : kind || probeTitle(diff));
   return [...kinds].map(([kind, rows]) => ({ title: named(kind), diff, kind, rows }));
+}
+
+/** The kind of a row's tensor; "received" for the input of a module: in a saved report of gradients "input" is one's gradient. */
+export function tensorKind(diff, row) {
+  return diff.meta.dump && row.kind === "input" ? "received" : row.kind;
 }
 
 function probeTitle(diff) {
@@ -67,7 +72,8 @@ export function isOverSteps(diff) {
 
 /** The rows of A's and B's own reports on the tensor that a row compares, undefined where a side has none. */
 export function ownRows({ a, b }, diff, row) {
-  const [probe, kind] = diff.meta.of ? [diff.meta.of, row.kind] : Object.hasOwn(MEASURED, row.kind) ? MEASURED[row.kind] : ["activations", null];
+  const measured = tensorKind(diff, row);
+  const [probe, kind] = diff.meta.of ? [diff.meta.of, row.kind] : Object.hasOwn(MEASURED, measured) ? MEASURED[measured] : ["activations", null];
   const ours = row.change === "added" ? undefined : a.rows.get(tensorKey(probe, kind, row.fqn, row));
   return [ours, row.change === "removed" ? undefined : b.rows.get(tensorKey(probe, kind, nameInB(row), row))];
 }

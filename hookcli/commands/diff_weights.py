@@ -1,0 +1,56 @@
+"""Compares files or folders of tensors for `hookcli diff`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, remark
+from hookcli.commands.progress import working
+from hookcli.commands.reading import Position, matching
+from hookcli.diff.rows import beyond
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.weights.pairing import pair
+from hookcli.diff.weights.report import COLUMNS, WeightsDiff
+from hookcli.errors import HookcliError, UsageError
+from hookcli.tensors.files.opening import holds_tensors, open_tensors
+
+
+def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:
+    """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
+    _require_files(a, b)
+    output = Output(options)
+    output.check_columns(COLUMNS)
+    with working(options) as progress:
+        progress.stage(f"opening {a} and {b}")
+        left, right = open_tensors(a), open_tensors(b)
+        pairing = pair(left.tensors, right.tensors)
+        kept = {x.name for x in matching([*left.tensors, *right.tensors], options.match)}
+        pairing = replace(
+            pairing,
+            pairs=[(x, y) for x, y in pairing.pairs if kept & {x.name, y.name}],
+            removed=[x for x in pairing.removed if x.name in kept],
+            added=[y for y in pairing.added if y.name in kept],
+        )
+        found = WeightsDiff(left, right, pairing, tolerance)
+        try:
+            found.compare(Position(progress, [y for _, y in pairing.pairs]))
+        except (HookcliError, KeyboardInterrupt):
+            output.salvage([found.report])
+            raise
+    report = found.report
+    output.write([report])
+    if not output.for_people:
+        remark(f"{report.totals['verdict']}; {report.totals['beyond']:,} beyond tolerance", options)
+    if not report.totals["compared"]:
+        raise UsageError("nothing to compare: the two sides have no tensor in common")
+    return int(beyond([report]))
+
+
+def _require_files(*sides: str) -> None:
+    """Raise UsageError if one of two sides is no file of tensors."""
+    files = [(label, text) for label, text in zip("AB", sides, strict=True) if holds_tensors(text)]
+    if len(files) == 1:
+        label, text = files[0]
+        advice = f"give 'MODEL --weights {text}', or compare two files of weights"
+        raise UsageError(f"{label} {text!r}: weights belong to a model: {advice}")

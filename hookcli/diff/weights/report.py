@@ -1,0 +1,151 @@
+"""The report on two files or folders of tensors: which tensors differ, by how much, and in what way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookcli.diff.tensors import MeasuredPair, tensor_rows
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import CHECK, WEIGHT
+from hookcli.diff.weights.distance import change_of_low_rank, distance, same_bytes
+from hookcli.diff.weights.pairing import Pairing
+from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named
+from hookcli.report.formatting import counted, shape
+from hookcli.tensors.files.statistics import Told
+from hookcli.tensors.files.stored import StoredTensor, TensorFile
+
+COLUMNS = (
+    Column("fqn", "Name"),
+    *columns_named("change", "shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine"),
+    Column("change_rank", "Rank of change"),
+    Column("rank_share", "Its share"),
+    Column("times", "Excess"),
+    *columns_named("differs"),
+)
+_EQUAL = {"max_abs": 0.0, "mean_abs": 0.0, "rel_l2": 0.0, "times": 0.0, "aside": True}
+
+
+@dataclass
+class WeightsDiff:
+    """The comparison of two files or folders, which grows as tensors are read."""
+
+    a: TensorFile
+    b: TensorFile
+    pairing: Pairing
+    tolerance: Tolerance
+    rows: list[Row] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    complete: bool = False
+
+    def compare(self, begin: Callable[[StoredTensor], Told]) -> None:
+        """Compare all pairs. `begin` is told of each tensor, and returns what is told of the bytes that were read."""
+        for x, y in self.pairing.pairs:
+            self._compare(x, y, begin(y))
+        for tensors, change in ((self.pairing.removed, "removed"), (self.pairing.added, "added")):
+            side = {"removed": "only in A", "added": "only in B"}[change]
+            self.rows += [Row({**_place(x), "change": change, "differs": side, "beyond": True}) for x in tensors]
+        self.complete = True
+
+    def _compare(self, x: StoredTensor, y: StoredTensor, tell: Told) -> None:
+        values = _place(x) | {"dtype": " → ".join(dict.fromkeys((x.dtype, y.dtype)))}
+        values |= {"change": f"renamed: {y.name}"} if x.name != y.name else {}
+        if x.shape != y.shape:
+            said = f"shape {shape(list(x.shape))} → {shape(list(y.shape))}"
+            self.rows.append(Row({**values, "differs": said, "beyond": True}))
+        elif unreadable := x.unreadable or y.unreadable:
+            self.skipped.append(Skipped(x.name, unreadable))
+        elif same_bytes(x, y):
+            tell(y.nbytes)
+            renamed_alone = x.name != y.name and not self.pairing.prefix
+            self.rows.append(Row({**values, **_EQUAL, "aside": not renamed_alone}))
+        else:
+            found = distance(x, y, tell)
+            (row,) = tensor_rows([MeasuredPair(values, found, (x.dtype, y.dtype))], self.tolerance)
+            low = change_of_low_rank(x, y, found)
+            figures = {"change_rank": low.rank if low else None, "rank_share": low.share if low else None}
+            self.rows.append(Row({**row.values, **figures}))
+
+    @property
+    def report(self) -> Report:
+        """The report of what was compared so far."""
+        beyond = [row for row in self.rows if row.get("beyond")]
+        differ = [row for row in self.rows if row.get("times") or row.get("beyond")]
+        whole = {} if self.complete else {"complete": False}
+        notes = [*self.a.notes, *self.b.notes, *_of_low_rank(self.rows)]
+        return Report(
+            "diff",
+            f"{self.a.name} → {self.b.name}",
+            COLUMNS,
+            self.rows,
+            {
+                "rtol": self.tolerance.rtol,
+                "atol": self.tolerance.atol,
+                **whole,
+                "notes": [*self.a.notes, *self.b.notes, *notes],
+                "a": {"model": self.a.name, "format": self.a.format},
+                "b": {"model": self.b.name, "format": self.b.format},
+            },
+            self._totals(beyond) | {"verdict": self._verdict(differ, beyond)},
+            self.skipped,
+            _findings(beyond),
+            grouping="disjoint",
+        )
+
+    def _totals(self, beyond: Sequence[Row]) -> dict[str, Any]:
+        pairing = self.pairing
+        sides = {"removed": len(pairing.removed), "added": len(pairing.added)}
+        compared = len(self.rows) - sum(sides.values()) * self.complete
+        counts = {"compared": compared, "beyond": len(beyond), **{key: n for key, n in sides.items() if n}}
+        if pairing.prefix:
+            side = "A" if pairing.prefix.startswith("-") else "B"
+            return counts | {
+                "structure": f"names differ by the prefix {pairing.prefix.lstrip('-')!r}, which only {side} has"
+            }
+        renamed = sum(x.name != y.name for x, y in pairing.pairs)
+        return counts | ({"renamed": renamed} if renamed else {})
+
+    def _verdict(self, differ: Sequence[Row], beyond: Sequence[Row]) -> str:
+        pairing = self.pairing
+        apart = [row for row in differ if row.get("change") not in ("removed", "added")]
+        compared = len(self.rows) - len(differ) + len(apart)
+        if not compared:
+            return "Nothing compared: no tensor has a counterpart"
+        said = f"{len(apart)} of {counted(compared, 'tensor')} differ"
+        if not apart:
+            said = f"{counted(compared, 'tensor')} compared: identical, bit for bit"
+        elif measured := [row for row in apart if "rel_l2" in row.values]:
+            worst = max(measured, key=lambda row: row["times"])
+            said += f"{'' if beyond else ', within tolerance'}; furthest apart: {worst.fqn}, {_error(worst)}"
+        sides = ((len(pairing.removed), "only in A"), (len(pairing.added), "only in B"))
+        alone = [f"{counted(n, 'tensor')} {what}" for n, what in sides if n]
+        return f"{said}; {', '.join(alone)}" if alone else said
+
+
+def _of_low_rank(rows: Sequence[Row]) -> list[str]:
+    """A sentence on the changes of low rank; none if there are none."""
+    ranks = sorted({row["change_rank"] for row in rows if row.get("change_rank")})
+    if not ranks:
+        return []
+    number = sum(bool(row.get("change_rank")) for row in rows)
+    said = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+    return [f"{counted(number, 'change')} of low rank ({said}), as merged LoRA adapters make"]
+
+
+def _place(tensor: StoredTensor) -> dict[str, Any]:
+    return {"fqn": tensor.name, "kind": WEIGHT, "shape": list(tensor.shape), "dtype": tensor.dtype}
+
+
+def _error(row: Row) -> str:
+    return str(row["differs"]) if row["nonfinite"] else f"relative error {row['rel_l2']:.2g}"
+
+
+def _findings(beyond: Sequence[Row]) -> list[Finding]:
+    """An error at the tensor that is furthest beyond tolerance, which counts the others."""
+    if not beyond:
+        return []
+    worst = max(beyond, key=lambda row: row.get("times") or 0.0)
+    others = f"; {len(beyond) - 1} more beyond tolerance" if beyond[1:] else ""
+    said = f"{worst.fqn}: {worst['differs']}{others}"
+    return [Finding(CHECK, "error", worst.fqn, said, worst.get("times"), 1.0)]

@@ -1,0 +1,87 @@
+"""The modules of a dump beside those of a model or another dump."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.engine.lockstep.lockstep import A, B
+from hookcli.engine.lockstep.module_tensors import GRAD
+from hookcli.report.dump import Dump
+from hookcli.tensors import tree
+
+
+def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
+    """The modules of a dump; where a dump does not list them, those of its tensors, with types that `others` know."""
+    if dump.modules:
+        return [NamedPart(fqn, kind) for fqn, kind in dump.modules]
+    known = {place.fqn: place.type for place in others}
+    owners = ((_owner(row["kind"], row.fqn), row["type"]) for row in sorted(dump.tensors, key=lambda row: row["index"]))
+    types: dict[str, str] = {}
+    for fqn, kind in owners:
+        types[fqn] = types.get(fqn) or kind or known.get(fqn, "")
+    return [NamedPart(fqn, kind) for fqn, kind in types.items()]
+
+
+def alignment_with(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
+    """The alignment of a dump's modules, which are side `side`, with others.
+
+    A dump that does not list its modules lacks none.
+    """
+    mine = parts_of(dump, modules)
+    found = align(mine, modules) if side == A else align(modules, mine)
+    unknown = [not dump.modules, other is not None and not other.modules][:: 1 if side == A else -1]
+    return replace(found, added=() if unknown[A] else found.added, removed=() if unknown[B] else found.removed)
+
+
+class Extent:
+    """The modules and parameters whose tensors a dump has, as far as they exist; of a model that runs, all."""
+
+    def __init__(self, dump: Dump | None) -> None:
+        self.lists_modules = dump is None or bool(dump.modules)
+        self._ended = dump is None or (self.lists_modules and bool(dump.meta.get("complete", True)))
+        self._names: set[str] | None = None
+        if dump is not None and (dump.narrowed or not dump.modules):
+            self._names = {row.fqn for row in dump.tensors} | {item.fqn for item in dump.skipped}
+
+    def covers(self, fqn: str) -> bool:
+        """True if its tensors were asked for."""
+        return self._names is None or fqn in self._names
+
+    def has_all_of(self, fqn: str) -> bool:
+        """True if a tensor of it that is not in the dump did not exist."""
+        return self._ended and self.covers(fqn)
+
+
+def module_parts(model: nn.Module) -> list[NamedPart]:
+    """The modules of a model."""
+    return [NamedPart(fqn, tree.type_text(module)) for fqn, module in model.named_modules()]
+
+
+def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
+    """The number of modules of a dump that others have, too, and that of all; neither counts the whole model.
+
+    Such modules are aligned, and have the same type and last name.
+    """
+    mine = parts_of(dump, others)
+    alike = [a for a, b in align(mine, others).pairs if a.type == b.type and _last(a.fqn) == _last(b.fqn) != ""]
+    return len(alike), sum(bool(place.fqn) for place in mine)
+
+
+def _last(fqn: str) -> str:
+    return fqn.rpartition(".")[2]
+
+
+def _owner(kind: str, fqn: str) -> str:
+    return fqn.rpartition(".")[0] if kind == GRAD else fqn
+
+
+def name_there(names: Mapping[str, str], kind: str, fqn: str) -> str | None:
+    """The other side's name of a module, or of a parameter (of whose gradient a tensor is); None if it has none."""
+    if kind != GRAD:
+        return names.get(fqn)
+    owner, _, name = fqn.rpartition(".")
+    return f"{names[owner]}.{name}".lstrip(".") if owner in names else None

@@ -1,0 +1,1 @@
+"""Memory that kernels use inside of themselves, and the layouts that they give their results."""

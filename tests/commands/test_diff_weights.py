@@ -1,0 +1,227 @@
+"""`hookcli diff` of files of weights: what differs, what is renamed or missing, and changes of low rank."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hookcli.diff.weights.distance import distance
+from hookcli.report.files import read_reports
+from hookcli.report.stats import agree
+from hookcli.tensors import distance as tensor_distance
+from hookcli.tensors.files.in_memory import stored
+
+Cli = Callable[..., Any]
+State = dict[str, Tensor]
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    state = {f"model.layers.{i}.{name}.weight": 0.02 * torch.randn(96, 80) for i in range(2) for name in "qv"}
+    state["model.norm.weight"] = 1 + 0.01 * torch.randn(80)
+    save_file(state, "base.safetensors")
+    return state
+
+
+def compared(cli: Cli, b: State, *words: str) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
+    """The exit code, the rows by name, and the report, of the base and another state."""
+    save_file(b, "other.safetensors")
+    ran = cli("diff", "base.safetensors", "other.safetensors", "-f", "json", "-q", *words)
+    report = json.loads(ran.out)["reports"][0]
+    return ran.code, {row["fqn"]: row for row in report["rows"]}, report
+
+
+def test_equal_files(cli: Cli, base: State) -> None:
+    torch.save({"state_dict": base}, "base.pt")
+    ran = cli("diff", "base.safetensors", "base.pt")
+    assert ran.code == 0 and ran.out.startswith(
+        "5 tensors compared: identical, bit for bit\nbase.safetensors → base.pt"
+    )
+    assert "base.pt: the state dict under 'state_dict'" in ran.out
+
+
+def test_changed_tensors(cli: Cli, base: State) -> None:
+    name, near = "model.layers.1.q.weight", "model.norm.weight"
+    changed = base | {name: base[name] + 0.01 * torch.randn(96, 80), near: base[near] * (1 + 1e-6)}
+    code, rows, report = compared(cli, changed)
+    error = (changed[name].double() - base[name].double()).norm() / base[name].double().norm()
+    assert code == 1 and rows[name]["rel_l2"] == pytest.approx(error.item()) and rows[name]["beyond"]
+    assert rows[name]["max_abs"] == pytest.approx((changed[name].double() - base[name].double()).abs().max().item())
+    assert rows[name]["change_rank"] is None
+    assert 0 < rows[near]["times"] < 1 and "beyond" not in rows[near]
+    assert rows["model.layers.0.q.weight"]["aside"] and len(rows) == 5
+    assert report["totals"]["verdict"].startswith(f"2 of 5 tensors differ; furthest apart: {name}, relative error 0.")
+    assert (report["totals"]["compared"], report["totals"]["beyond"]) == (5, 1)
+    assert compared(cli, changed, "--rtol", "1")[0] == 0
+    assert compared(cli, changed, "--match", "norm")[2]["totals"]["compared"] == 1
+    assert [finding["fqn"] for finding in report["findings"]] == [name]
+    table = cli("diff", "base.safetensors", "other.safetensors").out
+    assert "layers.0" not in table and table.count("  beyond\n") == 1
+
+
+@pytest.mark.parametrize("dtypes", ["float32", "bfloat16", "float32 bfloat16"])
+def test_lora(cli: Cli, base: State, dtypes: str) -> None:
+    first, *_, last = [getattr(torch, name) for name in (*dtypes.split(), *dtypes.split())]
+    torch.manual_seed(1)
+    old = {name: x.to(first) for name, x in base.items()}
+    save_file(old, "base.safetensors")
+    merged = {name: x.to(last).float() for name, x in old.items()}
+    for name in merged:
+        if ".q." in name:
+            merged[name] += 0.01 * torch.randn(96, 4) @ torch.randn(4, 80)
+    _, rows, report = compared(cli, {name: x.to(last) for name, x in merged.items()})
+    assert {name: row.get("change_rank") for name, row in rows.items() if row.get("change_rank")} == {
+        "model.layers.0.q.weight": 4,
+        "model.layers.1.q.weight": 4,
+    }
+    assert rows["model.layers.0.q.weight"]["rank_share"] > 0.999
+    assert report["meta"]["notes"] == ["2 changes of low rank (4), as merged LoRA adapters make"]
+
+
+def test_rounding_is_no_change_of_low_rank(cli: Cli, base: State) -> None:
+    code, rows, report = compared(cli, {name: x.bfloat16() for name, x in base.items()})
+    assert code == 0 and "within tolerance" in report["totals"]["verdict"]
+    assert {row["dtype"] for row in rows.values()} == {"float32 → bfloat16"}
+    assert not any(row["change_rank"] for row in rows.values())
+
+
+def test_names(cli: Cli, base: State) -> None:
+    moved = dict(base)
+    moved["embed.weight"] = moved.pop("model.layers.0.q.weight")
+    del moved["model.norm.weight"]
+    code, rows, report = compared(cli, moved | {"extra": torch.ones(3)})
+    assert code == 1 and rows["model.layers.0.q.weight"]["change"] == "renamed: embed.weight"
+    assert "beyond" not in rows["model.layers.0.q.weight"]
+    assert (rows["model.norm.weight"]["change"], rows["extra"]["change"]) == ("removed", "added")
+    verdict = "4 tensors compared: identical, bit for bit; 1 tensor only in A, 1 tensor only in B"
+    assert report["totals"] == {
+        "compared": 4,
+        "beyond": 2,
+        "removed": 1,
+        "added": 1,
+        "renamed": 1,
+        "verdict": verdict,
+    }
+    bare = {name.removeprefix("model."): x for name, x in base.items()}
+    bare["norm.weight"] = bare["norm.weight"] + 1
+    code, rows, report = compared(cli, bare)
+    assert report["totals"]["structure"] == "names differ by the prefix 'model.', which only A has"
+    assert code == 1 and rows["model.norm.weight"]["change"] == "renamed: norm.weight"
+    save_file(base, "base2.safetensors")
+    ran = cli("diff", "other.safetensors", "base2.safetensors")
+    assert "which only B has" in ran.out and ran.code == 1
+
+
+def test_equal_bytes_under_many_names(cli: Cli, base: State) -> None:
+    a = {f"{place}.{name}": torch.zeros(7) for place in ("x", "y") for name in ("bias", "shift")}
+    save_file(a, "base.safetensors")
+    _, rows, _ = compared(cli, {name.replace("x.", "left.").replace("y.", "right."): x for name, x in a.items()})
+    assert sorted(row["change"] for row in rows.values()) == [
+        *(f"renamed: {place}.{name}" for place in ("left", "right") for name in ("bias", "shift"))
+    ]
+    assert all(row["change"].rpartition(".")[2] == name.rpartition(".")[2] for name, row in rows.items())
+
+
+def test_other_shapes_nan_and_dtypes(cli: Cli, base: State) -> None:
+    q, v, norm = "model.layers.0.q.weight", "model.layers.0.v.weight", "model.norm.weight"
+    other = base | {q: base[q][:90].contiguous(), v: base[v].clone(), norm: torch.arange(80)}
+    other[v][3, 3] = math.nan
+    code, rows, report = compared(cli, other)
+    assert code == 1 and rows[q]["differs"] == "shape 96x80 → 90x80"
+    assert rows[v]["differs"] == "1 of 7,680 elements are NaN or Inf on one side only"
+    assert rows[norm]["dtype"] == "float32 → int64" and rows[norm]["beyond"]
+    Path("saved.json").write_text(json.dumps({"schema": 1, "reports": [report]}))
+    assert read_reports("saved.json")[0].totals == report["totals"]
+    assert cli("diff", "base.safetensors", "other.safetensors", "-o", "page.html").code == 1
+
+
+def test_gguf_against_safetensors(cli: Cli, base: State) -> None:
+    writer = gguf.GGUFWriter("a.gguf", "llama")
+    name = "model.layers.0.q.weight"
+    x = torch.randn(16, 64)
+    for of, kind in ((name, "Q8_0"), ("model.norm.weight", "BF16")):
+        kind_of = gguf.GGMLQuantizationType[kind]
+        values = x.numpy() if of == name else base[of].numpy()
+        writer.add_tensor(of, gguf.quants.quantize(values, kind_of), raw_dtype=kind_of)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    save_file({name: x, "model.norm.weight": base["model.norm.weight"].bfloat16()}, "a.safetensors")
+    ran = cli("diff", "a.safetensors", "a.gguf")
+    assert ran.code == 0 and "1 of 2 tensors differ, within tolerance" in ran.out and "float32 → Q8_0" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("base.safetensors", "none.pt"), "none.pt: no such file"),
+        (("base.safetensors", "resnet18"), "'MODEL --weights base.safetensors'"),
+        (("resnet18", "base.safetensors"), "B 'base.safetensors': weights belong to a model"),
+        (("base.safetensors", "base.safetensors", "--backward"), "--backward: both sides must be models, not files"),
+        (("base.safetensors", "base.safetensors", "--match", "nope"), "no module or parameter matches 'nope'"),
+        (("base.safetensors", "base.safetensors", "--columns", "mean"), "--columns: unknown column 'mean'"),
+        (("base.safetensors", "bad.safetensors"), "bad.safetensors: damaged"),
+    ],
+)
+def test_mistakes(cli: Cli, base: State, words: tuple[str, ...], said: str) -> None:
+    Path("bad.safetensors").write_text("nonsense")
+    ran = cli("diff", *words)
+    assert (ran.code, ran.out) == (2, "") and said in ran.err and len(ran.err.splitlines()) <= 2
+
+
+def test_nothing_in_common(cli: Cli, base: State) -> None:
+    save_file({"x": torch.ones(3)}, "x.safetensors")
+    ran = cli("diff", "base.safetensors", "x.safetensors")
+    assert ran.code == 2 and "nothing to compare: the two sides have no tensor in common" in ran.err
+
+
+def test_what_was_compared_before_a_failure_is_shown(cli: Cli, base: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hookcli.diff.weights import report
+
+    def fails(a: Any, b: Any) -> Any:
+        if a.name == "model.norm.weight":
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(report, "same_bytes", fails)
+    ran = cli("diff", "base.safetensors", "base.safetensors")
+    assert ran.code == 130 and "4 tensors compared" in ran.out and "incomplete" in ran.out
+
+
+PAIRS = {
+    "float32": (torch.randn(1000), torch.randn(1000)),
+    "far": (torch.randn(100, dtype=torch.float64) * 1e200, torch.randn(100, dtype=torch.float64) * 1e-200),
+    "complex": (torch.randn(50, dtype=torch.complex64), torch.randn(50, dtype=torch.complex64)),
+    "nonfinite": (
+        torch.tensor([1.0, math.nan, math.inf, -math.inf, math.nan]),
+        torch.tensor([2.0, math.nan, math.inf, 1.0, 0.0]),
+    ),
+    "zero": (torch.zeros(4), torch.ones(4)),
+    "integers": (torch.arange(9), torch.arange(9).flip(0)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_distances_are_those_of_tensors(name: str) -> None:
+    a, b = PAIRS[name]
+    told: list[int] = []
+    found = distance(stored("x", a), stored("x", b), told.append).figures()
+    pending = tensor_distance.compare(a, b)
+    assert pending is not None and sum(told) == pytest.approx(b.nbytes, abs=1)
+    expected = tensor_distance.resolve([pending])[0].figures()
+    assert found.keys() == expected.keys()
+    assert all(agree(found[key], expected[key], 1e-5) for key in found), (found, expected)
+    assert np.isfinite(found["max_abs"]) or name == "nonfinite"
