@@ -4,7 +4,7 @@ COMMANDS = {
     "shapes": "Show shapes, parameters and MACs of modules, and training memory.",
     "weights": "Show the tensors of files, or parameters and buffers of models.",
     "hooks": "List the hooks that are already registered on a model.",
-    "models": "List torchvision's models: parameters and default inputs.",
+    "models": "List the models of torchvision, timm or Transformers.",
     "activations": "Show statistics of every module's outputs.",
     "inputs": "Show statistics of every module's inputs.",
     "grads": "Show statistics of gradients, in order of arrival.",

@@ -20,11 +20,11 @@ from hookcli.system.torchrun import leftover, world
 # Options that change the report, and options that change only how it is shown. With any other option, such as one that
 # names the user's own data or code, no report is cached.
 _MEASURED = (
-    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *("fastpath", "match", "type"),
 )
 _SHOWN = ("depth", "columns", "sort", "format", "output", "quiet", "debug")
-_LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "OMP_", "MKL_")
+_LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_")
 
 
 class CachedReport:

@@ -45,7 +45,7 @@ FIRST = (
     *("weights", "input", "batch_size", "data", "format"),
 )
 _SHARED = (
-    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )

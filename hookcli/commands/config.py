@@ -48,7 +48,7 @@ _FIGURES = _Kind(
     lambda value: isinstance(value, Mapping) and all(map(_FIGURE.fits, value.values())),
 )
 _KEYS = {
-    **dict.fromkeys(("weights", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
+    **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
     **dict.fromkeys(("data", "tokenizer"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
     "batches": _BATCHES,

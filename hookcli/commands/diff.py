@@ -33,7 +33,7 @@ from hookcli.report.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (
-    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )

@@ -2,49 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import ShowingOptions
+from hookcli.commands.options import ShowingOptions, check_choice, choice
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row, columns_named
-from hookcli.sources.catalog import ModelEntry, entries, installed_version
+from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries
+from hookcli.sources.catalog.base import ModelEntry
 
-EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
+EXAMPLES = (
+    *("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv"),
+    *("hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
+)
 
-COLUMNS = (Column("name", "Model"), *columns_named("kind", "params", "input"))
+COLUMNS = (
+    Column("name", "Model"),
+    *columns_named("kind", "params", "input"),
+    Column("weights", "Weights"),
+    Column("tasks", "Tasks"),
+)
+_HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "weights"), "hf": ("tasks",)}
+"""The columns that each source fills, beside the name."""
+
+
+@dataclass(frozen=True)
+class ModelsOptions:
+    """The option of `hookcli models` alone."""
+
+    source: str = choice("torchvision", None, "Library to list.", tuple(_HAS))
 
 
 def models(
     pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="Part of a name, a glob, or a kind of model.")
+        str, typer.Argument(metavar="PATTERN", help="Part of a name, a glob, a kind of model or a task.")
     ] = "*",
     *,
+    own: ModelsOptions,
     options: ShowingOptions,
 ) -> int:
-    """List torchvision's models: parameters and default inputs.
+    """List the models of torchvision, timm or Transformers.
 
-    Parameter counts are those that torchvision publishes for its weights. Does not import torch.
+    Parameter counts are those that torchvision publishes for its weights. The first of timm's weights is the default.
+    Does not import torch.
     """
+    check_choice("--source", own.source, tuple(_HAS))
+    columns = tuple(column for column in COLUMNS if column.name in ("name", *_HAS[own.source]))
     output = Output(options)
-    output.check_columns(COLUMNS)
-    known = entries()
-    if not known:
-        raise UsageError("torchvision is not installed: pip install torchvision")
+    output.check_columns(columns)
+    known = known_entries(own.source)
     glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    found = [e for e in known.values() if fnmatchcase(e.name, glob) or e.kind == pattern]
+    found = [e for e in known.values() if fnmatchcase(e.name, glob) or e.kind == pattern or pattern in (e.tasks or {})]
     if not found:
         raise UsageError(unknown("model", pattern, known, see="no name contains it"))
-    rows = [Row({"name": e.name, "kind": e.kind, "params": e.params, "input": _input(e)}) for e in found]
-    output.write([Report("models", f"torchvision {installed_version()}", COLUMNS, rows, totals={"models": len(rows)})])
+    rows = [Row({column.name: _value(e, column.name) for column in columns}) for e in found]
+    library = f"{LIBRARIES[own.source]} {installed_version(own.source)}"
+    output.write([Report("models", library, columns, rows, totals={"models": len(rows)})])
     return 0
 
 
-def _input(entry: ModelEntry) -> str:
+def _value(entry: ModelEntry, column: str) -> Any:
+    if column == "input":
+        return _input(entry)
+    value = getattr(entry, column)
+    return list(value) if column in ("weights", "tasks") else value
+
+
+def _input(entry: ModelEntry) -> str | None:
     """Write the input as 1x3x224x224; two frames as 2 x 1x3x128x128; a detector's image as [3x320x320]."""
+    if not entry.inputs:
+        return None
     size = "x".join(map(str, entry.inputs[0]))
     if entry.kind == "detection":
         return f"[{size}]"

@@ -19,10 +19,14 @@ DEFAULT_MODEL = "resnet50"
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """The torchvision models whose names begin as typed."""
-    from hookcli.sources.catalog import entries
+    """The models whose specs begin as typed: torchvision's names, `timm:` and `hf:`."""
+    from hookcli.sources.catalog import LIBRARIES, entries
 
-    return [name for name in entries() if name.startswith(incomplete)]
+    prefix, separator, name = incomplete.partition(":")
+    if separator and prefix in LIBRARIES:
+        return [f"{prefix}:{known}" for known in entries(prefix) if known.startswith(name)]
+    prefixes = [f"{source}:" for source in LIBRARIES if source != "torchvision"]
+    return [name for name in (*entries(), *prefixes) if name.startswith(incomplete)]
 
 
 def complete_formats(incomplete: str) -> list[str]:
@@ -36,7 +40,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A torchvision name, module:callable or file.py:callable.",
+        help="A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn.",
         autocompletion=complete_models,
         show_default=True,
     ),
@@ -49,7 +53,7 @@ def option(default: Any, panel: str | None, text: str | None, *names: str, **set
     return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
 
 
-def choice(default: Any, panel: str, text: str, words: Sequence[str]) -> Any:
+def choice(default: Any, panel: str | None, text: str, words: Sequence[str]) -> Any:
     """An option that takes one of these words; see `check_choice`."""
     return option(default, panel, text, metavar="|".join(words))
 
@@ -78,6 +82,7 @@ class Options:
 
     arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
     weights: str | None = option(None, _MODEL, "A .pt or .safetensors file, or torchvision's name.", metavar="FILE")
+    task: str | None = option(None, _MODEL, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
     strict: bool = option(
         True, _MODEL, "Load what fits where weights do not fit the model exactly.", "--strict/--no-strict"
     )
@@ -174,7 +179,9 @@ def all_but(*names: str) -> OnlyFields:
 SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 ShowingOptions = Annotated[Options, OnlyFields(SHOWING)]
 """The options of commands that show a table without running a model."""
-BuildingOptions = Annotated[Options, OnlyFields(("arg", "weights", "strict", "seed", "match", "type", *SHOWING))]
+BuildingOptions = Annotated[
+    Options, OnlyFields(("arg", "weights", "task", "strict", "seed", "match", "type", *SHOWING))
+]
 """The options of commands that build a model without running it."""
 
 

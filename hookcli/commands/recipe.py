@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def find_recipe(spec: str, options: Options) -> Recipe:
-    """The recipe for a spec with the arguments of --arg and the weights of --weights."""
+    """The recipe for a spec with what --arg, --weights and --task say."""
     from hookcli.sources import finding
 
-    return finding.find_recipe(spec, parse_args(options.arg), options.weights)
+    return finding.find_recipe(spec, parse_args(options.arg), options.weights, options.task)
 
 
 def parse_args(given: Sequence[str]) -> dict[str, Any]:

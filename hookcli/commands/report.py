@@ -43,7 +43,7 @@ _CHECKS = (
 )
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (
-    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
     *("edit", "format", "output", "quiet", "debug"),
 )

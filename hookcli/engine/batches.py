@@ -81,10 +81,12 @@ class DataBatches:
         return min(known, default=None)
 
     def remark_if_short(self, run: int, remark: Callable[[str], object]) -> None:
-        """Remark on data that ended before the number of batches that was asked for."""
+        """Remark on data that ended before the number of batches that was asked for, or has more than one batch."""
         asked = self._data.batches
         if asked is not None and run < asked:
             remark(f"{self.said} ended after {run} of {asked} batches")
+        elif not self.several and (self._known or 1) > 1:
+            remark(f"{self.said}: only the first of {self._known} batches was run; --batches all runs all of them")
 
     def _opened(self) -> tuple[Iterator[Batch], Mapping[str, Any]]:
         opened = self._data.open(self._recipe, self._model, self._setting.batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -24,6 +24,8 @@ from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.weights import fill, is_file, read_state
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,11 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
     torch.manual_seed(setting.seed)
     published = bool(setting.weights) and not is_file(str(setting.weights))
     if published and recipe.build_filled is None:
-        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
+        known = "this model has no published weights; give a file (.pt, .safetensors)"
         raise UsageError(f"--weights {setting.weights}: {known}", option="weights")
     if published and setting.device != META:
         assert recipe.build_filled is not None
-        model, remark = _call(recipe.build_filled, recipe.name), None
+        model, remark = _call(partial(recipe.build_filled, setting.strict), recipe.name)
     else:  # for shapes published weights need not be on disk
         model = recipe.ready if original and recipe.ready is not None else _built(recipe, setting.device, original)
         file = None if published else setting.weights
@@ -151,7 +153,7 @@ def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
     return _call(recipe.build, recipe.name)
 
 
-def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
+def _call(build: Callable[[], T], name: str) -> T:
     with UserCode(lambda error: ModelError(f"building {name} failed: {failure.describe(error)}")):
         return build()
 

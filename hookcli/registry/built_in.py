@@ -5,6 +5,8 @@ from __future__ import annotations
 BUILT_IN = {
     "sources": {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
+        "timm": "hookcli.sources.timm:TimmSource",
+        "hf": "hookcli.sources.huggingface:HuggingFaceSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
         "package": "hookcli.sources.package:PackageSource",
     },

@@ -17,21 +17,27 @@ class BatchRows:
 
     def __init__(self) -> None:
         self._places: dict[Hashable, _Place] = {}
+        self._batches = 0
 
     def __len__(self) -> int:
         return len(self._places)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take in the rows of a batch."""
+        self._batches += 1
         for row in rows:
             key = tuple(row.get(name) for name in _PLACE)
             if key in self._places:
                 self._places[key].add(row)
             else:
                 self._places[key] = _Place(row, row.stats, list(row["shape"]))
+            self._places[key].note_bad(row, self._batches)
 
     def rows(self) -> list[Row]:
-        """A row for each place, with `batches`, the number of batches that had it."""
+        """A row for each place.
+
+        It has `batches`, the number of batches that had it, and `bad_batch`, the first of these with NaN or infinities.
+        """
         return [place.row() for place in self._places.values()]
 
 
@@ -54,6 +60,11 @@ class _Place:
     shape: list[int] | None
     batches: int = 1
     shapes: dict[tuple[int, ...], None] = field(default_factory=dict)
+    bad: int = 0
+
+    def note_bad(self, row: Row, batch: int) -> None:
+        if not self.bad and row.stats and (row.stats.nan or row.stats.inf):
+            self.bad = batch
 
     def add(self, row: Row) -> None:
         self.batches += 1
@@ -66,6 +77,7 @@ class _Place:
 
     def row(self) -> Row:
         values: dict[str, Any] = {**self.first.values, "shape": self.shape, "batches": self.batches}
+        values |= {"bad_batch": self.bad} if self.bad else {}
         if self.shape is None:
             found = {tuple(self.first["shape"]): None} | self.shapes
             values["shapes"] = [list(shape) for shape in found]

@@ -132,6 +132,8 @@ def _plain(name: str, value: Any) -> str:
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, list):
+        return listed(value, 3) if value else "-"
     return "-" if value is None else str(value)
 
 

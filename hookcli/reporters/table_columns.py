@@ -65,7 +65,9 @@ _GRADIENTS = ("parameter", "output", "input")
 
 def reads_left(report: Report, name: str) -> bool:
     """Return whether a column holds words, which align left, rather than figures."""
-    return name in ("mark", "fqns") or any(isinstance(row.get(name), (str, bool)) for row in report.rows)
+    return name in ("mark", "fqns", "tasks", "weights") or any(
+        isinstance(row.get(name), (str, bool)) for row in report.rows
+    )
 
 
 def continues(row: Row, before: Row | None) -> bool:

@@ -23,10 +23,14 @@ Transforms = Callable[["Image"], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """The shape and dtype of one input tensor; `dtype` None means the run's floating-point dtype."""
+    """The shape and dtype of one input tensor; `dtype` None means the run's floating-point dtype.
+
+    Random integers are drawn below `high`, such as the size of a vocabulary.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype | None = None
+    high: int = 2
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.shape)) or "scalar"
@@ -51,13 +55,13 @@ class Recipe:
     `inputs` is the model's natural input, None if the source does not know it. `example` returns the example arguments
     that a model from `build` comes with, if any. `arrange` turns tensors, in the order of `inputs`, into arguments (a
     detector takes one list of images, Hugging Face's models take keywords); `arrange_training` adds targets for a
-    training step.
-    `batched`: dimension 0 of each input is the batch; otherwise each input is one item of the batch. `loss` and
-    `loss_name` suit the model's output (None: its sum). `build_filled` builds the model with the published weights that
-    the request names, from disk only. `ready` is the model itself if the spec names an existing one; `build` then makes
-    copies, which lack its parameters' hooks. `transforms` makes the function that prepares a picture for the model, as
-    its weights were evaluated; `tokenizer` makes the model's tokenizer, called as Hugging Face's are; None: the source
-    knows none. `meta` adds entries to the `meta` of reports.
+    training step. `batched`: dimension 0 of each input is the batch; otherwise each input is one item of the batch.
+    `loss` and `loss_name` suit the model's output (None: its sum). `build_filled(strict)` builds the model with the
+    published weights that the request names, from disk only, and returns a remark on those that do not fit unless
+    `strict`. `ready` is the model itself if the spec names an existing one; `build` then makes copies, which lack its
+    parameters' hooks. `transforms` makes the function that prepares a picture for the model, as its weights were
+    evaluated; `tokenizer` makes the model's tokenizer, called as Hugging Face's are; None: the source knows none.
+    `meta` adds entries to the `meta` of reports.
     """
 
     name: str
@@ -69,7 +73,7 @@ class Recipe:
     batched: bool = True
     loss: Loss | None = None
     loss_name: str = "sum"
-    build_filled: Callable[[], nn.Module] | None = None
+    build_filled: Callable[[bool], tuple[nn.Module, str | None]] | None = None
     ready: nn.Module | None = None
     transforms: Callable[[], Transforms] | None = None
     tokenizer: Callable[[], Callable[..., Mapping[str, Any]]] | None = None

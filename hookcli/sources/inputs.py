@@ -42,13 +42,14 @@ def input_specs(
 ) -> tuple[InputSpec, ...] | None:
     """The given inputs, else the model's natural ones in a batch of `natural_batch`; None if neither is known.
 
-    `batch` replaces the batch size of either. One given shape serves all inputs of a model.
+    `batch` replaces the batch size of either. One given shape serves all inputs that naturally share one; other inputs
+    that are not given stay natural, in the batch of the first.
     """
     specs = tuple(given) or recipe.inputs
     if specs is None:
         return None
-    if given and recipe.inputs and recipe.batched and len(given) == 1:
-        specs = tuple(given) * len(recipe.inputs)
+    if given and recipe.inputs and recipe.batched:
+        specs = _completed(given, recipe.inputs)
     if batch is None:
         batch = natural_batch if not given and natural_batch > 1 else None
     if batch is None:
@@ -60,12 +61,23 @@ def input_specs(
     return tuple(replace(spec, shape=(batch, *spec.shape[1:])) for spec in specs)
 
 
+def _completed(given: Sequence[InputSpec], natural: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    """The given inputs with the natural ones' dtypes and ranges where they say none, and those that are not given."""
+    if len(given) == 1 and len({spec.shape for spec in natural}) == 1:
+        given = tuple(given) * len(natural)
+    batch = given[0].shape[:1]
+    specs = [replace(spec, shape=(*batch, *spec.shape[1:])) for spec in natural[len(given) :]]
+    known = [*natural[: len(given)], *[InputSpec(())] * (len(given) - len(natural))]
+    own = [replace(g, dtype=g.dtype or n.dtype, high=n.high) for g, n in zip(given, known, strict=True)]
+    return (*own, *specs)
+
+
 def make_tensor(spec: InputSpec, fill: str, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
     """A tensor of the spec.
 
     Random values come from a separate generator on the CPU, so that a seed gives the same values on every device and
-    the global generator stays untouched. For integer and bool dtypes `rand` and `randn` draw 0 or 1, which are valid
-    for every embedding.
+    the global generator stays untouched. For integer and bool dtypes `rand` and `randn` draw integers below the
+    spec's `high`: by default 0 or 1, which are valid for every embedding.
     """
     dtype = spec.dtype or dtype
     if fill not in FILLS:
@@ -76,7 +88,7 @@ def make_tensor(spec: InputSpec, fill: str, dtype: torch.dtype, device: torch.de
         return torch.full(spec.shape, float(fill == "ones"), dtype=torch.float32).to(device, dtype)
     generator = torch.Generator().manual_seed(seed)
     if not (dtype.is_floating_point or dtype.is_complex):
-        return torch.randint(0, 2, spec.shape, generator=generator).to(device, dtype)
+        return torch.randint(0, spec.high, spec.shape, generator=generator).to(device, dtype)
     draw = torch.randn if fill == "randn" else torch.rand
     wide = dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32
     return draw(spec.shape, generator=generator, dtype=wide).to(device, dtype)

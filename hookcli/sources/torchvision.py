@@ -19,7 +19,8 @@ from hookcli.errors import UsageError, unknown
 from hookcli.hooks.torch_private.dynamo import not_imported_by_libraries
 from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
-from hookcli.sources.catalog import ModelEntry, entries, installed_version
+from hookcli.sources.catalog import entries, installed_version
+from hookcli.sources.catalog.base import ModelEntry
 
 
 class TorchvisionSource:
@@ -39,7 +40,7 @@ class TorchvisionSource:
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
         recipe = _recipe(known[request.spec], partial(build, _unloaded), weights)
         recipe = replace(recipe, transforms=_transforms(models, known[request.spec], weights))
-        return replace(recipe, build_filled=partial(build, _from_disk)) if weights else recipe
+        return replace(recipe, build_filled=lambda _: (build(_from_disk), None)) if weights else recipe
 
 
 def import_models() -> Any:

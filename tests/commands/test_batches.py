@@ -105,6 +105,12 @@ def test_a_channel_is_dead_if_it_is_in_all_batches(cli: Cli) -> None:
     assert found == [["2 of 3 channels zero for every input"], ["1 of 3 channels zero for every input"]]
 
 
+def test_a_bad_value_is_found_in_its_batch(cli: Cli) -> None:
+    ran = cli("check", "batched.py:Bias", "--data", "batched.py:nan_late", "--batches", "all", "-f", "json")
+    (said,) = [row["message"] for row in rows(ran.out) if row["check"] == "HK002"]
+    assert said == "24 of 48 input values are NaN (first in batch 2)"
+
+
 def test_a_failure_keeps_the_batches_before_it(cli: Cli) -> None:
     whole = cli("activations", "batched.py:Net", "--data", "batched.py:inputs", "--batches", "2", "-f", "json")
     ran = cli("activations", "batched.py:Net", "--data", "batched.py:fails_late", "--batches", "9", "-f", "json")
@@ -162,7 +168,11 @@ def test_mistakes_are_one_line(cli: Cli, options: str, said: str) -> None:
 
 
 def test_other_commands_take_the_first_batch_and_a_file_names_the_data(cli: Cli, batched: Path) -> None:
+    ran = cli("inputs", "batched.py:Net", "--data", "batched.py:dataset", "--batch-size", "5")
+    said = "--data batched.py:dataset: only the first of 3 batches was run; --batches all runs all of them"
+    assert ran.code == 0 and said in ran.err
     ran = cli("shapes", "batched.py:Net", "--data", "batched.py:dataset", "--batch-size", "5", "-f", "json")
+    assert ran.err == ""
     assert rows(ran.out)[0]["input_shape"] == [5, 3, 4, 4] and meta(ran.out)["device"] == "meta"
     assert meta(ran.out)["data"] == "--data batched.py:dataset" and "fill" not in meta(ran.out)
     ran = cli("flow", "batched.py:Net", "--data", "batched.py:loader", "--batches", "2")

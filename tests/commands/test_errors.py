@@ -59,7 +59,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", *NET, "--weights", "junk.safetensors"): "--weights junk.safetensors: not a safetensors file",
     ("shapes", *NET, "--weights", "whole.pt"): "--weights whole.pt: refused, since loading it could run code",
     ("shapes", *NET, "--weights", "number.pt"): "--weights number.pt: holds a int, not a state dict",
-    ("shapes", *NET, "--weights", "DEFAULT"): "only torchvision models have published weights",
+    ("shapes", *NET, "--weights", "DEFAULT"): "this model has no published weights",
     ("shapes", "resnet18", "--weights", "IMAGENET1K_V3"): "did you mean IMAGENET1K_V1",
     ("activations", "resnet18", "--weights", "DEFAULT"): "hookcli does not download",
     ("grads", *NET, "--of", "weights"): "unknown --of 'weights'",
@@ -171,7 +171,7 @@ def test_a_state_dict_that_does_not_fit_says_what_is_missing_and_extra(cli: Cli,
 
 
 def test_our_own_bug_shows_its_traceback_and_is_no_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.commands.models.entries", lambda: 1 / 0)
+    monkeypatch.setattr("hookcli.commands.models.known_entries", lambda _: 1 / 0)
     ran = cli("models")
     assert ran.code == 2 and "ZeroDivisionError" in ran.err and "this is a bug in hookcli" in ran.err
 

@@ -169,7 +169,7 @@ def test_torchvisions_models_carry_none(cli: Cli, name: str) -> None:
         (("hooked.py:ready", "--arg", "width=3"), "is a module, not a function: remove --arg"),
         (("hooked.py:note",), "hooked.py:note returned NoneType, not an nn.Module"),
         (("hooked.py:Net", "--weights", "no.pt"), "--weights: no file 'no.pt'"),
-        (("hooked.py:Net", "--weights", "DEFAULT"), "only torchvision models have published weights"),
+        (("hooked.py:Net", "--weights", "DEFAULT"), "this model has no published weights"),
         (("hooked.py:Net", "--input", "1x4"), "unknown option '--input'"),
     ],
 )

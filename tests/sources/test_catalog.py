@@ -11,7 +11,10 @@ import pytest
 import torchvision
 
 from hookcli.sources import catalog
-from hookcli.sources.catalog import ModelEntry, entries
+from hookcli.sources.catalog import entries
+from hookcli.sources.catalog import timm as timm_catalog
+from hookcli.sources.catalog import torchvision as torchvision_catalog
+from hookcli.sources.catalog.base import ModelEntry
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +51,13 @@ def test_natural_inputs() -> None:
 def test_the_cache_is_used_and_follows_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "models"
     shutil.copytree(catalog.models_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(catalog, "models_folder", lambda: folder)
+    monkeypatch.setattr(catalog, "models_folder", lambda _="": folder)
     first = entries()
     catalog._entries.cache_clear()
-    monkeypatch.setattr(catalog, "_scan", lambda *_: pytest.fail("scanned although cached"))
+    monkeypatch.setattr(torchvision_catalog, "scan", lambda *_: pytest.fail("scanned although cached"))
     assert entries() == first
     monkeypatch.undo()
-    monkeypatch.setattr(catalog, "models_folder", lambda: folder)
+    monkeypatch.setattr(catalog, "models_folder", lambda _="": folder)
     (folder / "mine.py").write_text("@register_model(name='mine')\ndef build(*, weights=None): ...\n")
     catalog._entries.cache_clear()
     assert entries().keys() - first.keys() == {"mine"}
@@ -72,7 +75,67 @@ def test_a_cache_that_cannot_be_written_or_read_costs_nothing_but_time(
         assert len(entries()) > 100
 
 
-def test_no_torch_is_imported() -> None:
-    code = "import sys; from hookcli.cli import main; main(['models', '-f', 'csv']); sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("source", ["torchvision", "hf"])
+def test_no_library_is_imported(source: str) -> None:
+    code = f"import sys; from hookcli.cli import main; main(['models', '-f', 'csv', '--source', {source!r}]); "
+    code += f"sys.exit('torch' in sys.modules or {catalog.LIBRARIES[source]!r} in sys.modules)"
     ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0 and ran.stdout.count("\n") == len(torchvision.models.list_models()) + 1
+    assert ran.returncode == 0 and ran.stdout.count("\n") == len(entries(source)) + 1
+
+
+def test_types_and_classes_are_those_of_transformers() -> None:
+    from transformers.models.auto import modeling_auto
+
+    found = {name: entry.tasks or {} for name, entry in entries("hf").items()}
+    known = {n: m for n, m in vars(modeling_auto).items() if n.endswith("MAPPING_NAMES") and n.startswith("MODEL_")}
+    assert found.keys() == {kind for mapping in known.values() for kind in mapping}
+    for task, name in (("base", "MODEL"), ("causal-lm", "MODEL_FOR_CAUSAL_LM"), ("ctc", "MODEL_FOR_CTC")):
+        own = {kind: c[0] if isinstance(c, tuple) else c for kind, c in known[f"{name}_MAPPING_NAMES"].items()}
+        assert own == {kind: tasks[task] for kind, tasks in found.items() if task in tasks}
+
+
+_TIMM_FILE = """
+def _cfg(url='', **kwargs):
+    return {'url': url, 'input_size': (3, 224, 224), 'mean': MEAN, **kwargs}
+
+def _small(url='', size=64, **kwargs):
+    return dict(_cfg(url, input_size=(3, 32, 32)), **kwargs)
+
+default_cfgs = generate_default_cfgs({
+    'net.old': _cfg('x'), 'net.best*': _cfg(hf_hub_id='timm/', input_size=(1, 160, 160)), 'net.none': _cfg(),
+    'small.tag': _small(hf_hub_id='timm/'), 'plain': _cfg(),
+})
+
+@register_model
+def net(pretrained=False, **kwargs): ...
+
+@register_model
+def small(pretrained=False, **kwargs): ...
+
+@register_model
+def unknown(pretrained=False, **kwargs): ...
+"""
+
+
+def test_timms_configurations_are_evaluated(tmp_path: Path) -> None:
+    (tmp_path / "family.py").write_text(_TIMM_FILE)
+    (tmp_path / "_helpers.py").write_text("def other(): ...")
+    net, small, unknown = timm_catalog.scan(tmp_path)
+    assert net == ModelEntry("net", "family", None, ((1, 1, 160, 160),), ("best", "old"))
+    assert small == ModelEntry("small", "family", None, ((1, 3, 32, 32),), ("tag",))
+    assert unknown == ModelEntry("unknown", "family")
+
+
+@pytest.mark.sweep
+def test_timms_models_are_those_of_timm() -> None:
+    import timm
+
+    found, unread = entries("timm"), 0
+    assert found.keys() == set(timm.list_models())
+    for name, entry in found.items():
+        config = timm.get_pretrained_cfg(name)
+        unread += not entry.inputs  # copied by a loop, or made by a comprehension
+        assert entry.inputs in ((), ((1, *config.input_size),)), name
+        if entry.inputs and config.has_weights and config.tag:
+            assert entry.weights[0] == config.tag, name
+    assert unread < len(found) / 50

@@ -1,79 +1,23 @@
-"""Lists torchvision's models from its sources, without importing torch and without a list that could become outdated.
-
-The result is cached in the user's cache folder, by torchvision's version and the last change of its sources.
-"""
+"""Reads torchvision's models off its sources: names, kinds, published numbers of parameters, sizes of inputs."""
 
 from __future__ import annotations
 
 import ast
-import json
 import os
-import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hookcli.system.cache import Cache, stamp
+from hookcli.sources.catalog.base import ModelEntry, assigned, literal
 
 # For models without a size: any video model accepts 16 frames, and detectors resize their input.
 _FRAMES = 16
-_FORMAT = 1  # of the cache; increase it when other things are read
 _DETECTION_SIZE = 320
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """A torchvision model.
-
-    `params` is the number that torchvision publishes with its weights, else None. `inputs` are the shapes of its
-    natural input: one tensor, or two frames for optical flow; for detection one image, given in a list.
-    """
-
-    name: str
-    kind: str
-    params: int | None
-    inputs: tuple[tuple[int, ...], ...]
-
-
-def entries() -> dict[str, ModelEntry]:
-    """Every model of `torchvision.models.list_models()`, by name; none if torchvision is missing."""
-    folder = models_folder()
-    return dict(_entries(str(folder))) if folder else {}
-
-
-def models_folder() -> Path | None:
-    """The folder of torchvision's models, found without importing it."""
-    spec = find_spec("torchvision")
-    return Path(spec.origin).parent / "models" if spec and spec.origin else None
-
-
-def installed_version() -> str:
-    """torchvision's version, read from its version.py."""
-    folder, text = models_folder(), ""
-    with suppress(OSError):
-        text = folder.parent.joinpath("version.py").read_text("utf-8") if folder else ""
-    found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text)
-    return found[1] if found else "unknown"
-
-
-@cache
-def _entries(folder: str) -> dict[str, ModelEntry]:
-    sources = [Path(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")]
-    cached, key = Cache("catalog"), f"{_FORMAT} {installed_version()} {stamp(folder)}"
-    with suppress(ValueError, KeyError, TypeError):
-        made = [ModelEntry(**e | {"inputs": tuple(map(tuple, e["inputs"]))}) for e in json.loads(cached.get(key) or "")]
-        return {entry.name: entry for entry in made}
-    found = {e.name: e for e in sorted(_scan(Path(folder), sources), key=lambda e: e.name)}
-    cached.put(key, json.dumps([asdict(e) for e in found.values()]))
-    return found
-
-
-def _scan(folder: Path, sources: list[Path]) -> Iterator[ModelEntry]:
-    for source in sources:
+def scan(folder: Path) -> Iterator[ModelEntry]:
+    """Every model that a file below torchvision's folder of models registers."""
+    for source in (Path(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")):
         text = source.read_text("utf-8")
         if "@register_model(" in text:
             parts = source.relative_to(folder).parts
@@ -81,13 +25,7 @@ def _scan(folder: Path, sources: list[Path]) -> Iterator[ModelEntry]:
 
 
 def _read(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
-    constants = {
-        target.id: node.value
-        for node in module.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    constants = assigned(module)
     weights = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
@@ -124,7 +62,7 @@ def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, An
     given = {k.arg: k.value for k in weights.keywords}
     transforms, meta = given.get("transforms"), given.get("meta")
     keywords = transforms.keywords if isinstance(transforms, ast.Call) else []
-    said = {k.arg: _literal(k.value) for k in keywords if k.arg}
+    said = {k.arg: literal(k.value) for k in keywords if k.arg}
     return said | (_literal_dict(meta, constants) if isinstance(meta, ast.Dict) else {})
 
 
@@ -135,21 +73,14 @@ def _literal_dict(node: ast.Dict, constants: dict[str, ast.expr]) -> dict[str, A
             included = constants.get(value.id)
             found |= _literal_dict(included, constants) if isinstance(included, ast.Dict) else {}
         elif isinstance(key, ast.Constant):
-            found[str(key.value)] = _literal(value)
+            found[str(key.value)] = literal(value)
     return found
-
-
-def _literal(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return None
 
 
 def _fixed_size(node: ast.FunctionDef) -> int | None:
     """The size that a detector is built for, such as SSD's `(300, 300)`."""
     for part in ast.walk(node):
-        pair = _literal(part) if isinstance(part, ast.Tuple) else None
+        pair = literal(part) if isinstance(part, ast.Tuple) else None
         if pair and len(pair) == 2 and pair[0] == pair[1] and isinstance(pair[0], int) and pair[0] >= 64:
             return int(pair[0])
     return None

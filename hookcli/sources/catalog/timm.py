@@ -1,0 +1,128 @@
+"""Reads timm's models off its sources: names, families, weights and sizes of inputs.
+
+timm describes weights by calls of small functions that return dictionaries; of Python's expressions just those are
+evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hookcli.sources.catalog.base import ModelEntry, assigned, literal
+
+_SIZE = (3, 224, 224)  # the default of timm's PretrainedCfg
+_SOURCES = ("url", "file", "hf_hub_id")
+
+
+def scan(folder: Path) -> Iterator[ModelEntry]:
+    """Every model that a file in timm's folder of models registers."""
+    for file in folder.glob("*.py"):
+        text = file.read_text("utf-8")
+        if "@register_model" in text:
+            yield from _Module(ast.parse(text)).models(file.stem)
+
+
+class _Module:
+    """The functions and configurations of one of timm's files."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self._configs: dict[str, dict[str, Any]] = {}
+        values = [node.value for node in tree.body if isinstance(node, ast.Assign) and _is_named(node, "default_cfgs")]
+        self._names = assigned(tree)
+        for value in values:
+            self._add(value)
+
+    def models(self, family: str) -> Iterator[ModelEntry]:
+        """The models that the file registers."""
+        for name, node in self._functions.items():
+            if any(isinstance(one, ast.Name) and one.id == "register_model" for one in node.decorator_list):
+                configs = self._configs.get(name, {})
+                tags = _by_priority(configs)
+                size = configs[tags[0]].get("input_size", _SIZE) if tags else None
+                published = tuple(tag for tag in tags if tag and _has_weights(configs[tag]))
+                yield ModelEntry(name, family, inputs=((1, *size),) if size else (), weights=published)
+
+    def _add(self, value: ast.expr) -> None:
+        """Note the configurations in `generate_default_cfgs({...})` or `{...}`, by architecture and tag."""
+        given = value.args[0] if isinstance(value, ast.Call) and value.args else value
+        for key, config in self._dict(given, {}).items():
+            architecture, _, tag = str(key).partition(".")
+            self._configs.setdefault(architecture, {})[tag] = config if isinstance(config, dict) else {}
+
+    def _value(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
+        """The value of an expression as far as it is needed; None for what is not understood."""
+        if isinstance(node, ast.Name):
+            return bound[node.id] if node.id in bound else self._constant(node.id)
+        if isinstance(node, (ast.Dict, ast.Call)):
+            return self._dict(node, bound)
+        return literal(node)
+
+    def _constant(self, name: str) -> Any:
+        return literal(self._names[name]) if name in self._names else None
+
+    def _dict(self, node: ast.expr, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The dictionary that a display, `dict(...)` or one of the file's functions makes."""
+        if isinstance(node, ast.Dict):
+            return self._merged(zip(map(_key, node.keys), node.values, strict=True), bound)
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return {}
+        keywords = self._merged(((k.arg, k.value) for k in node.keywords), bound)
+        function = self._functions.get(node.func.id)
+        if function is None:
+            own = self._value(node.args[0], bound) if node.args else {}
+            return (own if isinstance(own, dict) else {}) | keywords if node.func.id == "dict" else {}
+        positional = zip(function.args.args, node.args, strict=False)
+        return self._called(function, keywords | {arg.arg: self._value(v, bound) for arg, v in positional})
+
+    def _merged(self, items: Iterable[tuple[str | None, ast.expr]], bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The values by key; where the key is None, a dictionary is unpacked."""
+        merged: dict[str, Any] = {}
+        for key, value in items:
+            found = self._value(value, bound)
+            if key is not None:
+                merged[key] = found
+            elif isinstance(found, dict):
+                merged |= found
+        return merged
+
+    def _called(self, function: ast.FunctionDef, given: dict[str, Any]) -> dict[str, Any]:
+        """The dictionary that a function returns for these arguments."""
+        args = function.args
+        names = [arg.arg for arg in args.args]
+        defaults = dict(zip(reversed(names), map(literal, reversed(args.defaults)), strict=False))
+        bound = defaults | {name: value for name, value in given.items() if name in names}
+        if args.kwarg:
+            bound[args.kwarg.arg] = {name: value for name, value in given.items() if name not in names}
+        returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+        return self._dict(returned[-1], bound) if returned else {}
+
+
+def _key(node: ast.expr | None) -> str | None:
+    """The text of a dictionary's key; None for `**`."""
+    return str(literal(node)) if node is not None else None
+
+
+def _is_named(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+
+
+def _has_weights(config: Mapping[str, Any]) -> bool:
+    return any(config.get(source) for source in _SOURCES)
+
+
+def _by_priority(configs: dict[str, Any]) -> list[str]:
+    """The tags, the default one first, as timm's generate_default_cfgs orders them; a `*` is taken off their ends."""
+    tags: list[str] = []
+    marked = found = False
+    for tag, config in list(configs.items()):
+        weights = _has_weights(config)
+        first = bool(weights and not tag) or (tag.endswith("*") and not marked)
+        name = tag.strip("*")
+        configs[name] = config
+        tags.insert(0 if first or (weights and not found) else len(tags), name)
+        marked, found = marked or first, found or weights
+    return tags

@@ -1,0 +1,37 @@
+"""Reads the model types that Transformers knows off its sources, with the class for each task."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hookcli.sources.catalog.base import ModelEntry, assigned, literal
+
+BASE = "base"
+"""The task of the model without a head."""
+
+_TASK = re.compile(r"MODEL_(?:FOR_(.+)_)?MAPPING_NAMES")
+
+
+def scan(folder: Path) -> Iterator[ModelEntry]:
+    """Every model type that one of the auto classes can build."""
+    tasks: dict[str, dict[str, str]] = {}
+    for name, value in assigned(ast.parse((folder / "modeling_auto.py").read_text("utf-8"))).items():
+        if found := _TASK.fullmatch(name):
+            task = (found[1] or BASE).lower().replace("_", "-")
+            for model_type, class_name in _pairs(value):
+                tasks.setdefault(model_type, {})[task] = class_name
+    for model_type, classes in tasks.items():
+        yield ModelEntry(model_type, tasks=classes)
+
+
+def _pairs(value: ast.expr) -> Iterator[tuple[str, str]]:
+    """Types and class names in `OrderedDict([("bert", "BertModel"), ...])`; the first of several classes."""
+    if not isinstance(value, ast.Tuple):
+        for child in ast.iter_child_nodes(value):
+            if isinstance(child, ast.expr):
+                yield from _pairs(child)
+    elif isinstance(pair := literal(value), tuple) and len(pair) == 2:
+        yield str(pair[0]), str(pair[1] if isinstance(pair[1], str) else pair[1][0])

@@ -1,0 +1,212 @@
+"""Transformers' models: `hf:FOLDER` with a config.json, `hf:NAME` on the hub, or the default of a type, `hf:bert`.
+
+Models are built from their configuration alone, by Transformers' own classes; no code from a folder or the hub is run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
+from hookcli.report import formatting
+from hookcli.report.formatting import listed
+from hookcli.sources.base import Recipe, Request, Transforms
+from hookcli.sources.catalog import entries
+from hookcli.sources.hub import CONFIG, config_folder
+from hookcli.sources.huggingface_inputs import Inputs
+from hookcli.sources.libraries import import_library
+from hookcli.system.files import is_folder
+from hookcli.system.memory import available_memory
+
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+_PROCESSOR = ("preprocessor_config.json", "processor_config.json")
+
+
+class HuggingFaceSource:
+    """Every model type of the installed Transformers, with inputs that suit its configuration."""
+
+    has_tasks = True
+
+    def recipe(self, request: Request) -> Recipe:
+        """Return the recipe of a model of Transformers."""
+        spec = f"hf:{request.spec}"
+        library = import_library("transformers", spec, "huggingface")
+        if "TRANSFORMERS_VERBOSITY" not in os.environ:
+            library.utils.logging.set_verbosity_error()  # its remarks are for those who train
+        place = _Place.of(request.spec)
+        config = _configured(library, place, request.args, spec)
+        model_class = _class(library, config, request.task, spec)
+        _take_meta_for_fake(library)
+        inputs = Inputs.of(model_class, config)
+        if request.weights:
+            _check_weights(place, request.weights, spec)
+        return Recipe(
+            name=spec,
+            build=partial(_build, model_class, config, spec),
+            inputs=inputs.specs,
+            arrange=inputs.arrange,
+            arrange_training=inputs.arrange_training if inputs.targets else None,
+            build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
+            transforms=_transforms(library, place),
+            tokenizer=_tokenizer(library, place),
+            meta={"transformers": library.__version__, "architecture": model_class.__name__}
+            | {"config": place.description}
+            | ({"weights": str(place.folder)} if request.weights else {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a configuration: a folder, here or in the hub's cache, or a type whose defaults are taken."""
+
+    name: str
+    folder: Path | None
+
+    @classmethod
+    def of(cls, name: str) -> _Place:
+        """The folder of that name, else the type, else the hub's name. Raises UsageError if it is nothing of these."""
+        if is_folder(name) and (Path(name, CONFIG).is_file() or name not in entries("hf")):
+            return cls(name, Path(name))
+        if name in entries("hf"):
+            return cls(name, None)
+        try:
+            return cls(name, config_folder(name, f"hf:{name}"))
+        except UsageError as error:
+            if "/" in name:
+                raise
+            raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
+
+    @property
+    def description(self) -> str:
+        """The origin of the configuration, for the reports' `meta`."""
+        return str(self.folder) if self.folder else f"defaults of the type {self.name}"
+
+    def has(self, *files: str) -> bool:
+        """True if the folder has one of these files."""
+        return self.folder is not None and any((self.folder / file).is_file() for file in files)
+
+
+_SEE = "see `hookcli models --source hf`"
+
+
+def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str) -> Any:
+    """The configuration with the arguments in it. Raises UsageError for one that Transformers can't read."""
+    if place.folder and not place.has(CONFIG):
+        raise UsageError(f"{spec}: no {CONFIG} in that folder")
+    with UserCode(lambda error: UsageError(f"{spec}: {CONFIG} can't be read ({in_brief(error)})")):
+        found = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
+    kind = str(found.get("model_type")) if place.folder else place.name
+    if kind not in library.CONFIG_MAPPING:
+        own = "; its code (auto_map) is not run" if "auto_map" in found else ""
+        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{own}")
+    config_class = library.CONFIG_MAPPING[kind]
+    with UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})")):
+        plain = config_class.from_dict(found)
+        for name in args:
+            if name not in {*plain.to_dict(), "attn_implementation"}:
+                see = f"its configuration is {config_class.__name__}"
+                raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
+        merged = {name: _merged(found.get(name), value) for name, value in args.items()}
+        return config_class.from_dict(found | merged)
+
+
+def _merged(own: Any, given: Any) -> Any:
+    """A given part of a configuration; its own entries stay where the given one names others."""
+    return own | given if isinstance(own, dict) and isinstance(given, dict) else given
+
+
+def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
+    """The model's class: that of the task, else the configuration's own, else the type's first."""
+    tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
+    if task is not None and task not in tasks:
+        raise UsageError(unknown(f"task of {config.model_type}", task, tuple(tasks)), option="task")
+    own = list(config.architectures or ())
+    names = [tasks[task]] if task else [*own[:1], *tasks.values()]
+    if not names:
+        raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
+    with UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})")):
+        return getattr(library, names[0])
+
+
+def _take_meta_for_fake(library: Any) -> None:
+    """Have Transformers skip the reading of values on the meta device, too, as it does for FakeTensors."""
+    utilities = library.utils.import_utils
+    own = getattr(utilities, "is_fake_tensor", None)
+    if own is not None and not hasattr(own, "hookcli"):
+
+        def is_fake_tensor(value: Any) -> bool:
+            return bool(own(value) or getattr(value, "is_meta", False))
+
+        is_fake_tensor.hookcli = True  # type: ignore[attr-defined]
+        utilities.is_fake_tensor = is_fake_tensor
+
+
+def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
+    """The model with random weights, in its configuration's dtype."""
+    if torch.get_default_device().type != "meta":
+        with torch.device("meta"):
+            empty = model_class(config)
+        needed = sum(t.numel() * t.element_size() for t in (*empty.parameters(), *empty.buffers()))
+        room = available_memory()
+        if room is not None and needed > room:
+            sizes = f"its parameters take {formatting.size(needed)}, and {formatting.size(room)} are available"
+            raise ModelError(f"{spec} is too large to run for real: {sizes}")
+    model: nn.Module = model_class(config)
+    return model if config.dtype is None else model.to(dtype=config.dtype)
+
+
+def _check_weights(place: _Place, weights: str, spec: str) -> None:
+    if weights != "DEFAULT":
+        known = "give a file, a folder, or DEFAULT for the weights beside the configuration"
+        raise UsageError(f"--weights {weights}: {known}", option="weights")
+    if place.folder is None:
+        raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
+
+
+def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: bool) -> tuple[nn.Module, str | None]:
+    """The model with the weights beside its configuration, as Transformers loads them; a remark on missing ones."""
+    logging = library.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights")):
+            model, told = model_class.from_pretrained(
+                place.folder, config=config, local_files_only=True, output_loading_info=True
+            )
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+    missing = sorted(map(str, told["missing_keys"]))
+    if not missing:
+        return model, None
+    said = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
+    if strict:
+        raise UsageError(f"{said}: --no-strict leaves them random", option="weights")
+    return model, f"{said}: they are random"
+
+
+def _tokenizer(library: Any, place: _Place) -> Callable[[], Callable[..., Mapping[str, Any]]] | None:
+    """Makes the tokenizer that lies beside the configuration, if one does."""
+    if not place.has(*_TOKENIZER):
+        return None
+    return partial(library.AutoTokenizer.from_pretrained, str(place.folder), local_files_only=True)
+
+
+def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:
+    """Makes the transforms of the image processor that lies beside the configuration, if one does."""
+    if not place.has(*_PROCESSOR):
+        return None
+
+    def transforms() -> Transforms:
+        processor = library.AutoImageProcessor.from_pretrained(str(place.folder), local_files_only=True)
+        return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
+
+    return transforms

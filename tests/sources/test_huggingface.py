@@ -1,0 +1,201 @@
+"""Transformers' models: folders, types and hub names, their inputs, tasks, and weights beside the configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from hookcli.errors import HookcliError, UsageError
+from hookcli.sources.base import InputSpec
+from hookcli.sources.finding import find_recipe
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
+
+
+def configured(folder: Path, **entries: Any) -> str:
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", **TINY, **entries}))
+    return f"hf:{folder}"
+
+
+def test_a_folder_is_built_from_its_configuration(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    import transformers
+
+    spec = configured(tmp_path, architectures=["BertForMaskedLM"], max_position_embeddings=20)
+    report = json.loads(cli("shapes", spec, "-f", "json", "--no-cache", "--batch-size", "3").out)["reports"][0]
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**TINY, max_position_embeddings=20))
+    assert report["totals"]["params"] == sum(p.numel() for p in model.parameters())
+    assert report["meta"]["architecture"] == "BertForMaskedLM" and report["meta"]["config"] == str(tmp_path)
+    assert report["meta"]["device"] == "meta" and report["meta"]["input"] == "3x18:int64"
+    assert report["rows"][0]["output_shape"] == [3, 18, 50]
+
+
+def test_token_ids_are_of_the_vocabulary(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    ran = cli("inputs", configured(tmp_path), "-f", "json", "--match", "embeddings", "--input", "2x40")
+    row = json.loads(ran.out)["reports"][0]["rows"][0]
+    assert row["dtype"] == "int64" and row["shape"] == [2, 40] and 40 <= row["max"] < 50
+
+
+def test_a_step_has_the_models_own_loss(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    for task, loss in {"sequence-classification": 2, "token-classification": 2, "masked-lm": 50}.items():
+        ran = cli("grads", configured(tmp_path), "--task", task, "-f", "json")
+        meta = json.loads(ran.out)["reports"][0]["meta"]
+        assert meta["loss"].startswith("the model's own") and meta["input"].endswith("with targets"), task
+        # Of a model with random weights the cross entropy is near that of a guess.
+        assert meta["loss_value"] == pytest.approx(torch.tensor(float(loss)).log().item(), abs=0.5), task
+
+
+def test_several_inputs_by_name_and_arguments_within_a_part() -> None:
+    part = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    args = {"text_config": part | {"vocab_size": 9}, "vision_config": part | {"image_size": 64}}
+    recipe = find_recipe("hf:clip", args)
+    assert recipe.inputs == (InputSpec((1, 75), torch.int64, 9), InputSpec((1, 3, 64, 64)))
+    with torch.device("meta"):
+        model = recipe.build()
+        arguments = recipe.arrange([torch.empty(s.shape, dtype=s.dtype) for s in recipe.inputs])
+    assert isinstance(arguments, dict) and list(arguments) == ["input_ids", "pixel_values"]
+    assert len(model.text_model.encoder.layers) == 1 and model(**arguments).logits_per_image.shape == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "t5", "bart", "whisper", "detr", "llava"])
+def test_default_configurations_run_on_the_meta_device(kind: str) -> None:
+    """These would be too large, or read values of a mask unless it counts as without any."""
+    recipe = find_recipe(f"hf:{kind}")
+    assert recipe.inputs and recipe.meta["config"] == f"defaults of the type {kind}"
+    with torch.device("meta"), torch.no_grad():
+        model = recipe.build().eval()
+        model(**recipe.arrange([torch.empty(s.shape, dtype=s.dtype) for s in recipe.inputs]))  # type: ignore[arg-type]
+
+
+def test_a_model_larger_than_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = find_recipe("hf:bert", TINY)
+    monkeypatch.setattr("hookcli.sources.huggingface.available_memory", lambda: 1000)
+    with pytest.raises(HookcliError, match=r"hf:bert is too large to run for real: its parameters take .* KiB"):
+        recipe.build()
+    with torch.device("meta"):
+        recipe.build()
+
+
+def test_weights_beside_the_configuration_come_by_transformers_own_loading(tmp_path: Path) -> None:
+    import transformers
+
+    saved = transformers.BertModel(transformers.BertConfig(**TINY))
+    saved.save_pretrained(tmp_path)
+    recipe = find_recipe(f"hf:{tmp_path}", weights="DEFAULT")
+    assert recipe.build_filled
+    filled, remark = recipe.build_filled(True)
+    assert remark is None and torch.equal(filled.pooler.dense.weight, saved.pooler.dense.weight)
+    head = find_recipe(f"hf:{tmp_path}", weights="DEFAULT", task="sequence-classification").build_filled
+    assert head
+    with pytest.raises(
+        UsageError, match=r"no values for 2 tensors \(classifier.bias, classifier.weight\): --no-strict"
+    ):
+        head(True)
+    filled, remark = head(False)
+    assert "they are random" in str(remark) and torch.equal(filled.bert.pooler.dense.weight, saved.pooler.dense.weight)
+
+
+def test_the_folders_own_tokenizer_and_transforms(tmp_path: Path) -> None:
+    from transformers import ViTImageProcessor
+
+    assert find_recipe(configured(tmp_path)).tokenizer is None
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hook", "##s"]))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(tmp_path)
+    recipe = find_recipe(configured(tmp_path))
+    assert recipe.tokenizer and recipe.tokenizer()("hooks")["input_ids"] == [2, 5, 6, 3]
+    assert recipe.transforms and recipe.transforms()(Image.new("L", (20, 30))).shape == (3, 8, 8)
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    (tmp_path / "own").mkdir()
+    own = configured(tmp_path / "own", model_type="mine", auto_map={"AutoModel": "code.Mine"})
+    for spec, asked, said in (
+        (f"hf:{tmp_path / 'empty'}", {}, "no config.json in that folder"),
+        (f"hf:{tmp_path / 'broken'}", {}, "config.json can't be read"),
+        (own, {}, r"unknown type of Transformers \S+ 'mine'.*its code \(auto_map\) is not run"),
+        (
+            "hf:bert",
+            {"args": {"hidden_sizes": 3}},
+            "unknown argument of hf:bert 'hidden_sizes'; did you mean hidden_size",
+        ),
+        ("hf:bert", {"args": {"hidden_size": "big"}}, "the configuration does not fit"),
+        ("hf:bert", {"task": "text-generation"}, "unknown task of bert 'text-generation'"),
+        ("hf:bert", {"weights": "DEFAULT"}, "hf:bert is a type, which has no weights"),
+        ("resnet18", {"task": "causal-lm"}, "--task causal-lm: torchvision models have no tasks"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            find_recipe(spec, **asked)
+        assert re.search(said, str(raised.value)), str(raised.value)
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """A hub with one public model, a gated one, and no others."""
+
+    def do_HEAD(self) -> None:
+        self._answer(False)
+
+    def do_GET(self) -> None:
+        self._answer(True)
+
+    def _answer(self, whole: bool) -> None:
+        body = json.dumps({"model_type": "bert", **TINY}).encode()
+        missing, gated = "absent" in self.path, "gated" in self.path
+        self.send_response(401 if missing else 403 if gated else 200)
+        for name, value in {
+            "X-Error-Code": "RepoNotFound" if missing else "GatedRepo" if gated else "",
+            "X-Repo-Commit": "c" * 40,
+            "ETag": '"e"',
+            "Content-Length": str(0 if missing or gated else len(body)),
+        }.items():
+            self.send_header(name, value) if value else None
+        self.end_headers()
+        if whole and not (missing or gated):
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_name_on_the_hub_gives_its_configuration_alone(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
+    recipe = find_recipe("hf:someone/public")
+    assert recipe.inputs == (InputSpec((1, 128), torch.int64, 50),)
+    assert [file.name for file in (tmp_path / "hub").rglob("snapshots/*/*")] == ["config.json"]
+    with pytest.raises(UsageError, match=r"gated: accept its terms at https://huggingface.co/someone/gated and log in"):
+        find_recipe("hf:someone/gated")
+    with pytest.raises(UsageError, match=r"neither a folder with a config.json nor a public name"):
+        find_recipe("hf:someone/absent")
+    hub.shutdown()
+    hub.server_close()
+    assert find_recipe("hf:someone/public").inputs  # from the cache
+    with pytest.raises(UsageError, match=r"can't be reached .*only local folders and names in the hub's cache work"):
+        find_recipe("hf:someone/other")
+    with pytest.raises(UsageError, match="unknown type 'berrt'; did you mean bert"):
+        find_recipe("hf:berrt")
