@@ -74,6 +74,7 @@ class DumpRuns:
         return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
+        from hookcli.engine.lockstep.compiled import unseen_parts
         from hookcli.engine.lockstep.dump_modules import module_parts
         from hookcli.engine.lockstep.dumped import DumpComparison
 
@@ -93,7 +94,8 @@ class DumpRuns:
             inputs, described, data = given.first[0], given.described, given.of_side(0)
         else:
             inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
-        comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts))
+        unseen = unseen_parts(built.prepared.model, spec.compile)
+        comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
         probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
         try:
             live.observed(built, inputs, described, probes, comparison.select, data)

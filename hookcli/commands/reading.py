@@ -13,6 +13,8 @@ from hookcli.tensors.files.stored import StoredTensor
 
 def matching(tensors: Sequence[StoredTensor], pattern: str | None) -> list[StoredTensor]:
     """The tensors that --match names, themselves or by a module around them. Raises UsageError if there are none."""
+    if pattern is None:
+        return [*tensors]
     names = {owner: "" for tensor in tensors for owner in (tensor.name, *around(tensor.name)) if owner}
     matches = checked_filter(pattern, None, names)
     return [t for t in tensors if any(matches(name, "") for name in (t.name, *around(t.name)) if name)]

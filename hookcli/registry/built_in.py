@@ -7,6 +7,7 @@ BUILT_IN = {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
         "timm": "hookcli.sources.timm:TimmSource",
         "hf": "hookcli.sources.huggingface:HuggingFaceSource",
+        "pt2": "hookcli.sources.exported:ExportedSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
         "package": "hookcli.sources.package:PackageSource",
     },

@@ -13,6 +13,8 @@ import torch
 from commands.diffs import INPUT, NET, Cli
 from safetensors.torch import load_file, save_file
 
+from hookcli.sources.catalog import entries
+
 
 def dumped(cli: Cli, folder: str, *argv: str, command: str = "activations") -> None:
     assert cli(command, *(argv or (NET,)), *INPUT, "--dump", folder, "-q").code == 0
@@ -119,8 +121,11 @@ def test_what_one_side_lacks_is_said(cli: Cli, net: Path) -> None:
     code += "        super().__init__()\n        self.last = nn.Tanh()\n    def forward(self, x):\n"
     code += "        return self.last(super().forward(x))\n\nclass Twice(Net):\n    def forward(self, x):\n"
     code += "        self.conv(x)\n        return super().forward(x)\n"
+    code += "\nclass Skips(Net):\n    def forward(self, x):\n        return self.fc(self.conv(x).relu().flatten(1))\n"
     (net / "more.py").write_text(code)
     dumped(cli, "a")
+    ran = cli("diff", "a", "more.py:Skips")
+    assert ran.code == 1 and "First difference: act, returned in A only: never called in eval mode" in ran.out
     ran = cli("diff", "a", "more.py:More")
     assert ran.code == 1 and "only in B (last)" in ran.out and "last" in ran.out and "added" in ran.out
     ran = cli("diff", "a", "more.py:Twice", "--depth", "all")
@@ -131,6 +136,15 @@ def test_what_one_side_lacks_is_said(cli: Cli, net: Path) -> None:
     dumped(cli, "narrow", NET, "--match", "fc")
     ran = cli("diff", "a", "narrow")
     assert ran.code == 0 and "1 compared" in ran.out and "not in the other dump" in ran.out
+
+
+def test_a_compiled_model(cli: Cli, net: Path) -> None:
+    """Hooks inside of what is compiled do not fire: their modules are no difference."""
+    dumped(cli, "a")
+    ran = cli("diff", "a", f"{NET} --compile act --compile-backend eager")
+    assert ran.code == 0 and "4 compared" in ran.out
+    ran = cli("diff", "a", f"{NET} --compile * --compile-backend eager")
+    assert ran.code == 0 and "1 compared" in ran.out and "part of a compiled module" in ran.out
 
 
 def test_a_model_that_crashes(cli: Cli, net: Path) -> None:
@@ -241,3 +255,13 @@ def test_a_dump_of_a_process_that_was_killed(cli: Cli, net: Path) -> None:
     assert [row["fqn"] for row in index("a")["tensors"]] == ["conv", "act", "fc"]
     ran = cli("diff", "a", NET)
     assert ran.code == 0 and "3 compared" in ran.out and "the runs differ: a is incomplete" in ran.err, ran.out
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", sorted(entries()))
+@pytest.mark.parametrize("command", ["activations", "grads"])
+def test_torchvisions_models_equal_their_dumps(cli: Cli, tmp_path: Path, name: str, command: str) -> None:
+    argv = ("--dump", str(tmp_path / "d"), "-q", "-o", str(tmp_path / "a.json"))
+    assert cli(command, name, *argv).code == 0
+    ran = cli("diff", str(tmp_path / "d"), name, "--rtol", "0", "--depth", "1")
+    assert ran.code == 0 and " 0 beyond" in ran.out, ran.out

@@ -90,6 +90,12 @@ def test_lora(cli: Cli, base: State, dtypes: str) -> None:
     assert report["meta"]["notes"] == ["2 changes of low rank (4), as merged LoRA adapters make"]
 
 
+def test_values_in_another_dtype(cli: Cli, base: State) -> None:
+    save_file({name: x.bfloat16().float() for name, x in base.items()}, "base.safetensors")
+    code, _, report = compared(cli, {name: x.bfloat16() for name, x in base.items()}, "--rtol", "0")
+    assert code == 0 and report["totals"]["verdict"] == "5 tensors compared: equal in every value"
+
+
 def test_rounding_is_no_change_of_low_rank(cli: Cli, base: State) -> None:
     code, rows, report = compared(cli, {name: x.bfloat16() for name, x in base.items()})
     assert code == 0 and "within tolerance" in report["totals"]["verdict"]

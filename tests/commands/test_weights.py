@@ -123,6 +123,17 @@ def test_rows_group_by_module(cli: Cli, folder: Path) -> None:
     assert [*narrowed] == ["layers.1.weight"]
 
 
+def test_hostile_names(cli: Cli, folder: Path) -> None:
+    names = ["", "..", "a\x1b[31mred", "[bold]x[/bold]\nline", "<script>"]
+    save_file({name: torch.ones(2) for name in names}, "evil.safetensors")
+    assert set(rows(cli, "evil.safetensors")) == set(names)
+    ran = cli("weights", "evil.safetensors", "--depth", "all", "--columns", "fqn,max")
+    assert "\x1b" not in ran.out and "[bold]x[/bold]\\nline" in ran.out and len(ran.out.splitlines()) == 9
+    torch.save({name: torch.ones(2) for name in names}, "evil.pt")
+    ran = cli("diff", "evil.safetensors", "evil.pt")
+    assert ran.code == 0 and ran.out.startswith("5 tensors compared: identical")
+
+
 def test_a_model(cli: Cli, folder: Path) -> None:
     found = rows(cli, "net.py:Net", "--seed", "3")
     assert found["norm.running_var"]["kind"] == "buffer" and found["norm.num_batches_tracked"]["dtype"] == "int64"

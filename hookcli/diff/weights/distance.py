@@ -10,7 +10,7 @@ import numpy as np
 from hookcli.diff.tolerance import eps
 from hookcli.report import raised
 from hookcli.report.discrepancy import Discrepancy
-from hookcli.tensors.files.codings import CODINGS, Values, values
+from hookcli.tensors.files.codings import CODINGS, Floats, Values, values
 from hookcli.tensors.files.spectrum import WIDEST, LowRank, low_rank
 from hookcli.tensors.files.stored import BLOCK, StoredTensor
 
@@ -50,7 +50,7 @@ def change_of_low_rank(a: StoredTensor, b: StoredTensor, found: Discrepancy) -> 
     times = 1 if a.dtype == b.dtype else 2
     rounding = times * (eps(a.dtype, b.dtype) * max(found.a_l2, found.b_l2) / unit) ** 2 / 12
 
-    def rows() -> Iterator[Values]:
+    def rows() -> Iterator[Floats]:
         return ((y - x) / unit for x, y in zip(a.rows(), b.rows(), strict=True))
 
     return low_rank(rows, a.columns, (found.error_l2 / unit) ** 2, rounding, smaller // _LOW)

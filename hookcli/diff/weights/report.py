@@ -106,6 +106,11 @@ class WeightsDiff:
         renamed = sum(x.name != y.name for x, y in pairing.pairs)
         return counts | ({"renamed": renamed} if renamed else {})
 
+    @property
+    def _converted(self) -> bool:
+        """True if a pair of tensors has different dtypes."""
+        return any(x.dtype != y.dtype for x, y in self.pairing.pairs)
+
     def _verdict(self, differ: Sequence[Row], beyond: Sequence[Row]) -> str:
         pairing = self.pairing
         apart = [row for row in differ if row.get("change") not in ("removed", "added")]
@@ -114,7 +119,8 @@ class WeightsDiff:
             return "Nothing compared: no tensor has a counterpart"
         said = f"{len(apart)} of {counted(compared, 'tensor')} differ"
         if not apart:
-            said = f"{counted(compared, 'tensor')} compared: identical, bit for bit"
+            same = "equal in every value" if self._converted else "identical, bit for bit"
+            said = f"{counted(compared, 'tensor')} compared: {same}"
         elif measured := [row for row in apart if "rel_l2" in row.values]:
             worst = max(measured, key=lambda row: row["times"])
             said += f"{'' if beyond else ', within tolerance'}; furthest apart: {worst.fqn}, {_error(worst)}"

@@ -17,12 +17,12 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import compiled
+from hookcli.engine.lockstep.compiled import UNSEEN, compiled, unseen_parts
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
-from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, hidden_in, meta_of, share_parts
+from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, meta_of, share_parts
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
@@ -149,7 +149,7 @@ class _Comparison:
         feedback.follow(sessions[A].position)
         errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
         if not any(errors):
-            skipped = [Skipped(fqn, _COMPILED) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
+            skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
             self.skipped = [item for item in skipped if not self.batches or item in self.skipped]
             if self.step.backward:
                 self.pairs.parameters(*(side.model for side in self.sides))
@@ -226,13 +226,10 @@ class _Comparison:
 
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side without hooks, because they or their counterparts are parts of compiled modules."""
-        parts = [hidden_in(side) for side in self.sides]
+        parts = [unseen_parts(side.model, side.compile) for side in self.sides]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
-
-
-_COMPILED = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
 
 
 def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
+from hookcli.hooks.unhooked import compiled_parts
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
@@ -31,6 +32,15 @@ def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
 def within(fqn: str, modules: Iterable[str]) -> bool:
     """True if a module lies inside one of `modules` without being one of them."""
     return any(not owner or fqn.startswith(f"{owner}.") for owner in modules if owner != fqn)
+
+
+UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
+
+
+def unseen_parts(model: nn.Module, pattern: str | None) -> set[str]:
+    """The modules whose hooks do not fire, since they lie in modules that are compiled, or that match the pattern."""
+    chosen = outermost(model, pattern) if pattern else {}
+    return {fqn for fqn, _ in model.named_modules() if within(fqn, chosen)} | {*compiled_parts(model)}
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from hookcli.diff import verdict
 from hookcli.diff.align import NamedPart
 from hookcli.diff.tensors import DUMPED
 from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.lockstep.compiled import UNSEEN
 from hookcli.engine.lockstep.dump_modules import Extent, alignment_with, name_there, parts_of
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
@@ -30,17 +31,25 @@ _HAS = {"output": "returned", "input": "received"}
 class DumpComparison:
     """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
 
-    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`. Each
-    tensor of the dump is read when the other side's tensor arrives, and let go at once.
+    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`; `unseen`
+    are parts of that model whose hooks do not fire. Each tensor of the dump is read when the other side's tensor
+    arrives, and let go at once.
     """
 
     def __init__(
-        self, reader: DumpReader, side: int, modules: Sequence[NamedPart], wanted: Wanted, other: Dump | None = None
+        self,
+        reader: DumpReader,
+        side: int,
+        modules: Sequence[NamedPart],
+        wanted: Wanted,
+        other: Dump | None = None,
+        unseen: Collection[str] = (),
     ) -> None:
         self.reader = reader
         self.side, self.other = side, B if side == A else A
         self.alignment = alignment_with(reader.dump, modules, side, other)
         self._wanted = wanted
+        self._unseen = unseen
         self._types = {place.fqn: place.type for place in modules}
         self._rows = {_key(row.values, row.fqn): row for row in reader.dump.tensors}
         self._seen: set[Key] = set()
@@ -57,6 +66,8 @@ class DumpComparison:
     def select(self, fqn: str, module: nn.Module) -> bool:
         """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""
         kinds = (OUTPUT, GRAD) if GRAD in self.reader.dump.kinds else (OUTPUT,)
+        if fqn in self._unseen:
+            return False
         names = [name_there(self._names, kind, fqn) for kind in kinds]
         return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
 
@@ -145,8 +156,11 @@ class DumpComparison:
                 self._skip(row)
             elif there is None and self._others.lists_modules:
                 self.pairs.note_unmatched(self.side, seen, {"change": "removed" if self.side == A else "added"})
+            elif there in self._unseen:
+                self._skipped[Skipped(row.fqn, UNSEEN, row["path"])] = None
             elif there is not None and self._others.has_all_of(there):
                 said = only(self.side, _HAS.get(row["kind"], "has a gradient"))
+                said["differs"] += "".join(f": {item.reason}" for item in self._skipped if item.fqn == there)
                 self.pairs.note_unmatched(self.side, seen, said)
             else:
                 self._skipped[Skipped(row.fqn, "not in the other dump", row["path"])] = None

@@ -9,11 +9,9 @@ from typing import Any
 from torch import nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
-from hookcli.engine.lockstep.compiled import outermost, within
 from hookcli.engine.lockstep.process_state import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
 from hookcli.hooks.edits.base import Edit
-from hookcli.hooks.unhooked import compiled_parts
 
 BatchOfBoth = tuple[Any, Any, Any]
 """The input of each of two sides, and the target of both."""
@@ -42,20 +40,10 @@ class Side:
         """The description of its run."""
         return self.info or describe_run(self.model, self.inputs)
 
-    def compiled(self) -> dict[str, nn.Module]:
-        """The modules that are compiled."""
-        return outermost(self.model, self.compile) if self.compile else {}
-
 
 def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     """The alignment of the two models' modules."""
     return align(*([NamedPart(n, type(m).__name__) for n, m in model.named_modules()] for model in (a, b)))
-
-
-def hidden_in(side: Side) -> set[str]:
-    """The modules without hooks, since they are compiled or parts of such."""
-    names = (fqn for fqn, _ in side.model.named_modules())
-    return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
 
 
 def meta_of(side: Side, info: RunInfo) -> dict[str, Any]:

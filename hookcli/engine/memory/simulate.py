@@ -22,6 +22,7 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.lives import Lives
+from hookcli.engine.memory.mixed_precision import autocast, castable
 from hookcli.engine.memory.optimizers import make_optimizer
 from hookcli.engine.memory.places import OUTSIDE, Places
 from hookcli.engine.memory.plan import MemoryPlan
@@ -35,6 +36,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
+from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.sources.base import Recipe
 from hookcli.tensors import tree
@@ -60,7 +62,8 @@ def simulate(
         run = prepare_run(recipe, setting, asked, feedback)
         run.info.not_on_meta = not_on_meta
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
-        return _Simulation(run, plan).profile()
+        with castable(run, plan.amp) as run:
+            return _Simulation(run, plan).profile()
 
     states = random_states([])
     try:
@@ -83,7 +86,7 @@ class _Simulation:
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), self._session:
+        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), fused_on_meta(), self._session:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
@@ -112,9 +115,11 @@ class _Simulation:
         _zero(trained, self._plan.set_to_none)
         args, kwargs = arguments(self._run.inputs)
         if self._plan.inference:
-            self._model(*args, **kwargs)
+            with autocast(self._plan.amp):
+                self._model(*args, **kwargs)
             return
-        roots = self._loss(args, kwargs)
+        with autocast(self._plan.amp):
+            roots = self._loss(args, kwargs)
         for storage in lifetimes.alive():
             storage.kind = storage.kind or Kind.ACTIVATIONS
         lifetimes.mark("backward")

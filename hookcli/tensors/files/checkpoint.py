@@ -60,17 +60,17 @@ def _state_dict(whole: Any) -> tuple[str, Any]:
     return "", whole
 
 
-def _named(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+def _named(value: Any, name: str | None = None, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """The tensors in nested dicts and lists, by their keys joined with dots."""
     if isinstance(value, Tensor):
-        yield name or "tensor", value
+        yield "tensor" if name is None else name, value
     if depth == _DEEPEST:
         return
     items: Any = value.items() if isinstance(value, Mapping) else ()
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         items = enumerate(value)
     for key, item in items:
-        yield from _named(item, f"{name}.{key}" if name else str(key), depth + 1)
+        yield from _named(item, str(key) if name is None else f"{name}.{key}", depth + 1)
 
 
 def _stored(named: Sequence[tuple[str, Tensor]], file: str) -> Iterator[StoredTensor]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 Values = NDArray[np.float64]
+Floats = NDArray[np.float32] | NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,21 @@ def values(coding: str, block: Array) -> Values:
         found: Values = table(coding)[block]
         return found
     return np.abs(block.astype(np.complex128)) if block.dtype.kind == "c" else block.astype(np.float64)
+
+
+def narrow_values(coding: str, block: Array) -> Floats:
+    """The values as float32 where it has all values of the coding, else as float64."""
+    if coding != "float32" and not CODINGS[coding].table:
+        return values(coding, block)
+    if coding == "float32":
+        return block.astype(np.float32)
+    found: Floats = _narrow_table(coding)[block]
+    return found
+
+
+@cache
+def _narrow_table(coding: str) -> Floats:
+    return table(coding).astype(np.float32)
 
 
 @cache

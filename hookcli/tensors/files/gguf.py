@@ -118,7 +118,13 @@ def _read(file: Path, reader: _Reader) -> TensorFile:
         raise damaged(file, f"alignment {alignment!r}")
     begin = -(-reader.at // alignment) * alignment
     tensors = [_tensor(file, *entry[:3], begin + entry[3], len(reader.header)) for entry in entries]
-    return TensorFile(str(file), f"GGUF {version}", tensors, metadata)
+    parts = metadata.get("split.count")
+    notes = [f"{file.name} is one of {parts} parts; name the folder to read all"] if _is_many(parts) else []
+    return TensorFile(str(file), f"GGUF {version}", tensors, metadata, notes)
+
+
+def _is_many(parts: Any) -> bool:
+    return isinstance(parts, int) and parts > 1
 
 
 def _shape(reader: _Reader) -> tuple[int, ...]:

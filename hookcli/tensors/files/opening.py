@@ -10,7 +10,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.report.formatting import counted, listed
 from hookcli.system.files import is_file, is_folder
 from hookcli.tensors.files import gguf, safetensors
-from hookcli.tensors.files.stored import StoredTensor, TensorFile, damaged, open_unbuffered
+from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 SUFFIXES = (".safetensors", ".gguf", *PICKLED)
@@ -22,6 +22,8 @@ _OF_MODELS = (":", " -")  # in no name of a file that is missing: a source, and 
 
 def holds_tensors(text: str) -> bool:
     """True for an argument that names a file or folder of tensors rather than a model or a report."""
+    if text.endswith(".pt2"):  # a program
+        return False
     if is_folder(text):
         return bool(_indexes(Path(text)) or _files(Path(text))) and not is_file(Path(text, "index.json"))
     if is_file(text):
@@ -85,7 +87,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _indexed(index: Path) -> TensorFile:
-    """The tensors that an index names, in its order."""
+    """The tensors that an index names."""
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         names = dict.fromkeys(weight_map.values())
@@ -102,7 +104,7 @@ def _indexed(index: Path) -> TensorFile:
         raise damaged(index, f"names {counted(len(absent), 'tensor')} that the files lack ({listed(absent, _NAMED)})")
     others = len(held) - len(weight_map)
     notes = [f"{counted(others, 'tensor')} not in the index, left out"] if others else []
-    tensors = [held[place] for place in weight_map.items()]
+    tensors = sorted((held[place] for place in weight_map.items()), key=by_number)
     return TensorFile(str(index), whole.format, tensors, whole.metadata, [*whole.notes, *notes])
 
 

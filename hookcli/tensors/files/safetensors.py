@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 from hookcli.tensors.files.codings import CODINGS
-from hookcli.tensors.files.stored import StoredTensor, TensorFile, damaged, in_file, open_unbuffered, read_into
+from hookcli.tensors.files.stored import (
+    StoredTensor,
+    TensorFile,
+    by_number,
+    damaged,
+    in_file,
+    open_unbuffered,
+    read_into,
+)
 
 FORMAT = "safetensors"
 _LONGEST = 100_000_000  # bytes of a header, as in the library
@@ -51,13 +58,7 @@ def read(file: Path) -> TensorFile:
             raise damaged(file, f"{tensor.name} overlaps another tensor")
         end = offset + tensor.nbytes
     known = metadata if isinstance(metadata, dict) else {}
-    return TensorFile(str(file), FORMAT, sorted((tensor for _, tensor in tensors), key=_by_number), known)
-
-
-def _by_number(tensor: StoredTensor) -> list[tuple[str, int]]:
-    """The key that sorts layers.2 before layers.10: the library writes tensors in the order of the alphabet."""
-    parts = re.findall(r"(\D*)(\d{0,18})", tensor.name)
-    return [(text, int(digits or 0)) for text, digits in parts]
+    return TensorFile(str(file), FORMAT, sorted((tensor for _, tensor in tensors), key=by_number), known)
 
 
 def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from hookcli.tensors.files.codings import Values
+from hookcli.tensors.files.codings import Floats, Values
 
-Rows = Callable[[], Iterable[Values]]
+Rows = Callable[[], Iterable[Floats]]
 """The blocks of a matrix, each of some whole rows; they are read anew at each call."""
 WIDEST = 1 << 18
 """Columns that a matrix may have: for each, `spectrum` needs 61 numbers in memory."""
 _STEPS = 60
+_HELD = 1 << 26  # bytes of a matrix that is kept in memory
+_TINY, _HUGE = 1e-12, 1e12
 _PRECISE = 1e-3  # of the squared singular value: its distance from the next estimate at most
 _SKETCH = 72
 MOST_RANK = 64
@@ -39,17 +41,24 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
     """The spectrum of a matrix of so many columns; None if it has elements that are not finite.
 
     By the Lanczos iteration for ``A'A`` with full reorthogonalization (Golub and Van Loan, Matrix Computations,
-    section 10.1), which ends as soon as the residual of the largest eigenvalue bounds its error.
+    section 10.1), which ends as soon as the residual of the largest eigenvalue bounds its error. A small matrix is read
+    once and kept, a large one is read again for each step.
     """
-    energy = math.fsum(float(np.vdot(block, block)) for block in rows())
-    if not math.isfinite(energy) or energy == 0.0:
-        return Spectrum(0.0, math.nan, True) if energy == 0.0 else None
+    energy, peak, held = _looked_through(rows)
+    if not math.isfinite(peak) or peak == 0.0:
+        return Spectrum(0.0, math.nan, True) if peak == 0.0 else None
+    unit = 1.0 if _TINY < peak < _HUGE else peak  # in which products neither overflow nor vanish
+    energy *= (peak / unit) ** 2
+
+    def blocks() -> Iterator[Floats]:
+        return (block if unit == 1.0 else block.astype(np.float64) / unit for block in held or rows())
+
     basis = np.empty((min(_STEPS, columns) + 1, columns))
     basis[0] = _start(columns)
     diagonal: list[float] = []
     beside: list[float] = []
     for step in range(len(basis) - 1):
-        product = _gram_product(rows, basis[step])
+        product = _gram_product(blocks(), basis[step])
         diagonal.append(float(basis[step] @ product))
         for _ in range(2):  # twice is enough
             product -= basis[: step + 1].T @ (basis[: step + 1] @ product)
@@ -59,7 +68,26 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
         if residual <= _PRECISE * largest:
             break
         basis[step + 1] = product / beside[-1]
-    return Spectrum(math.sqrt(largest), energy / largest, residual <= _PRECISE * largest)
+    return Spectrum(unit * math.sqrt(largest), energy / largest, residual <= _PRECISE * largest)
+
+
+def _looked_through(rows: Rows) -> tuple[float, float, list[Floats]]:
+    """The squared Frobenius norm in units of the largest magnitude squared, that magnitude (NaN or infinite if an
+    element is), and the blocks themselves if they are few.
+    """
+    found: list[tuple[float, float]] = []
+    held: list[Floats] = []
+    size = 0
+    for block in rows():
+        peak = float(np.abs(block).max())
+        values = block.astype(np.float64).ravel() / (peak if 0 < peak < math.inf else 1.0)
+        found.append((peak, float(np.dot(values, values))))
+        size += block.nbytes
+        held = [*held, block] if size <= _HELD else []
+    peaks = [peak for peak, _ in found]
+    most = math.nan if any(map(math.isnan, peaks)) else max(peaks)
+    energy = math.fsum(total * (peak / most) ** 2 for peak, total in found) if 0 < most < math.inf else 0.0
+    return energy, most, held
 
 
 def _start(columns: int) -> Values:
@@ -68,11 +96,11 @@ def _start(columns: int) -> Values:
     return found / np.linalg.norm(found)
 
 
-def _gram_product(rows: Rows, vector: Values) -> Values:
+def _gram_product(blocks: Iterable[Floats], vector: Values) -> Values:
     """The product of ``A'A`` and a vector, in one pass over the matrix."""
     found = np.zeros_like(vector)
-    for block in rows():
-        found += (block @ vector) @ block
+    for block in blocks:
+        found += (block @ vector.astype(block.dtype)) @ block
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hookcli.errors import UsageError
-from hookcli.tensors.files.codings import CODINGS, Array, Values, values
+from hookcli.tensors.files.codings import CODINGS, Array, Floats, Values, narrow_values, values
 
 BLOCK = 1 << 19
 """Elements of a block: its float64 values take 4 MiB, and a few such blocks fit a cache of 16 MiB."""
@@ -59,10 +60,10 @@ class StoredTensor:
         """The elements as float64, in blocks of at most `size`."""
         return (values(self.coding, block) for block in self.blocks(size))
 
-    def rows(self) -> Iterator[Values]:
-        """The matrix in blocks of whole rows, as float64 of shape (rows, columns)."""
+    def rows(self) -> Iterator[Floats]:
+        """The matrix in blocks of whole rows, of shape (rows, columns); as float32 if that has all of its values."""
         size = max(BLOCK // self.columns, 1) * self.columns
-        return (block.reshape(-1, self.columns) for block in self.values(size))
+        return (narrow_values(self.coding, block).reshape(-1, self.columns) for block in self.blocks(size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,12 @@ class TensorFile:
     tensors: Sequence[StoredTensor]
     metadata: dict[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+
+def by_number(tensor: StoredTensor) -> list[tuple[str, int]]:
+    """The key that sorts layers.2 before layers.10: the library writes tensors in the order of the alphabet."""
+    parts = re.findall(r"(\D*)(\d{0,18})", tensor.name)
+    return [(text, int(digits or 0)) for text, digits in parts]
 
 
 def damaged(file: str | Path, why: str) -> UsageError:
