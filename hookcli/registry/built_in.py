@@ -60,6 +60,7 @@ BUILT_IN = {
         "HK030": "hookcli.checks.registered:Unregistered",
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
+        "HK033": "hookcli.checks.budgets:PeakTooHigh",
     },
     "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,8 @@ class MemoryPlan:
     `optimizer`: the name of one of PyTorch's, "none" for a step that ends with backward. `implementation`: "for-loop",
     "foreach" or "fused"; None for PyTorch's choice on the device. `set_to_none`: gradients are released before each
     forward, as `zero_grad()` does; otherwise they live on, filled with zeros. `amp`: the precision in which
-    `torch.autocast` runs the forward. Raises UsageError for an unknown name.
+    `torch.autocast` runs the forward. `checkpoint`: patterns of modules whose activations `torch.utils.checkpoint`
+    drops and recomputes. Raises UsageError for an unknown name.
     """
 
     optimizer: str = "adamw"
@@ -25,6 +27,7 @@ class MemoryPlan:
     inference: bool = False
     set_to_none: bool = True
     amp: torch.dtype | None = None
+    checkpoint: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for what, given, known in (

@@ -20,6 +20,7 @@ from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
+from hookcli.engine.memory.checkpointing import checkpoint_modules
 from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.mixed_precision import autocast, castable
@@ -28,6 +29,7 @@ from hookcli.engine.memory.places import OUTSIDE, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.prepare import PreparedRun, prepare_run
+from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.run_info import UNSET
 from hookcli.engine.setting import Setting
 from hookcli.engine.step import Step
@@ -82,6 +84,7 @@ class _Simulation:
         self._model = run.model
         self._session = HookSession(run.model)
         self._owners = dict(_owners(run.model))
+        self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""
@@ -99,7 +102,18 @@ class _Simulation:
                     self._step(optimizer)
                     lives.step_ended()
         types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
-        return MemoryProfile(run.name, run.info, lives.steps[1], lives.steps[0], types)
+        modules = {id(module): fqn for fqn, module in model.named_modules()}
+        return MemoryProfile(
+            run.name,
+            run.info,
+            lives.steps[1],
+            lives.steps[0],
+            types,
+            parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
+            trained=_nbytes(p for p in model.parameters() if p.requires_grad),
+            blocks=[modules[id(block)] for block in blocks(model)],
+            checkpointed=self._checkpointed,
+        )
 
     def _hold_what_exists(self) -> None:
         for fqn, parameter in self._model.named_parameters():
@@ -149,6 +163,10 @@ class _Simulation:
 def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
     """The module that owns each parameter, by the parameter's id."""
     return ((id(p), Place(fqn.rpartition(".")[0])) for fqn, p in model.named_parameters() if not is_lazy(p))
+
+
+def _nbytes(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(p.numel() * p.element_size() for p in parameters if not is_lazy(p))
 
 
 def _zero(parameters: Iterable[nn.Parameter], set_to_none: bool) -> None:
