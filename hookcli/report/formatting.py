@@ -134,7 +134,7 @@ def _plain(name: str, value: Any) -> str:
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return listed(value, 3) if value else "-"
     return "-" if value is None else str(value)
 
