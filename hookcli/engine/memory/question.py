@@ -43,7 +43,8 @@ class MemoryQuestion:
         profile = self._profile(self.setting, self.plan)
         saved = self._saved(profile) if profile.checkpointed else {}
         made = [_REPORTS[name](profile) for name in names]
-        return [replace(report, totals={**report.totals, **saved}) for report in made]
+        first, *others = [replace(report, totals={**report.totals, **saved}) for report in made]
+        return [first, *(replace(other, totals={**other.totals, "verdict": ""}) for other in others)]
 
     def report(self) -> Report:
         """The report by module."""
