@@ -72,7 +72,11 @@ def _key(command: str, spec: str, options: Options, settings: Mapping[str, Any])
         return None
     code = identity(spec)
     given = {name: value for name, value in asdict(options).items() if name in _MEASURED} | {"settings": {**settings}}
-    read = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_LIBRARIES)}
+    read = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_LIBRARIES) and "TOKEN" not in name  # a secret, which files of the cache should not hold
+    }
     return code and f"{command} {json.dumps([given, read])}\n{code}"
 
 

@@ -21,49 +21,46 @@ _PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm", "torchvision"), "
 def identity(spec: str) -> str | None:
     """Everything that the model of this spec depends on except options: versions, and files by size and time.
 
-    None for models of one's own, and where a package is missing: their reports are not cached.
+    None for models of one's own, for configurations on the hub, and where a package is missing: these are not cached.
     """
     source, name = source_of(spec)
-    folders = [_package(name) for name in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
-    if None in folders:
+    config = _configuration(source, name)
+    folders = [_package(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
+    if config is None or None in folders:
         return None
     own, torch, *others = filter(None, folders)
     # torch has thousands of files: its version names the commit, and of the code only that of modules is likely edited.
-    version = torch.joinpath("version.py").read_text("utf-8", "replace")
-    parts = _transformers(others.pop(), name) if source == "hf" else []
-    if parts is None or (source == "timm" and ("/" in name or exists(name))):  # a configuration that may change
-        return None
-    stamps = [*map(stamp, (own, torch / "nn", *others)), stamp(torch, "version.py"), *parts]
-    return "\n".join([sys.version, platform.machine(), version, *stamps, spec])
+    version = _text(torch / "version.py")
+    stamps = [*map(stamp, (own, torch / "nn", *others)), stamp(torch, "version.py")]
+    return "\n".join([sys.version, platform.machine(), version, *stamps, spec, config])
 
 
-def _transformers(folder: Path, name: str) -> list[str] | None:
-    """Stamps of the parts of Transformers that a model of this folder or type uses, of its thousands of files.
+def _configuration(source: str, name: str) -> str | None:
+    """The configuration of a model that its package does not hold: the text of a file, "" if it holds all of it.
 
-    None for other names: their configurations are the hub's.
+    None for a configuration that may change elsewhere.
     """
-    kind, config = name, Path(name, "config.json")
-    with suppress(OSError, ValueError, AttributeError):
-        kind = str(json.loads(config.read_text("utf-8")).get("model_type"))
-    if kind not in entries("hf"):
-        return None
-    shared = [file.name for file in folder.glob("*.py")]
-    own = folder / "models" / kind.replace("-", "_")
-    return [
-        stamp(folder, *shared),
-        *map(stamp, (folder / "integrations", folder / "models" / "auto", own)),
-        _text(config),
-    ]
+    if source == "timm":
+        return None if "/" in name or exists(name) else ""
+    if source != "hf":
+        return ""
+    text = _text(Path(name, "config.json"))
+    kind = name
+    with suppress(ValueError, AttributeError):
+        kind = str(json.loads(text).get("model_type"))
+    return text if kind in entries("hf") else None
 
 
 def _text(file: Path) -> str:
     """The content of a small file; empty if there is none."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         return file.read_text("utf-8", "replace")
     return ""
 
 
 def _package(name: str) -> Path | None:
     """The folder of a package, found without importing it; None if it is missing."""
-    found = find_spec(name) if name else None
-    return Path(found.origin).parent if found and found.origin else None
+    with suppress(ImportError, ValueError):  # a module that was not imported from anywhere has no spec
+        found = find_spec(name) if name else None
+        return Path(found.origin).parent if found and found.origin else None
+    return None

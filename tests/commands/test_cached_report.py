@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import forks
@@ -123,6 +124,28 @@ def test_a_run_for_real_holds_for_one_machine(monkeypatch: pytest.MonkeyPatch) -
         assert not cached.get()
     cached.put([REPORT])
     assert [report.meta["device"] for report in cached.get()] == ["meta"]
+
+
+def test_other_libraries_models_are_cached_where_their_configuration_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    config = tmp_path / "mine" / "config.json"
+    config.write_text('{"model_type": "bert", "hidden_size": 8}')
+    kept = {"timm:resnet18", "hf:bert", "hf:mine", f"hf:{tmp_path}/mine"}
+    elsewhere = {"timm:mine", "timm:hf-hub:org/name", "timm:org/name", "hf:org/name", "hf:nothing"}
+    assert {spec for spec in kept | elsewhere if identity.identity(spec)} == kept
+    before = identity.identity("hf:mine")
+    config.write_text('{"model_type": "bert", "hidden_size": 9}')
+    assert identity.identity("hf:mine") != before
+    for text in ("{", "[]", '{"model_type": ["bert"]}', '{"model_type": "ours"}'):
+        config.write_text(text)
+        assert identity.identity("hf:mine") is None
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    assert "secret" not in str(CachedReport("shapes", "hf:bert", Options())._key)
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))  # which has no spec
+    assert identity.identity("resnet18") is None
 
 
 def test_changed_code_is_another_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,10 @@ for given in (is_compile_supported, operators.is_compile_supported):
     ("asked", "loads"),
     [
         ("from slow.utils import is_compile_supported", False),
+        (
+            "from importlib.metadata import entry_points; entry_points()\nfrom slow.utils import is_compile_supported",
+            False,
+        ),
         *(("from slow.utils import counters", True), ("import slow", True), ("from slow import other", True)),
     ],
 )

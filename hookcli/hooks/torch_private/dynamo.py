@@ -76,11 +76,13 @@ def not_imported_by_libraries() -> Iterator[None]:
         yield
         return
     stand_in = _StandIn(_UTILS)
+    watching = _Watching(stand_in)
     sys.modules[_UTILS] = stand_in
-    sys.meta_path.insert(0, stand_in)
+    sys.meta_path.insert(0, watching)
     try:
         yield
     finally:
+        sys.meta_path.remove(watching)
         stand_in.step_aside()
 
 
@@ -95,17 +97,22 @@ class _StandIn(ModuleType):
         self.step_aside()
         return getattr(import_module(_UTILS), name)
 
-    def find_spec(self, name: str, *_: Any) -> None:
-        """Step aside as torch.compile is being imported; others find it."""
-        if name == _PACKAGE:
-            self.step_aside()
-
     def step_aside(self) -> None:
         """Let the next import of the module find the real one."""
         if sys.modules.get(_UTILS) is self:
             del sys.modules[_UTILS]
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+
+
+class _Watching:
+    """A finder of modules that finds none, but has the stand-in step aside as torch.compile is being imported."""
+
+    def __init__(self, stand_in: _StandIn) -> None:
+        self._stand_in = stand_in
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Find nothing."""
+        if name == _PACKAGE:
+            self._stand_in.step_aside()
 
 
 def _is_compile_supported(device: Any) -> Any:

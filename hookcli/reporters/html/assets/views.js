@@ -9,6 +9,7 @@ import { mountPicture } from "./picture.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
 import { mountSteps } from "./steps.js";
+import { mountTimeline } from "./timeline.js";
 
 /**
  * @typedef {Object} Context
@@ -33,6 +34,7 @@ import { mountSteps } from "./steps.js";
 /** @type {ViewKind[]} before the tabs of single reports: the first that applies is shown when the page opens */
 const FIRST = [
   { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
+  { id: "memory", title: "Over the step", applies: ({ payload }) => timelineOf(payload) !== undefined, mount: (container, { payload }) => mountTimeline(container, timelineOf(payload)) },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "picture", title: "Picture", applies: ({ model }) => flowOf(model).length > 0, mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
@@ -46,6 +48,11 @@ const LAST = [
 /** The rows of the flow of tensors, of which the picture is drawn. */
 function flowOf(model) {
   return model.reports("flow")[0]?.rows ?? [];
+}
+
+/** A timeline of memory that has moments, if there is one. */
+function timelineOf({ reports }) {
+  return reports.find((report) => report.grouping === "moments" && report.rows.length);
 }
 
 function isModel({ payload, model }) {
