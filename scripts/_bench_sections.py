@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from _bench_measure import HOOKCLI, Sample, apart, compare, console, installed, program, timed
-from _bench_table import BATCH, CACHED, GRADS_OF
+from _bench_measure import HOOKCLI, Sample, apart, compare, console, installed, program, scratch, timed
+from _bench_table import BATCH, CACHED, GRADS_OF, WEIGHTS
 
 _BUILD = "import torch, torchvision; size = (1, 3, 224, 224); build = torchvision.models.{}\n"
 _BARE = _BUILD + "with torch.device('meta'): m, x = build().eval(), torch.empty(size)\nwith torch.no_grad(): m(x)"
@@ -26,6 +26,7 @@ _STEP = (
     "torch.nn.functional.cross_entropy(m(x), torch.zeros(2).long()).backward()"
 )
 _TORCHINFO = _BUILD + "import torchinfo; torchinfo.summary(build(), input_size=size, verbose=0)"
+_READ = "import sys\nwith open(sys.argv[1], 'rb', 0) as f:\n  b = bytearray(1 << 22)\n  while f.readinto(b): pass"
 
 
 def start(rounds: int) -> None:
@@ -148,6 +149,31 @@ def memory(rounds: int) -> None:
         f"hookcli grads --of {of}": run("backward", "grads", f"of={of}") for of in GRADS_OF
     }
     compare(f"{title} train", rounds, runs, {"hookcli grads --of parameters": 1.05}, ("peak",))
+
+
+def weights(rounds: int) -> None:
+    file = sparse_file(Path(scratch.name), 10 << 30)
+    runs = {
+        "read, block by block": partial(program, sys.executable, "-c", _READ, str(file)),
+        "hookcli weights": partial(program, HOOKCLI, "weights", str(file)),
+        "hookcli weights --no-stats": partial(program, HOOKCLI, "weights", str(file), "--no-stats"),
+    }
+    compare(WEIGHTS, rounds, runs, measured=("seconds", "peak"))
+
+
+def sparse_file(folder: Path, nbytes: int) -> Path:
+    """A safetensors file of bfloat16 matrices of zeros, of this size at most, which takes no room on the disk."""
+    file, count = folder / "sparse.safetensors", nbytes >> 27
+    offsets = ([i << 27, (i + 1) << 27] for i in range(count))
+    named = {
+        f"layers.{i}.weight": {"dtype": "BF16", "shape": [1 << 13] * 2, "data_offsets": o}
+        for i, o in enumerate(offsets)
+    }
+    text = json.dumps(named).encode()
+    with file.open("wb") as opened:
+        opened.write(len(text).to_bytes(8, "little") + text)
+        opened.truncate(8 + len(text) + (count << 27))
+    return file
 
 
 def ranks(rounds: int) -> None:

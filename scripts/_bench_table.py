@@ -24,6 +24,7 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- written by scripts/bench --markdown -->\n", "<!-- end -->\n"
 BATCH = 10
 GRADS_OF = ("parameters", "outputs", "inputs")
+WEIGHTS = "A safetensors file of 10 GiB in bfloat16, as a process"
 CACHED = ("resnet50", "vit_h_14")
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
 _ACTIVATIONS = (
@@ -77,6 +78,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     f"Two resnet50 side by side, batch {BATCH}, eval": (
         *("two plain forwards", "hookcli diff", "keep all outputs, compare in float64"),
     ),
+    WEIGHTS: ("read, block by block", "hookcli weights", "hookcli weights --no-stats"),
     "Peak memory on resnet50, two runs in a process, eval": ("plain", "hookcli activations"),
     "Peak memory on resnet50, two runs in a process, train": (
         "plain",
@@ -121,7 +123,8 @@ class Tables:
             noted = {title: f"{text}\n{conditions}" for title, text in noted.items()}
             first, *there = old.strip("\n").split("\n\n**")
             conditions = f"{first}\n"
-            noted = {(title := text.partition("**")[0]): noted.get(title, f"**{text}\n") for text in there}
+            kept = {text.partition("**")[0]: f"**{text}\n" for text in there}
+            noted = kept | noted
         PAGE.write_text(before + BEGIN + "\n" + "\n".join([conditions, *noted.values()]) + "\n" + END + after)
 
 

@@ -1,8 +1,9 @@
-"""HK022 to HK024: limits on parameters, multiply-accumulates and memory."""
+"""HK022 to HK024, and HK033: limits on parameters, multiply-accumulates and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check, Threshold
@@ -14,6 +15,12 @@ class _Shapes(Protocol):
     """The measurements that the check reads."""
 
     shapes: Report
+
+
+class _Memory(Protocol):
+    """The measurements that the check reads."""
+
+    memory: Report
 
 
 class TooManyParameters(Check):
@@ -80,6 +87,33 @@ class TooMuchMemory(Check):
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Compare the memory saved for backward with the limit."""
         yield from _above(self, measured.inventory.totals["kept_bytes"], "saved for backward")
+
+
+class PeakTooHigh(Check):
+    """A training step takes more memory at its peak than --max-peak-memory allows.
+
+    The figure is that of `hookcli memory`: parameters, gradients, the state of the optimizer (--optimizer), what is
+    kept for backward, and temporaries, at the moment when most of them exist. With --no-backward it is the peak of a
+    forward without gradients. It grows with the batch: set --batch-size to the one that you use.
+    """
+
+    id = "HK033"
+    name = "max-peak-memory"
+    severity = ERROR
+    asked_by = "--max-peak-memory"
+    means = "a larger batch, resolution or model, or an optimizer with more state"
+    advice = "`hookcli memory` shows when the peak is, and what holds it; --fits finds the largest batch"
+    look = "memory"
+    needs = ("memory",)
+    values = False
+    threshold = Threshold("bytes in use at the peak of a training step", None, unit="bytes")
+
+    def judge(self, measured: _Memory) -> Iterator[Finding]:
+        """Compare the peak with the limit."""
+        totals = measured.memory.totals
+        for finding in _above(self, totals["peak_bytes"], f"in use at the peak, in {totals['peak_phase']}"):
+            outside = totals["peak_fqn"].startswith("(")  # in the loss or the optimizer
+            yield replace(finding, fqn="" if outside else totals["peak_fqn"])
 
 
 def _above(check: Check, value: int, what: str) -> Iterator[Finding]:

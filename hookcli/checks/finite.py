@@ -34,7 +34,8 @@ class _NotFinite(Check):
             number = row.stats.nan + row.stats.inf
             kinds = " and ".join(k for k, n in (("NaN", row.stats.nan), ("infinite", row.stats.inf)) if n)
             after = f", and in {rest} {others}{'s' * (rest > 1)} after it" if rest else ""
-            yield self.finding(row.fqn, f"{number:,} of {row.stats.numel:,} {what} are {kinds}{after}", number)
+            first = f" (first in batch {row['bad_batch']})" if row.get("bad_batch") else ""
+            yield self.finding(row.fqn, f"{number:,} of {row.stats.numel:,} {what} are {kinds}{first}{after}", number)
 
 
 class InputNotFinite(_NotFinite):

@@ -53,6 +53,7 @@ class Measurements:
     activations: Report | None = None
     grads: Report | None = None
     shapes: Report | None = None
+    memory: Report | None = None
     settings: Report | None = None
     again: Sequence[Report] | None = None
     evaluation: Evaluation | None = None

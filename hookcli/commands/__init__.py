@@ -3,6 +3,7 @@
 COMMANDS = {
     "shapes": "Show shapes, parameters and MACs of modules, and training memory.",
     "weights": "Show the tensors of files, or parameters and buffers of models.",
+    "memory": "Show the memory that training takes: its peak, and what holds it.",
     "hooks": "List the hooks that are already registered on a model.",
     "models": "List the models of torchvision, timm or Transformers.",
     "activations": "Show statistics of every module's outputs.",
@@ -24,7 +25,7 @@ COMMANDS = {
 """The first line of each command's help, by the name of the command and of its module, which need not be imported."""
 
 QUESTIONS = {
-    "What is in the model, and how big is it?": ("shapes", "weights", "hooks", "models"),
+    "What is in the model, and how big is it?": ("shapes", "memory", "weights", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "flow", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),

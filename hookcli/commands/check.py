@@ -26,6 +26,7 @@ from hookcli.commands.options import (
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
+from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
 from hookcli.report.formatting import figure
 
@@ -74,6 +75,10 @@ class CheckOptions(CacheOptions):
     max_activation_memory: str | None = option(
         None, _CHECKS, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
     )
+    max_peak_memory: str | None = option(
+        None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
+    )
+    optimizer: str = option("adamw", _CHECKS, "Optimizer of the step of --max-peak-memory.", metavar="NAME")
     repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
     backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")
@@ -119,6 +124,7 @@ def check(
     pyproject.toml, by the same names.
     """
     check_choice("--fail-on", own.fail_on, SEVERITIES)
+    check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
     if own.list_checks:
         return _list(Output(options))
     jobs = make_jobs(models or (), options, own.settings(), typed_names(ctx), read_config(own.config))

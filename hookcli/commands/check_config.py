@@ -13,10 +13,11 @@ from hookcli.commands.config import Config
 from hookcli.commands.data_options import overruled
 from hookcli.commands.options import Options, check_choice
 from hookcli.errors import HookcliError, UsageError
+from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.report import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
-BUDGETS = ("max_params", "max_macs", "max_activation_memory")
+BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory")
 T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None}
@@ -151,6 +152,8 @@ def _check(place: str, written: Mapping[str, Any]) -> None:
     limits = _limits(place, written)
     _in_file(place, "", lambda: choose(select, ignore, limits, typed=False) if select or ignore else None)
     _in_file(place, "expect-output", lambda: [parse_expected(text, "") for text in written.get("expect_output", ())])
+    optimizer = written.get("optimizer")
+    _in_file(place, "optimizer", lambda: check_choice("optimizer", optimizer, MEMORY_OPTIMIZERS))
     _in_file(place, "fail-on", lambda: check_choice("fail-on", written.get("fail_on"), SEVERITIES))
 
 

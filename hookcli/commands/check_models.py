@@ -142,9 +142,13 @@ def _with_next(report: Report, job: Job, **meta: str) -> Report:
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
     """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
+    import torch
+
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
     from hookcli.engine.examiner import LAYOUT
+    from hookcli.engine.memory.plan import MemoryPlan
+    from hookcli.engine.memory.question import MemoryQuestion
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -152,6 +156,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
     feedback = feedback_of(options, progress)
+    plan = MemoryPlan(settings["optimizer"], inference=not settings["backward"])
     capture = partial(capture_recipe, recipe, hooking=Hooking(fastpath=options.fastpath), feedback=feedback)
     try:
         run = prepare_run(recipe, setting, step, feedback)
@@ -162,6 +167,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             partial(capture, LAYOUT, setting),
             in_full=in_full,
             edits=edits,
+            memory=MemoryQuestion(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
         )
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):

@@ -48,7 +48,7 @@ _FIGURES = _Kind(
     lambda value: isinstance(value, Mapping) and all(map(_FIGURE.fits, value.values())),
 )
 _KEYS = {
-    **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
+    **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
     **dict.fromkeys(("data", "tokenizer"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
     "batches": _BATCHES,
@@ -56,7 +56,7 @@ _KEYS = {
     **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta"), _FLAG),
     **dict.fromkeys(("batch-size", "threads", "repeat"), _COUNT),
     "seed": _SEED,
-    **dict.fromkeys(("max-params", "max-macs", "max-activation-memory"), _FIGURE),
+    **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
     **dict.fromkeys(("rtol", "atol"), _NUMBER),
     "thresholds": _FIGURES,
 }

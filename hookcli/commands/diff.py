@@ -34,7 +34,7 @@ from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *DATA[:-1],
+    *DATA,
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 EXAMPLES = (

@@ -90,7 +90,8 @@ class DumpRuns:
         self._check_model(reader, parts, built.recipe.name)
         data = self._batches(reader, built)
         if data is None:
-            (inputs, _), described = common_input(built, built, options, backward)
+            given = common_input(built, built, options, backward)
+            inputs, described, data = given.first[0], given.described, given.of_side(0)
         else:
             inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
         unseen = unseen_parts(built.prepared.model, spec.compile)

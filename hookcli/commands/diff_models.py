@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.diff_sides import BuiltSide, SideSpec, build, common_input
+from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of, selector, use_threads
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models to compare, the input of each, and that input in words."""
+    """Two models to compare, and their input."""
 
     built: tuple[BuiltSide, BuiltSide]
-    inputs: Sequence[Any]
-    described: str
+    given: CommonInput
     same_weights: bool
 
 
@@ -54,11 +53,11 @@ class ModelRuns:
         from hookcli.engine.lockstep.weights import copy_weights
 
         left, right = (self.built(spec, self.backward) for spec in (a, b))
-        inputs, described = common_input(left, right, self.options, self.backward)
+        given = common_input(left, right, self.options, self.backward)
         models = left.prepared.model, right.prepared.model
         if same_weights and (said := copy_weights(*models, alignment_of(*models))):
             remark(said, self.options)
-        return Pair((left, right), inputs, described, same_weights)
+        return Pair((left, right), given, same_weights)
 
     def compare(self, pair: Pair, tolerance: Tolerance) -> Report:
         """Compare two models, run module by module in step."""
@@ -66,17 +65,23 @@ class ModelRuns:
         from hookcli.engine.run_info import RunInfo
 
         left, right = pair.built
-        sides = [self._side(built, own) for built, own in zip(pair.built, pair.inputs, strict=True)]
+        given = pair.given
+        sides = [self._side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
-        return compare(
+        report = compare(
             *sides,
             tolerance=tolerance,
-            step=self._step(left, self.backward),
+            step=replace(self._step(left, self.backward), target=given.target),
             select=selector(left.prepared.model, self.options),
             seed=self.options.seed,
-            info=RunInfo(**self._both(pair.described), source={"same_weights": pair.same_weights}),
+            info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
             feedback=left.prepared.feedback,
+            batches=given.each(),
+            total=given.data.total if given.data else None,
         )
+        if given.data and "batches" in report.meta:
+            given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
+        return report
 
     def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:
         """The reports of a model under the probes that made saved reports."""
@@ -85,8 +90,8 @@ class ModelRuns:
         for report in saved:
             probe = _probe_of(report)
             built = self.built(spec, probe.needs_backward)
-            (inputs, _), described = common_input(built, built, self.options, probe.needs_backward)
-            reports += self.observed(built, inputs, described, [probe])
+            given = common_input(built, built, self.options, probe.needs_backward)
+            reports += self.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
         return reports
 
     def observed(
@@ -109,7 +114,7 @@ class ModelRuns:
         side = self._side(built, inputs)
         step = self._step(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
-        info = run.info.overlaid(replace(side.described, **self._both(described)))
+        info = run.info.overlaid(replace(side.described, **self._both(described, data)))
         hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
@@ -167,11 +172,12 @@ class ModelRuns:
         suits = backward and not (step.loss or step.backward_vector)
         return replace(step, loss=built.recipe.loss) if suits else step
 
-    def _both(self, described: str) -> dict[str, Any]:
+    def _both(self, described: str, data: DataBatches | None) -> dict[str, Any]:
         """The fields of RunInfo that are the same for both sides."""
         from hookcli.engine.run_info import torchvision_version
 
-        return {"input": described, "fill": self.options.fill, "torchvision": torchvision_version()}
+        values = {"data": data.said} if data else {"fill": self.options.fill}
+        return {"input": described, "torchvision": torchvision_version(), **values}
 
 
 def _probe_of(report: Report) -> Probe:

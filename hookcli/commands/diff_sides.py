@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,9 @@ from hookcli.sources.specs import source_of
 from hookcli.system.files import is_folder
 
 if TYPE_CHECKING:
+    import torch
+
+    from hookcli.engine.batches import DataBatches
     from hookcli.engine.feedback import Feedback
     from hookcli.engine.lockstep.process_state import SourceTree
     from hookcli.engine.prepare import PreparedRun
@@ -141,11 +144,42 @@ def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
     return SourceTree(folder), spec.model
 
 
-def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> tuple[list[Any], str]:
-    """The input for each side, and its description. It is made once, in the wider dtype, then cast and moved for each.
+@dataclass(frozen=True)
+class CommonInput:
+    """The input of both sides: of each the `first` batch, in words, and all batches of real input."""
 
-    A's source knows the input, else B's. An example that a model comes with is cast only for a side of another dtype.
-    Raises UsageError if neither source knows an input.
+    first: Sequence[Any]
+    described: str
+    casts: Sequence[tuple[torch.device, torch.dtype | None]]
+    data: DataBatches | None = None
+
+    @property
+    def target(self) -> Any:
+        """The target of the first batch, None without one."""
+        return self.data.first.target if self.data else None
+
+    def each(self) -> Iterator[tuple[Any, Any, Any]] | None:
+        """Every batch for both sides, in memory of their own, with its target; None unless several are run."""
+        return self._each(self.data) if self.data and self.data.several else None
+
+    def _each(self, data: DataBatches) -> Iterator[tuple[Any, Any, Any]]:
+        from hookcli.engine.inputs import cast_to
+        from hookcli.engine.preserve import copied
+
+        for batch in data.each():
+            a, b = (copied(cast_to(batch.inputs, *cast)) for cast in self.casts)
+            yield a, b, batch.target
+
+    def of_side(self, number: int) -> DataBatches | None:
+        """The batches of one side, for a run of its own."""
+        return self.data.cast(*self.casts[number]) if self.data else None
+
+
+def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> CommonInput:
+    """The input for both sides. It is made once, in the wider dtype, then cast and moved for each.
+
+    A's source knows the input, else B's. Real input, and an example that a model comes with, are cast only for a side
+    of another dtype. Raises UsageError if neither source knows an input.
     """
     import torch
 
@@ -158,16 +192,19 @@ def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> t
     setting = replace(setting, dtype=None, device=torch.device("cpu"), needs_input=False)
     dtypes = [model_dtype(side.prepared.model) for side in (a, b)]
     for built, own in zip((a, b), dtypes, strict=True):
-        if setting.data:
-            first = DataBatches(built.recipe, built.prepared.model, setting).first
-            made, said = first.inputs, f"{first.described} ({setting.data.said})"
+        data = DataBatches(built.recipe, built.prepared.model, setting) if setting.data else None
+        if data:
+            made, said = data.first.inputs, data.first.described
         else:
             made, said = inputs_for(built.recipe, built.prepared.model, setting, torch.promote_types(*dtypes))
         if said:
-            generated = not setting.data and bool(setting.inputs or built.recipe.inputs)
+            generated = not data and bool(setting.inputs or built.recipe.inputs)
             sides = zip((a, b), dtypes, strict=True)
-            casts = [(side, generated or side.setting.dtype or dtype != own, dtype) for side, dtype in sides]
-            return [cast_to(made, side.setting.device, dtype if cast else None) for side, cast, dtype in casts], said
+            casts = [
+                (side.setting.device, dtype if generated or side.setting.dtype or dtype != own else None)
+                for side, dtype in sides
+            ]
+            return CommonInput([cast_to(made, *cast) for cast in casts], said, casts, data)
     inputs_for(
         a.recipe, a.prepared.model, replace(setting, needs_input=True)
     )  # raises the error that says what is missing

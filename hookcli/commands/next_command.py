@@ -16,6 +16,7 @@ from hookcli.reporters.rules import rule
 _BUILD = ("arg", "weights", "strict", "seed")
 _RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "check": ("loss",)}
+_ONE_BATCH = ("shapes",)  # commands that run one batch of real input
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 
 
@@ -29,7 +30,8 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
     names = _BUILD if command == "hooks" else (*_BUILD, *_RUN)
-    typed = [word for name in names for word in _typed(name, options)]
+    left_out = "batches" if command in _ONE_BATCH else ""
+    typed = [word for name in names if name != left_out for word in _typed(name, options)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *trains, *more])

@@ -67,6 +67,11 @@ class Output:
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
         selection.check(self._reporter, columns)
 
+    def draws(self, columns: Sequence[str]) -> bool:
+        """True if the format is only for certain reports, and those with these columns are among them."""
+        needed = selection.needed(self._reporter)
+        return any(needed) and tuple(columns) in needed
+
     def write(
         self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False, growing: bool = False
     ) -> None:

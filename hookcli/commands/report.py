@@ -39,7 +39,7 @@ FIRST = (
 )
 _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
-    *("max_params", "max_macs", "max_activation_memory", "config", "loss"),
+    *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
 )
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (

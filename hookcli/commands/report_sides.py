@@ -105,9 +105,10 @@ def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions
         compared = live.compare(pair, tolerance)
     options = replace(live.options, output=None, format=None)
     found = [next_compared(compared, sides, own, live.step, options)]
-    for label, built, inputs in zip("ab", pair.built, pair.inputs, strict=True):
+    for number, built in enumerate(pair.built):
         for probes in _probes(live.backward):
-            found += _labelled(label, live.observed(built, inputs, pair.described, probes))
+            inputs, data = pair.given.first[number], pair.given.of_side(number)
+            found += _labelled("ab"[number], live.observed(built, inputs, pair.given.described, probes, data=data))
     return found
 
 

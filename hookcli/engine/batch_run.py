@@ -32,6 +32,8 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, mer
     if run.data is None or not run.data.several or not merges:
         _run(run, session, probing, run.inputs)
         _note_target(run)
+        if run.data and merges:
+            run.data.remark_if_short(1, run.feedback.remark)
         return
     info, total = run.info, 0.0
     info.batches = 0

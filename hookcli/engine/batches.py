@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -36,20 +36,28 @@ class DataBatches:
     batch's number.
     """
 
-    def __init__(self, recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: nn.Module,
+        setting: Setting,
+        dtype: torch.dtype | None = None,
+        first: Batch | None = None,
+    ) -> None:
         assert setting.data is not None
         self._data = setting.data
+        self.said = setting.data.said
         self._recipe, self._model, self._setting = recipe, model, setting
         self._dtype = dtype or setting.dtype
-        self.said = setting.data.said
         self._forward = Forward.of(model)
         self.several = self._data.batches != 1
-        self._rest, self.how = self._opened()
-        first = next(self._rest, None)
-        if first is None:
-            raise UsageError(f"{self._data.said}: has no batch")
-        self.first: Batch = first
-        self._begun = False
+        self._begun = first is not None  # `each` then opens the data
+        self._known: int | None = None
+        self._rest, self.how = (iter(()), {}) if first else self._opened()
+        found = first or next(self._rest, None)
+        if found is None:
+            raise UsageError(f"{self.said}: has no batch")
+        self.first = found
 
     def each(self) -> Iterator[Batch]:
         """The first batch, then the others; again from the start where they were begun before."""
@@ -60,6 +68,12 @@ class DataBatches:
         yield self.first
         yield from self._rest
 
+    def cast(self, device: torch.device, dtype: torch.dtype | None) -> DataBatches:
+        """The same batches for a device, cast to `dtype` if it is given; `each` opens the data anew."""
+        inputs, target = (cast_to(x, device, dtype) for x in (self.first.inputs, (self.first.target,)))
+        first = replace(self.first, inputs=inputs, target=target[0])
+        return DataBatches(self._recipe, self._model, replace(self._setting, device=device), dtype, first)
+
     @property
     def total(self) -> int | None:
         """The number of batches to run, as far as it is known: fewer may come."""
@@ -67,10 +81,12 @@ class DataBatches:
         return min(known, default=None)
 
     def remark_if_short(self, run: int, remark: Callable[[str], object]) -> None:
-        """Remark on data that ended before the number of batches that was asked for."""
+        """Remark on data that ended before the number of batches that was asked for, or has more than one batch."""
         asked = self._data.batches
         if asked is not None and run < asked:
             remark(f"{self.said} ended after {run} of {asked} batches")
+        elif not self.several and (self._known or 1) > 1:
+            remark(f"{self.said}: only the first of {self._known} batches was run; --batches all runs all of them")
 
     def _opened(self) -> tuple[Iterator[Batch], Mapping[str, Any]]:
         opened = self._data.open(self._recipe, self._model, self._setting.batch)

@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Unpack
@@ -17,6 +18,7 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
+from hookcli.engine.memory.question import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.step import Loss, Step
@@ -102,8 +104,10 @@ def examine(
     *,
     in_full: bool = False,
     edits: Edits = (),
+    memory: Callable[[], Report] | None = None,
 ) -> Examination:
-    """Judge a prepared run by a plan. `shapes` makes the report of MACs that checks read, else the run's model does.
+    """Judge a prepared run by a plan. `shapes` makes the report of MACs that checks read, and `memory` that of a
+    training step's memory, else the run's model does.
 
     `in_full`: measure in the same run everything that a page shows, whether a check reads it or not, and then `layout`:
     the shapes, costs and flow of that run, without values. `edits` change tensors in that run, not in later ones.
@@ -112,6 +116,8 @@ def examine(
     examiner = Examiner(run, plan, in_full, edits)
     with others_run_on():
         found = examiner.measured(shapes or examiner.shapes, layout or examiner.layout)
+        if "memory" in plan.needs and not examiner.error:
+            found = replace(found, memory=(memory or partial(memory_of, run, plan.backward))())
     if found.baseline and found.activations and not examiner.error:
         found.baseline.require_same_run(found.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks

@@ -98,9 +98,8 @@ def _part_size(batch: int, setting: Setting) -> int:
     """The size of a process's part. Raises UsageError if the batch can't be divided equally."""
     if batch < setting.parts or batch % setting.parts:
         fits = max(1, -(-batch // setting.parts)) * setting.parts
-        raise UsageError(
-            f"a batch of {batch} does not divide by {setting.parts} processes; --batch-size {fits} does, for example"
-        )
+        way = "drop_last=True of a DataLoader drops it" if setting.data else f"--batch-size {fits} does, for example"
+        raise UsageError(f"a batch of {batch} does not divide by {setting.parts} processes; {way}")
     return batch // setting.parts
 
 

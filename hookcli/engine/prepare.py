@@ -120,7 +120,9 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
     else:  # for shapes published weights need not be on disk
         model = recipe.ready if original and recipe.ready is not None else _built(recipe, setting.device, original)
         file = None if published else setting.weights
-        remark = fill(model, read_state(file), setting.strict, file) if file else None
+        state, taken = read_state(file) if file else ({}, None)
+        remarks = [taken, fill(model, state, setting.strict, file) if file else None]
+        remark = "\n".join(filter(None, remarks)) or None
     return model, remark
 
 

@@ -28,6 +28,7 @@ from hookcli.errors import (
 from hookcli.hooks.kinds import STATE_DICTS, HookKind
 from hookcli.hooks.option_values import AUTOGRAD_CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.fake_tensors import has_values
 from hookcli.sources import losses
 from hookcli.tensors import tree
 
@@ -188,7 +189,7 @@ class Step:
             info.loss_reduction = "mean"
         if info.loss is UNSET:
             info.loss = name
-        info.loss_value = float(value.detach()) if value.device.type != "meta" else None
+        info.loss_value = float(value.detach()) if has_values(value) else None
         return [value], None
 
     def _optimizer(self, session: HookSession, info: RunInfo) -> torch.optim.Optimizer | None:

@@ -64,6 +64,7 @@ class InventoryProbe(Probe):
         self.needs_backward = backward
         self._counts_memory, self._sums_bits = memory, bits
         self._hooks: list[ExistingHook] = []
+        self._held: list[tuple[dict[str, Any], PendingFigures]] = []
         self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
         self._batches = BatchRows()
         self._outputs: list[dict[str, Any]] = []
@@ -78,8 +79,7 @@ class InventoryProbe(Probe):
         self._hooks = [
             h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
         ]
-        for values, tensor in _held(session.model):
-            self._taken.append((values, measure(tensor)))
+        self._held = [(values, measure(tensor)) for values, tensor in _held(session.model)]
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._sums_bits and self.needs_backward:
@@ -123,21 +123,18 @@ class InventoryProbe(Probe):
 
     def batch_ended(self) -> None:
         """Merge the statistics of the batch; outputs, checksums and memory are those of the first."""
-        self._batches.add(self._measured())
+        self._batches.add(_measured(self._taken))
         self._taken.clear()
         self._units.batch_ended()
         self._inputs.batch_ended()
-
-    def _measured(self) -> list[Row]:
-        measured = resolve([pending for _, pending in self._taken])
-        return [Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)]
 
     def rows(self) -> list[Row]:
         """Return the rows of every kind."""
         sums = numbers_of([total for _, total in self._bits])
         return [
             *(Row(_hook_values(hook)) for hook in self._hooks),
-            *(self._batches.rows() or self._measured()),
+            *_measured(self._held),
+            *(self._batches.rows() or _measured(self._taken)),
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
             *(Row(values) for values in self._inputs.rows()),
@@ -176,6 +173,11 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
             if not is_lazy(tensor):
                 values = {"kind": kind, "fqn": fqn, "shape": tree.shape_of(tensor), "dtype": tree.dtype_text(tensor)}
                 yield values | {"trainable": tensor.requires_grad}, tensor
+
+
+def _measured(taken: Sequence[tuple[dict[str, Any], PendingFigures]]) -> list[Row]:
+    measured = resolve([pending for _, pending in taken])
+    return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
 
 def _hook_values(hook: ExistingHook) -> dict[str, Any]:

@@ -7,6 +7,7 @@ BUILT_IN = {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
         "timm": "hookcli.sources.timm:TimmSource",
         "hf": "hookcli.sources.huggingface:HuggingFaceSource",
+        "pt2": "hookcli.sources.exported:ExportedSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
         "package": "hookcli.sources.package:PackageSource",
     },
@@ -59,6 +60,7 @@ BUILT_IN = {
         "HK030": "hookcli.checks.registered:Unregistered",
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
+        "HK033": "hookcli.checks.budgets:PeakTooHigh",
     },
     "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

@@ -86,6 +86,42 @@ WEIGHTS = (
 """Tensors at rest: of a file, or the parameters and buffers of a model."""
 
 
+MEMORY_KINDS = tuple(
+    Column(f"{name}_bytes", title, "bytes")
+    for name, title in (
+        ("param", "Parameters"),
+        ("buffer", "Buffers"),
+        ("grad", "Gradients"),
+        ("optimizer", "Optimizer"),
+        ("input", "Inputs"),
+        ("activation", "Activations"),
+        ("temporary", "Temporaries"),
+        ("workspace", "Workspace"),
+    )
+)
+"""Bytes in use, by kind, in the order of the engine's `Kind`."""
+MEMORY = (*columns_named("fqn", "type"), Column("bytes", "At peak", "bytes"), *MEMORY_KINDS)
+"""What each module holds at the peak of a training step; a container's row is its own."""
+TIMELINE = (
+    *columns_named("index", "phase", "fqn", "operator"),
+    Column("change_bytes", "Change", "bytes"),
+    Column("bytes", "After", "bytes"),
+    Column("highest", "Peak", "bytes"),
+    *MEMORY_KINDS,
+)
+"""Operators of a training step, with the bytes in use after each, and at most while it ran."""
+
+FITS = (
+    Column("batch", "Batch", "items"),
+    Column("highest", "Peak", "bytes"),
+    Column("left_bytes", "Left", "bytes"),
+    Column("phase", "Phase"),
+    Column("fqn", "Layer"),
+    *MEMORY_KINDS,
+)
+"""Batches with the peak of a training step on each, and how much of a limit is left."""
+
+
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
     named = {column.name: column for column in columns}

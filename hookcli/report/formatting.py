@@ -77,6 +77,8 @@ def size(value: int | None) -> str:
     """Bytes with a binary prefix: 12.5 MiB."""
     if value is None:
         return "-"
+    if value < 0:
+        return f"-{size(-value)}"
     power = min(int(math.log2(value)) // 10, 4) if value else 0
     return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
@@ -126,13 +128,13 @@ def cell(row: Row, name: str) -> str:
 
 def _plain(name: str, value: Any) -> str:
     """Write a value in the format of its column."""
-    if name in _WRITTEN:
-        return _WRITTEN[name](value)
+    if name in _WRITTEN or name.endswith("_bytes"):
+        return _WRITTEN.get(name, size)(value)
     if name.removeprefix("out_") in FIGURES or isinstance(value, float):
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return listed(value, 3) if value else "-"
     return "-" if value is None else str(value)
 
@@ -187,7 +189,7 @@ def setting(value: Any) -> str:
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
     **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
-    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"), size),
+    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
     "us": microseconds,
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
-from hookcli.report import Report, Row, TensorStats
+from hookcli.report import Report, Row
 from hookcli.report.columns import find_column
 from hookcli.report.folding import folded
 from hookcli.report.levels import Levels
-from hookcli.report.merged_rows import merged
+from hookcli.report.merged_rows import merged, merged_by_owner
+from hookcli.report.moments import stretches
 from hookcli.report.norms import NORMS, gathered
 
 
@@ -131,18 +132,15 @@ def group_rows(report: Report, depth: float) -> Report:
     `merged` counts the rows that a row stands for, if more than one.
 
     If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
-    (columns with a unit) are summed. Events below the limit are left out. For steps, the last one is kept, and the
-    first if it had other buckets. Norms over a module's own parameters become norms over all parameters within.
+    (columns with a unit) are summed. Events below the limit are left out; successive moments within one ancestor are
+    merged. For steps, the last one is kept, and the first if it had other buckets. Norms over a module's own parameters
+    become norms over all parameters within.
     """
     if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
         return report
-    if report.grouping == "steps":
-        return replace(report, rows=_first_and_last(report.rows))
+    if report.grouping in _GROUPED:
+        return replace(report, rows=_GROUPED[report.grouping](report, depth))
     levels = Levels.of(report.meta)
-    if report.grouping == "events":
-        return replace(report, rows=[row for row in report.rows if levels.depth(row.fqn) <= depth])
-    if report.grouping == "disjoint":
-        return replace(report, rows=_merged_by_owner(report, depth))
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
@@ -166,6 +164,16 @@ def group_rows(report: Report, depth: float) -> Report:
     return replace(report, rows=rows)
 
 
+def _no_deeper(report: Report, depth: float) -> list[Row]:
+    levels = Levels.of(report.meta)
+    return [row for row in report.rows if levels.depth(row.fqn) <= depth]
+
+
+def _stretches(report: Report, depth: float) -> list[Row]:
+    levels = Levels.of(report.meta)
+    return stretches(report.rows, lambda fqn: levels.owner(fqn, depth))
+
+
 def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
     """The grouped rows with the norms of all parameters within, on the first row of each module."""
     parts: dict[str, list[Row]] = defaultdict(list)
@@ -174,32 +182,19 @@ def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth
     return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in grouped]
 
 
-def _first_and_last(rows: Sequence[Row]) -> list[Row]:
+def _first_and_last(report: Report, depth: float) -> list[Row]:
+    rows = report.rows
     steps = [row["step"] for row in rows]
     of = {step: {frozenset(row["fqns"]) for row in rows if row["step"] == step} for step in {*steps[:1], *steps[-1:]}}
     return [row for row in rows if row["step"] == steps[-1] or of.get(row["step"], of[steps[-1]]) != of[steps[-1]]]
 
 
-def _merged_by_owner(report: Report, depth: float) -> list[Row]:
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    levels = Levels.of(report.meta)
-    for row in report.rows:
-        owner = levels.owner(row.fqn, depth)
-        groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
-    counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
-    found = []
-    for (owner, *_), rows in groups.items():
-        row = merged(rows, owner, ())
-        sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
-        found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
-    return found
-
-
-def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
-    """The merged statistics of outgoing gradients, for rows that have them."""
-    parts = [row for row in rows if row.get("out_numel") is not None]
-    stats = [TensorStats.of(part.values, "out_") for part in parts]
-    return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}
+_GROUPED: Mapping[str, Callable[[Report, float], list[Row]]] = {
+    "steps": _first_and_last,
+    "events": _no_deeper,
+    "moments": _stretches,
+    "disjoint": merged_by_owner,
+}
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.report import Row, TensorStats
+from hookcli.report import Report, Row, TensorStats
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.folding import repeats
 from hookcli.report.formatting import listed
+from hookcli.report.levels import Levels
 from hookcli.report.norms import norm, total
 
 _SIZES = ("params", "params_share", "trainable")
@@ -143,3 +144,26 @@ _RENAMED = "renamed"
 def _first_of(fqns: Sequence[str], owner: str) -> str:
     """The first of these parts of a module, and how many more there are."""
     return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
+
+
+def merged_by_owner(report: Report, depth: float) -> list[Row]:
+    """A row for all rows within one ancestor at this depth, of a report whose rows stand for themselves alone."""
+    levels = Levels.of(report.meta)
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in report.rows:
+        owner = levels.owner(row.fqn, depth)
+        groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
+    counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
+    found = []
+    for (owner, *_), rows in groups.items():
+        row = merged(rows, owner, ())
+        sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
+        found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return found
+
+
+def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
+    """The merged statistics of outgoing gradients, for rows that have them."""
+    parts = [row for row in rows if row.get("out_numel") is not None]
+    stats = [TensorStats.of(part.values, "out_") for part in parts]
+    return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}

@@ -133,7 +133,8 @@ class Report:
     findings: Sequence[Finding] = ()
     grouping: str = "nested"
     """Meaning of a container's row: "nested" includes its parts; "disjoint" is the container alone; "events": rows are
-    events in order, not places; "steps": rows repeat from step to step; "list": every row is shown at any depth."""
+    events in order, not places; "moments": rows are moments of a timeline; "steps": rows repeat from step to step;
+    "list": every row is shown at any depth."""
     statistics: Collection[str] = STATS_KEYS
     """The statistics that its rows have, if they have any. A report that an older hookcli saved may lack some; they
     have no value in its rows, and are absent wherever it is written."""

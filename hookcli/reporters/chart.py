@@ -1,4 +1,4 @@
-"""Charts of figures over steps."""
+"""Charts of figures over steps, and of memory over a step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from itertools import chain
 
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
+from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.curves import BOTH, A, B, curve, two_curves
+from hookcli.reporters.curves import BOTH, A, B, curve, memory_curve, two_curves
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves
 from hookcli.system.wrapping import wrapped
 
@@ -18,15 +19,19 @@ _LOWEST, _HEIGHT, _TALLEST = 7, 9, 15  # lines of a chart, with its axis: at lea
 
 
 class ChartReporter(Reporter):
-    """A chart for each of the first figures of a report of steps, or of the chosen ones; plain text."""
+    """A chart for each of the first figures of a report of steps, or of the chosen ones, or of memory; plain text."""
 
-    needs = WHERE
-    command = "hookcli show --over-time"
+    needs_one = (WHERE, moments.NEEDS)
+    commands = ("hookcli show --over-time", "hookcli memory")
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Draw the charts of each report."""
-        return "\n".join("\n".join(_lines(formatting.printable(report), view)) + "\n" for report in reports)
+        drawn = (_timeline if moments.is_timeline(report) else _lines for report in reports)
+        return "\n".join(
+            "\n".join(lines(formatting.printable(report), view)) + "\n"
+            for lines, report in zip(drawn, reports, strict=True)
+        )
 
 
 def _lines(report: Report, view: View) -> Iterator[str]:
@@ -37,6 +42,16 @@ def _lines(report: Report, view: View) -> Iterator[str]:
     drawn = chain.from_iterable(_drawn(figure, size) for figure in curves(report, columns))
     for line in chain(_above(report), drawn, below(report, others)):
         yield line if line.startswith(" ") else wrapped(line, view.width)
+
+
+def _timeline(report: Report, view: View) -> Iterator[str]:
+    """Draw the bytes in use from the first operator of a step to the last."""
+    lines = min(max((view.height or _TALLEST + 4) - 4, _LOWEST), 2 * _TALLEST)
+    size = min(view.width or _WIDTH, _WIDEST), lines
+    yield wrapped(moments.above(report), view.width)
+    if report.rows:
+        yield from memory_curve([row["highest"] for row in report.rows], moments.phases(report), size)
+    yield from (wrapped(line, view.width) for line in moments.held(report))
 
 
 def _above(report: Report) -> Iterator[str]:

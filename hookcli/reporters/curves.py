@@ -58,6 +58,17 @@ def two_curves(ours: Points, theirs: Points, logarithmic: bool, size: tuple[int,
     return _built(plt)
 
 
+def memory_curve(sizes: Sequence[int], phases: Sequence[tuple[str, int]], size: tuple[int, int]) -> Iterator[str]:
+    """Draw bytes over time in `size` columns and lines; `phases` are named where they begin."""
+    plt = _frame(size)
+    plt.plot(range(len(sizes)), sizes, marker="braille", fillx=True)
+    plt.xticks([start for _, start in phases], [name for name, _ in phases])
+    plt.ylim(0, max(sizes))
+    levels = [max(sizes) * part / 4 for part in range(5)]
+    plt.yticks(levels, [formatting.size(round(level)).rjust(LABEL) for level in levels])
+    return _built(plt)
+
+
 def _cells(points: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
     """Yield the column and line of each point, and those of straight lines between them; none beside a gap."""
     for x, y in points:

@@ -22,13 +22,30 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
     sentences = [report.totals.get(key) for key in _SENTENCES]
     clipped = before_clipping(report.totals)
     memory = _memory(report.totals, sorts, python)
-    aside = (*_SENTENCES, "kept_mode", *(_MEMORY if memory else ()))
+    aside = (*_SENTENCES, *_OF_PEAK, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
     said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
     return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
 
 
-_SENTENCES = ("verdict", "structure", "grew", "settings", "weights")  # on lines of their own
+_SENTENCES = (
+    "verdict",
+    "held",
+    "phases",
+    "checkpointing",
+    "structure",
+    "grew",
+    "settings",
+    "weights",
+)  # on lines of their own
+_OF_PEAK = (
+    "peak_phase",
+    "peak_fqn",
+    "peak_operator",
+    "largest_batch",
+    "limit_bytes",
+    "recomputed_macs",
+)  # sentences say them
 _MEMORY = {
     "param_bytes": "parameters",
     "grad_bytes": "gradients",

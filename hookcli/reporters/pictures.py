@@ -10,7 +10,7 @@ from typing import Literal
 from hookcli.errors import UsageError
 from hookcli.report import Column, Report
 from hookcli.report.grouping import View
-from hookcli.reporters import distributions, step_figures
+from hookcli.reporters import distributions, moments, step_figures
 from hookcli.reporters.base import require
 
 Form = Literal["svg", "png"]
@@ -56,6 +56,12 @@ def _charts(reports: Sequence[Report], view: View, form: Form) -> bytes:
     return charts(reports, view, form)
 
 
+def _memory(reports: Sequence[Report], view: View, form: Form) -> bytes:
+    from hookcli.reporters.memory_plot import memory_plot
+
+    return memory_plot(reports, form)
+
+
 def _histograms(reports: Sequence[Report], view: View, form: Form) -> bytes:
     from hookcli.reporters.plots import histograms
 
@@ -67,6 +73,7 @@ PICTURES = (
     Picture(("id", "next"), "hookcli graph", _graphviz, _graph),
     Picture(("id", "inputs"), "hookcli flow", _graphviz, _flow),
     _OVER_STEPS,
+    Picture(moments.NEEDS, "hookcli memory", _matplotlib, _memory),
     Picture(distributions.NEEDS, "hookcli activations --hist", _matplotlib, _histograms),
 )
 NEEDS = tuple(picture.needs for picture in PICTURES)

@@ -58,13 +58,13 @@ _CUT = 1.25  # a bar of zeros is cut at this multiple of the highest other bar
 
 def charts(reports: Sequence[Report], view: View, form: str) -> bytes:
     """Draw the charts of each report, below each other."""
-    with _drawing():
+    with drawing():
         parts = [_Part(formatting.printable(report), view) for report in reports]
         figure = Figure(figsize=(_WIDTH, sum(part.height for part in parts)), layout="constrained")
         subfigures = figure.subfigures(len(parts), 1, height_ratios=[part.height for part in parts], squeeze=False)
         for part, place in zip(parts, subfigures[:, 0], strict=True):
             part.draw(place)
-        return _saved(figure, form)
+        return saved(figure, form)
 
 
 class _Part:
@@ -128,7 +128,7 @@ def _name_runs(ax: Any, report: Report) -> None:
 
 def histograms(reports: Sequence[Report], form: str) -> bytes:
     """Draw a histogram for each tensor of the reports."""
-    with _drawing():
+    with drawing():
         shown = [formatting.printable(report) for report in reports]
         rows = [row for report in shown for row in report.rows if row.stats is not None]
         lines = [line for report in shown for line in _below(report)]
@@ -142,7 +142,7 @@ def histograms(reports: Sequence[Report], form: str) -> bytes:
         for ax in axes[len(rows) :]:
             ax.set_axis_off()
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=_DIM)
-        return _saved(figure, form)
+        return saved(figure, form)
 
 
 def _below(report: Report) -> Iterator[str]:
@@ -210,7 +210,7 @@ def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:
 
 
 @contextmanager
-def _drawing() -> Iterator[None]:
+def drawing() -> Iterator[None]:
     """Matplotlib in this look, and without its remarks on fonts that lack a character."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with warnings.catch_warnings(), rc_context(_LOOK):
@@ -218,7 +218,8 @@ def _drawing() -> Iterator[None]:
         yield
 
 
-def _saved(figure: Figure, form: str) -> bytes:
+def saved(figure: Figure, form: str) -> bytes:
+    """The bytes of an image file; the same figure gives the same file."""
     file = io.BytesIO()
     figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()

@@ -12,7 +12,7 @@ from hookcli.reporters.base import Exporter
 
 
 class PngReporter(Exporter):
-    """An image in pixels: a graph, charts over steps, or a histogram for each tensor."""
+    """An image in pixels: a graph, charts over steps, memory over a step, or a histogram for each tensor."""
 
     suffixes = (".png",)
     needs_one = pictures.NEEDS

@@ -48,15 +48,16 @@ def suffixes() -> list[str]:
 def missing(reporter: Any, columns: Collection[Column]) -> list[str]:
     """Return the columns that a reporter requires and a report lacks; of several sets, the one that lacks least."""
     names = {column.name for column in columns}
-    return min(([name for name in needs if name not in names] for needs in _needs(reporter)), key=len)
+    return min(([name for name in needs if name not in names] for needs in needed(reporter)), key=len)
 
 
 def takes_every_row(reporter: Any) -> bool:
     """Return whether a reporter requires columns, so that it gets every row, whatever the depth."""
-    return any(_needs(reporter))
+    return any(needed(reporter))
 
 
-def _needs(reporter: Any) -> tuple[tuple[str, ...], ...]:
+def needed(reporter: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the sets of columns of which a reporter requires one; the empty set if it shows all reports."""
     found: tuple[tuple[str, ...], ...] = declared(reporter, "needs_one") or (declared(reporter, "needs"),)
     return found
 

@@ -17,7 +17,7 @@ _CLIPPED = 1e-5  # by less, rounding has changed the norm
 
 def is_of_step(key: str) -> bool:
     """True for a total that these lines write."""
-    return key in KEYS or key.endswith("_seconds")
+    return key in KEYS or key.endswith(("_seconds", "_peak_bytes"))
 
 
 def before_clipping(totals: Mapping[str, Any]) -> str:
@@ -34,7 +34,11 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
     own = totals.get("hookcli_seconds")
     rest = [f"hookcli's own work {duration(own)}"] if own is not None else []
     rest += [f"{size(totals['resident_bytes'])} resident"] if "resident_bytes" in totals else []
-    rest += [f"{size(totals['peak_bytes'])} allocated at most"] if "peak_bytes" in totals else []
+    rest += (
+        [f"{size(totals['peak_bytes'])} allocated at most"]
+        if "peak_bytes" in totals and "peak_phase" not in totals
+        else []
+    )
     lines = [f"time: {', '.join(parts)}"] if parts else []
     return [*_groups(totals.get("groups", ())), *lines, *([" · ".join(rest)] if rest else [])]
 

@@ -11,7 +11,7 @@ from hookcli.reporters.base import Reporter
 
 
 class SvgReporter(Reporter):
-    """An image that scales: a graph, charts over steps, or a histogram for each tensor."""
+    """An image that scales: a graph, charts over steps, memory over a step, or a histogram for each tensor."""
 
     suffixes = (".svg",)
     needs_one = pictures.NEEDS

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.report import STATS_KEYS, Column, Report, Row
+from hookcli.report.columns import MEMORY_KINDS
 from hookcli.report.grouping import View
 from hookcli.report.marks import mark
 from hookcli.reporters.footer import by_reason
@@ -17,6 +18,7 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
     return "regist" not in kind, "optim" not in kind, "state" not in kind, -list(HookKind).index(kind)
 
 
+_KINDS = frozenset(column.name for column in MEMORY_KINDS)
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: rare kinds first
@@ -24,6 +26,7 @@ _DISPENSABLE = (
         "index",
         "trainable",
         *("a_seconds", "b_seconds", "a_ratio", "b_ratio"),
+        *("buffer_bytes", "input_bytes", "workspace_bytes", "temporary_bytes"),
         "forward_seconds",
         "backward_seconds",
         "weight",
@@ -38,6 +41,7 @@ _DISPENSABLE = (
         "call",
         "calls",
     ),
+    *("grad_bytes", "optimizer_bytes", "param_bytes", "change_bytes", "operator", "activation_bytes"),
     *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
@@ -107,7 +111,7 @@ def _speaks(report: Report, name: str) -> bool:
         return len(set(values)) > 1
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
-    if name in (*HookKind, "no_grad_forwards", "recorded_forwards"):
+    if name in (*HookKind, "no_grad_forwards", "recorded_forwards") or name in _KINDS:
         return any(values)
     return any(value is not None for value in values) or name in STATS_KEYS
 

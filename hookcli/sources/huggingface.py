@@ -111,7 +111,7 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
     with UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})")):
         plain = config_class.from_dict(found)
         for name in args:
-            if name not in {*plain.to_dict(), "attn_implementation"}:
+            if name not in {*plain.to_dict(), *config_class.attribute_map, "attn_implementation"}:
                 see = f"its configuration is {config_class.__name__}"
                 raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
         merged = {name: _merged(found.get(name), value) for name, value in args.items()}

@@ -1,23 +1,24 @@
-"""Reads state dicts from files: `.pt`, `.pth`, `.bin` (with `weights_only=True`) and `.safetensors`."""
+"""Reads state dicts from files, those of torch.save with `weights_only=True`, and fills models with them."""
 
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.report.formatting import listed
 from hookcli.system import files
+from hookcli.tensors.files.checkpoint import STATE_DICTS, load
+from hookcli.tensors.files.opening import open_tensors
 
 _NAMED = 3  # entries that did not fit, of each sort, that a message names
-SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".index.json")
+_WRAPPERS = ("module.", "_orig_mod.")  # of data-parallel and of compiled models
 
 
 def _wrong(message: str) -> UsageError:
@@ -25,44 +26,59 @@ def _wrong(message: str) -> UsageError:
 
 
 def is_file(weights: str) -> bool:
-    """True if `--weights` names a file rather than published weights."""
-    return Path(weights).suffix in SUFFIXES or "/" in weights
+    """True if `--weights` names a file or folder rather than published weights."""
+    return weights.endswith(SUFFIXES) or "/" in weights or files.is_folder(weights)
 
 
-def read_state(file: str) -> dict[str, Any]:
-    """The state dict in a file or in its checkpoint. Raises UsageError if there is none."""
+def read_state(file: str) -> tuple[dict[str, Any], str | None]:
+    """The state dict in a file, in its checkpoint, or in the files of a folder or an index, and a remark on its place.
+
+    Raises UsageError if there is none.
+    """
+    if files.is_folder(file) or file.endswith(".index.json"):
+        return _read_parts(file), None
     if not files.is_file(file):
         raise _wrong(f"--weights: no file {shortened(file)!r}")
-    state = _read_safetensors(file) if file.endswith(".safetensors") else _read_pickle(file)
-    for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
-            state = state[key]
+    state = _read(Path(file))
+    found = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
+    state = state[found] if found else state
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise _wrong(f"--weights {file}: holds a {type(state).__name__}, not a state dict")
-    consume_prefix_in_state_dict_if_present(state, "module.")  # saved from a data-parallel wrapper
-    return state
+    for prefix in _WRAPPERS:
+        consume_prefix_in_state_dict_if_present(state, prefix)
+    return state, f"--weights {file}: took the state dict under {found!r}" if found else None
 
 
-def _read_safetensors(file: str) -> Any:
+def _read_parts(place: str) -> dict[str, Any]:
+    """The tensors of a folder's files, or of those that an index names."""
+    with UserCode(lambda error: _wrong(f"--weights {place}: {in_brief(error)}")):
+        try:
+            parts = open_tensors(place)
+        except UsageError as error:
+            raise _wrong(f"--weights {error}") from error
+    folder = Path(place) if files.is_folder(place) else Path(place).parent
+    wanted = {tensor.name for tensor in parts.tensors}
+    state: dict[str, Any] = {}
+    for name in dict.fromkeys(tensor.file for tensor in parts.tensors):
+        state |= _read(folder / name)
+    return {name: tensor for name, tensor in state.items() if name in wanted}
+
+
+def _read(file: Path) -> Any:
+    """What a file holds: safetensors, or an object of torch.save."""
     try:
+        if file.suffix != ".safetensors":
+            return load(file)
         from safetensors import SafetensorError
         from safetensors.torch import load_file
+    except UsageError as error:
+        raise _wrong(f"--weights {error}") from error
     except ImportError as error:
-        raise _wrong(f"--weights {file}: reading it needs safetensors: pip install safetensors") from error
+        raise _wrong(f"--weights {file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
     try:
         return load_file(file)
     except SafetensorError as error:
         raise _wrong(f"--weights {file}: not a safetensors file ({error})") from error
-
-
-def _read_pickle(file: str) -> Any:
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
-        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
-            refused = "refused, since loading it could run code (torch.load with weights_only=True)"
-            raise _wrong(f"--weights {file}: {refused}: save model.state_dict() instead") from error
-        raise _wrong(f"--weights {file}: was not written by torch.save") from error
 
 
 def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:
@@ -72,6 +88,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     """
     with UserCode(lambda error: _wrong(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
         own = model.state_dict()
+    state, moved = _without_prefix(state, own)
     wrong = [
         f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
     ]
@@ -89,7 +106,21 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     if faults and strict:
         raise _wrong(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
     loaded = len(own.keys() & fits.keys())
-    return f"--weights {name}: loaded {loaded} of {len(own)} tensors; {'; '.join(faults)}" if faults else None
+    if faults:
+        return f"--weights {name}: loaded {loaded} of {len(own)} tensors; {'; '.join(faults)}"
+    return f"--weights {name}: took the tensors under {moved!r}" if moved else None
+
+
+def _without_prefix(state: dict[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The state dict without the one name that all its keys begin with, if that fits the model, and this prefix.
+
+    Lightning's modules and other wrappers keep the model in an attribute.
+    """
+    prefix = next(iter(state), "").partition(".")[0] + "."
+    if own.keys() & state.keys() or not all(key.startswith(prefix) for key in state):
+        return state, ""
+    rest = {key.removeprefix(prefix): value for key, value in state.items()}
+    return (rest, prefix) if own.keys() & rest.keys() else (state, "")
 
 
 def _size(value: Any) -> str:

@@ -123,6 +123,7 @@ BROKEN = [
     Case("HK030", lambda: Keeps([nn.Linear(4, 4)]), lambda: Keeps([nn.Linear(4, 4).requires_grad_(False)]), "", 20),
     Case("HK031", lambda: in_eval_mode(False), lambda: in_eval_mode(True), "1", 1),
     Case("HK032", lambda: frozen(1), lambda: frozen(0), "1", 1),
+    Case("HK033", Fn, Fn, "", 764, settings={"thresholds": {"HK033": 763}}, near={"thresholds": {"HK033": 764}}),
 ]  # fmt: skip
 
 

@@ -90,6 +90,13 @@ def signs():
     yield -torch.ones(8, 2)
     yield torch.ones(8, 2)
 
+class Bias(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 3)
+
+def nan_late():
+    return [torch.ones(8, 3), torch.full((8, 3), float("nan"))]
+
 def criterion(output, target):
     return (output.mean(1) - target).square().mean()
 '''

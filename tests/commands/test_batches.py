@@ -105,6 +105,12 @@ def test_a_channel_is_dead_if_it_is_in_all_batches(cli: Cli) -> None:
     assert found == [["2 of 3 channels zero for every input"], ["1 of 3 channels zero for every input"]]
 
 
+def test_a_bad_value_is_found_in_its_batch(cli: Cli) -> None:
+    ran = cli("check", "batched.py:Bias", "--data", "batched.py:nan_late", "--batches", "all", "-f", "json")
+    (said,) = [row["message"] for row in rows(ran.out) if row["check"] == "HK002"]
+    assert said == "24 of 48 input values are NaN (first in batch 2)"
+
+
 def test_a_failure_keeps_the_batches_before_it(cli: Cli) -> None:
     whole = cli("activations", "batched.py:Net", "--data", "batched.py:inputs", "--batches", "2", "-f", "json")
     ran = cli("activations", "batched.py:Net", "--data", "batched.py:fails_late", "--batches", "9", "-f", "json")
@@ -162,7 +168,11 @@ def test_mistakes_are_one_line(cli: Cli, options: str, said: str) -> None:
 
 
 def test_other_commands_take_the_first_batch_and_a_file_names_the_data(cli: Cli, batched: Path) -> None:
+    ran = cli("inputs", "batched.py:Net", "--data", "batched.py:dataset", "--batch-size", "5")
+    said = "--data batched.py:dataset: only the first of 3 batches was run; --batches all runs all of them"
+    assert ran.code == 0 and said in ran.err
     ran = cli("shapes", "batched.py:Net", "--data", "batched.py:dataset", "--batch-size", "5", "-f", "json")
+    assert ran.err == ""
     assert rows(ran.out)[0]["input_shape"] == [5, 3, 4, 4] and meta(ran.out)["device"] == "meta"
     assert meta(ran.out)["data"] == "--data batched.py:dataset" and "fill" not in meta(ran.out)
     ran = cli("flow", "batched.py:Net", "--data", "batched.py:loader", "--batches", "2")
@@ -174,3 +184,74 @@ def test_other_commands_take_the_first_batch_and_a_file_names_the_data(cli: Cli,
     assert ran.code == 0 and meta(ran.out)["batches"] == 2
     ran = cli("check", "--input", "3x3x4x4", "-f", "json")
     assert meta(ran.out)["input"] == "3x3x4x4" and "batches" not in meta(ran.out)
+
+
+def outputs_of(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """What `conv` returns for all batches."""
+    seen: list[Tensor] = []
+    model.get_submodule("conv").register_forward_hook(lambda m, i, y: seen.append(y.detach().double()))
+    for x, _ in batches:
+        model(x.clone())
+    return torch.cat(seen)
+
+
+def other_net() -> nn.Module:
+    made = net()
+    with torch.no_grad():
+        made.get_parameter("conv.weight").mul_(1.01)
+    return made
+
+
+def test_a_comparison_is_of_all_batches(cli: Cli, batched: Path) -> None:
+    torch.save(other_net().state_dict(), "other.pt")
+    sides = ("diff", "batched.py:Net", "batched.py:Net --weights other.pt")
+    ran = cli(*sides, "--data", "batched.py:loader", "--batches", "all", "-f", "json")
+    found = {(row["fqn"], row["kind"]): row for row in rows(ran.out)}
+    a, b = (outputs_of(model.eval(), loader()) for model in (net(), other_net()))
+    row = found["conv", "output"]
+    assert ran.code == 1 and meta(ran.out)["batches"] == 3 and row["shape"] == [11, 8, 4, 4]
+    assert row["error_l2"] == pytest.approx((a - b).norm().item(), rel=1e-4)
+    assert row["max_abs"] == pytest.approx((a - b).abs().max().item(), rel=1e-4) and row["numel"] == a.numel()
+    assert row["a_l2"] == pytest.approx(a.norm().item()) and found["bn", "output"]["growth"] == pytest.approx(
+        found["bn", "output"]["rel_l2"] / row["rel_l2"]
+    )
+    ran = cli("diff", "batched.py:Net", "batched.py:Net", "--data", "batched.py:loader", "--batches", "9")
+    assert ran.code == 0 and "identical" in ran.out.lower() and "ended after 3 of 9 batches" in ran.err
+    ran = cli(*sides, "--data", "batched.py:fails_late", "--batches", "9", "-f", "json")
+    assert ran.code == 2 and "making batch 3 failed: OSError: disk gone" in ran.err and meta(ran.out)["batches"] == 2
+    whole = {row["fqn"]: row["shape"] for row in rows(ran.out) if row["kind"] == "output"}
+    assert whole["conv"] == [8, 8, 4, 4]
+
+
+def test_a_comparison_of_gradients_is_of_all_batches(cli: Cli) -> None:
+    torch.save(other_net().state_dict(), "other.pt")
+    found: list[Tensor] = []
+    for model in (net().train(), other_net().train()):
+        parts = []
+        for x, y in loader():
+            model.zero_grad()
+            cross_entropy(model(x.clone()), y).backward()
+            parts.append(model.get_parameter("fc.weight").grad.clone().double())  # type: ignore[union-attr]
+        found.append(torch.cat(parts))
+    ran = cli(
+        *("diff", "batched.py:Net", "batched.py:Net --weights other.pt", "--backward", "--loss", "cross-entropy"),
+        *("--data", "batched.py:loader", "--batches", "all", "-f", "json"),
+    )
+    (row,) = [row for row in rows(ran.out) if (row["fqn"], row["kind"]) == ("fc.weight", "grad")]
+    assert row["error_l2"] == pytest.approx((found[0] - found[1]).norm().item(), rel=1e-3)
+    assert row["a_l2"] == pytest.approx(found[0].norm().item(), rel=1e-5) and row["shape"] == [10, 8]
+
+
+def test_a_saved_report_of_batches_is_compared_with_the_same_batches(cli: Cli) -> None:
+    given = ("--data", "batched.py:loader", "--batches", "all")
+    assert cli("activations", "batched.py:Net", *given, "-o", "saved.json").code == 0
+    ran = cli("diff", "saved.json", "batched.py:Net", *given)
+    assert (ran.code, ran.err) == (0, "")
+    assert cli("diff", "saved.json", "batched.py:Net", "--data", "batched.py:loader").code == 1
+
+
+@pytest.mark.sweep
+def test_a_page_of_batches(cli: Cli, batched: Path) -> None:
+    given = ("--data", "batched.py:loader", "--batches", "2", "-o", "page.html")
+    assert cli("report", "batched.py:Net", *given).code == 0
+    assert cli("report", "batched.py:Net", "batched.py:Net --seed 1", *given).code == 0

@@ -80,7 +80,7 @@ def test_choices_are_listed_where_they_are_chosen(cli: Cli) -> None:
 
 def test_options_of_several_processes_stand_only_where_they_do_something(cli: Cli) -> None:
     having = {name for name in COMMANDS if "--nproc N" in cli(name, "--help").out}
-    assert having == {"inputs", "activations", "grads", "graph", "trace", "comm"}
+    assert having == {"inputs", "activations", "grads", "graph", "trace", "comm", "memory"}
     assert set(SEVERAL) < SHARED
     assert cli("shapes", "--nproc", "2").code == 2
 

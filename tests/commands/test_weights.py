@@ -157,7 +157,6 @@ def test_a_model(cli: Cli, folder: Path) -> None:
         (("notes.txt",), "notes.txt: holds no tensors (.safetensors, .gguf"),
         (("empty",), "empty: holds no tensors"),
         (("net.py:Lazy",), "fc.weight is lazy"),
-        (("resnet81",), "unknown model 'resnet81'"),
     ],
 )
 def test_mistakes(cli: Cli, folder: Path, words: tuple[str, ...], said: str) -> None:

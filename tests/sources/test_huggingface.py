@@ -65,7 +65,15 @@ def test_several_inputs_by_name_and_arguments_within_a_part() -> None:
     assert len(model.text_model.encoder.layers) == 1 and model(**arguments).logits_per_image.shape == (1, 1)
 
 
-@pytest.mark.parametrize("kind", ["mixtral", "t5", "bart", "whisper", "detr", "llava"])
+OTHERS = """
+albert bert bloom clip convnext deberta-v2 detr electra falcon funnel gemma2 gpt2 hubert layoutlmv3 llama mamba
+mask2former resnet roberta sam segformer swin t5 videomae vit wav2vec2 whisper xlnet
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["bart", "llava", "mixtral", *(pytest.param(kind, marks=pytest.mark.sweep) for kind in OTHERS.split())]
+)
 def test_default_configurations_run_on_the_meta_device(kind: str) -> None:
     """These would be too large, or read values of a mask unless it counts as without any."""
     recipe = find_recipe(f"hf:{kind}")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
-from hookcli.engine.lockstep.side import Side, alignment_of
+from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, meta_of, share_parts
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
@@ -53,6 +52,8 @@ def compare(
     seed: int = 0,
     info: RunInfo | None = None,
     feedback: Feedback = Feedback(),
+    batches: Iterable[BatchOfBoth] | None = None,
+    total: int | None = None,
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
 
@@ -63,17 +64,27 @@ def compare(
     random numbers, from `seed`. Models, buffers and random states are afterwards as before. If the models share modules
     or parameters, B is a copy.
 
+    `batches` are several inputs, of which the sides have the first: the figures are those of all, concatenated.
+    `total` is their number, if it is known.
+
     Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
     then.
     """
     started = time.perf_counter()
-    if _shared(a.model, b.model):
+    if share_parts(a.model, b.model):
         b = replace(b, model=copy_model(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Comparison(a, b, step, select)
-    error = _error_to_raise(run.execute(seed, feedback), run.sides)
+    each = [(a.inputs, b.inputs, step.target)] if batches is None else batches
+    run.total = 1 if batches is None else total
+    try:
+        error = _error_to_raise(run.execute(seed, feedback, each), run.sides)
+    except HookcliError as failed:  # the next batch could not be made
+        error = failed
     seconds = time.perf_counter() - started
     info = replace(info or RunInfo(), seconds=seconds, hookcli_seconds=run.clock.own, complete=error is None)
+    if batches is not None:
+        info.batches = run.batches
     if isinstance(error, HookcliError):
         info.error = str(error).partition("\n")[0]
     report = run.report(tolerance or Tolerance(), info)
@@ -103,22 +114,45 @@ class _Comparison:
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.settings = settings_diff(a.model, b.model, self.alignment, select)
         self.skipped: list[Skipped] = []
+        self.batches = 0
+        self.total: int | None = 1
         self.clock = ProgramClock()
 
-    def execute(self, seed: int, feedback: Feedback) -> tuple[BaseException | None, BaseException | None]:
-        """Run both sides and return their errors."""
+    def execute(
+        self, seed: int, feedback: Feedback, batches: Iterable[BatchOfBoth]
+    ) -> tuple[BaseException | None, BaseException | None]:
+        """Run both sides on each batch and return their errors."""
+        errors: tuple[BaseException | None, BaseException | None] = (None, None)
         with self._in_place(seed) as states:
-            lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
-            sessions = [
-                HookSession(side.model, select=partial(self._watched, n), fastpath=side.fastpath, edits=self.edits[n])
-                for n, side in enumerate(self.sides)
-            ]
-            feedback.follow(sessions[A].position)
-            errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
-            if not any(errors):
-                self.skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
-                if self.step.backward:
-                    self.pairs.parameters(*(side.model for side in self.sides))
+            for *inputs, target in batches:
+                for parameter in (p for side in self.sides for p in side.model.parameters()):
+                    parameter.grad = None
+                self.sides = (replace(self.sides[A], inputs=inputs[A]), replace(self.sides[B], inputs=inputs[B]))
+                self.step = replace(self.step, target=target)
+                errors = self._run(states, feedback)
+                if any(errors):
+                    break
+                self.pairs.batch_ended()
+                self.batches += 1
+        return errors
+
+    def _run(
+        self, states: tuple[ProcessState, ProcessState], feedback: Feedback
+    ) -> tuple[BaseException | None, BaseException | None]:
+        lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
+        sessions = [
+            HookSession(side.model, select=partial(self._watched, n), fastpath=side.fastpath, edits=self.edits[n])
+            for n, side in enumerate(self.sides)
+        ]
+        for session in sessions:
+            session.begin_batch(self.batches, self.total)
+        feedback.follow(sessions[A].position)
+        errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
+        if not any(errors):
+            skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
+            self.skipped = [item for item in skipped if not self.batches or item in self.skipped]
+            if self.step.backward:
+                self.pairs.parameters(*(side.model for side in self.sides))
         return errors
 
     def report(self, tolerance: Tolerance, info: RunInfo) -> Report:
@@ -132,7 +166,7 @@ class _Comparison:
             tolerance,
             model=" → ".join(names),
             columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
-            metas=[_meta(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
+            metas=[meta_of(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
             meta=info.to_meta(),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=verdict.weights_line(weights, self.state_diff.compared),
@@ -198,10 +232,6 @@ class _Comparison:
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
 
 
-def _meta(side: Side, info: RunInfo) -> dict[str, Any]:
-    return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
-
-
 def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
     """The error to raise: that of a side, with the side's letter, else an interrupt; None if both sides succeeded."""
     for number, error in enumerate(errors):
@@ -214,9 +244,3 @@ def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side
         labelled.__cause__ = error
         return labelled
     return next((error for error in errors if error is not None), None)
-
-
-def _shared(a: nn.Module, b: nn.Module) -> bool:
-    """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
-    ours = {id(part) for part in (*a.modules(), *a.parameters())}
-    return any(id(part) in ours for part in (*b.modules(), *b.parameters()))

@@ -13,6 +13,9 @@ from hookcli.engine.lockstep.process_state import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
 from hookcli.hooks.edits.base import Edit
 
+BatchOfBoth = tuple[Any, Any, Any]
+"""The input of each of two sides, and the target of both."""
+
 
 @dataclass
 class Side:
@@ -41,3 +44,14 @@ class Side:
 def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     """The alignment of the two models' modules."""
     return align(*([NamedPart(n, type(m).__name__) for n, m in model.named_modules()] for model in (a, b)))
+
+
+def meta_of(side: Side, info: RunInfo) -> dict[str, Any]:
+    """The description of its run."""
+    return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
+
+
+def share_parts(a: nn.Module, b: nn.Module) -> bool:
+    """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
+    ours = {id(part) for part in (*a.modules(), *a.parameters())}
+    return any(id(part) in ours for part in (*b.modules(), *b.parameters()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.merged_pairs import Compared, MergedPairs
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
@@ -73,6 +74,7 @@ class TensorPairs:
         self._latest = 0
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
+        self._merged = MergedPairs()
         self.same_bits = SameBits()
 
     def key(self, side: int, seen: ModuleTensors) -> Hashable | None:
@@ -135,24 +137,37 @@ class TensorPairs:
         If a side failed, tensors that the other waited with are no difference, and rows of tensors on one side alone
         are left out: a table of these would look like a comparison that was never made.
         """
+        found = self._merged.found()  # whole batches alone, if there are several
         if complete:
             self._settle()
         else:
-            self._pairs = [pair for pair in self._pairs if pair.values.get("change") not in ("added", "removed")]
+            found = [item for item in found if isinstance(item, MeasuredPair) or not _one_sided(item)]
+            self._pairs = [pair for pair in self._pairs if not _one_sided(pair.values)]
+        found = found or self._found()
+        rows = iter(tensor_rows([item for item in found if isinstance(item, MeasuredPair)], tolerance))
+        return [next(rows) if isinstance(item, MeasuredPair) else Row(item) for item in found]
+
+    def batch_ended(self) -> None:
+        """Merge the pairs of a batch with those of the batches before."""
+        self._settle()
+        self._merged.add(self._found())
+        self._pairs.clear()
+        self._received.clear()
+
+    def _found(self) -> list[Compared]:
+        """What was compared, in order."""
         reduced = [pair for pair in self._pairs if pair.pending is not None]
         resolved = resolve([pair.pending for pair in reduced if pair.pending is not None])
         figures = dict(zip(map(id, reduced), resolved, strict=True))
-        measured = [
-            MeasuredPair(pair.values, figures[id(pair)], pair.dtypes, list(_figures(pair.received, figures)))
+        measured = {
+            id(pair): MeasuredPair(pair.values, figures[id(pair)], pair.dtypes, list(_figures(pair.received, figures)))
             for pair in reduced
-        ]
-        rows = dict(zip(map(id, reduced), tensor_rows(measured, tolerance), strict=True))
-        ordered = sorted(self._pairs, key=lambda pair: pair.order)
-        return [rows[id(pair)] if id(pair) in rows else Row(pair.values) for pair in ordered]
+        }
+        return [measured.get(id(pair), pair.values) for pair in sorted(self._pairs, key=lambda pair: pair.order)]
 
     def skipped(self) -> list[Skipped]:
         """Tensors that could not be compared, with reasons."""
-        return self._skipped
+        return list(dict.fromkeys(self._skipped))
 
     def _compare(self, a: ModuleTensors, b: ModuleTensors, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
@@ -221,6 +236,10 @@ def _reshaped(x: Tensor, y: Tensor) -> str:
         return next((f"item {number}: {said}" for number, pair in items if (said := _reshaped(*pair))), "")
     a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))
     return f"shape {a} → {b}" if a != b else ""
+
+
+def _one_sided(values: Mapping[str, Any]) -> bool:
+    return values.get("change") in ("added", "removed")
 
 
 def _figures(pairs: list[_Pair], figures: dict[int, Discrepancy]) -> Iterator[Discrepancy]:

@@ -26,7 +26,9 @@ class Lives:
         log = self._lifetimes.log
         entries, self._read = log[self._read :], len(log)
         used, before = sum(s.nbytes for s in self._alive.values()), None
-        phase = ""
+        phase, kinds = "", Counter[Kind]()
+        for storage in self._alive.values():
+            kinds[_kind(storage)] += storage.nbytes
         timeline: list[Moment] = []
         peak: Peak | None = None
         for entry in entries:
@@ -38,21 +40,40 @@ class Lives:
                 for storage in entry.created:
                     self._alive[id(storage)] = storage
                     used += storage.nbytes
+                    kinds[_kind(storage)] += storage.nbytes
                 if before is None:
                     continue
-                moment = Moment(len(timeline), phase, entry.place, entry.operator, used, highest)
+                moment = Moment(
+                    len(timeline),
+                    phase,
+                    entry.place,
+                    entry.operator,
+                    used,
+                    highest,
+                    _with_workspace(kinds, highest - used),
+                )
                 timeline.append(moment)
                 if peak is None or highest > peak.moment.highest:
                     peak = Peak(moment, self._held(highest - used, entry.place))
             elif (released := self._lifetimes.released(entry)) is not None:
                 used -= self._alive.pop(id(released)).nbytes
+                kinds[_kind(released)] -= released.nbytes
         assert peak is not None
         self.steps.append(StepMemory(before or 0, peak, timeline))
 
     def _held(self, inside: int, place: Place) -> dict[tuple[Place, Kind], int]:
-        held = Counter({(s.place, Kind(s.kind or Kind.TEMPORARIES)): 0 for s in self._alive.values()})
+        held = Counter({(s.place, _kind(s)): 0 for s in self._alive.values()})
         for storage in self._alive.values():
-            held[storage.place, Kind(storage.kind or Kind.TEMPORARIES)] += storage.nbytes
+            held[storage.place, _kind(storage)] += storage.nbytes
         if inside:
             held[place, Kind.WORKSPACE] += inside
         return dict(held)
+
+
+def _kind(storage: Storage) -> Kind:
+    return Kind(storage.kind or Kind.TEMPORARIES)
+
+
+def _with_workspace(kinds: Counter[Kind], inside: int) -> dict[Kind, int]:
+    """The bytes by kind while an operator ran that had so many inside of its kernel."""
+    return {kind: size for kind, size in kinds.items() if size} | ({Kind.WORKSPACE: inside} if inside else {})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from inspect import signature
 
 import torch
 from torch import nn
 
 from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.errors import UsageError
 
 _MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -24,12 +25,25 @@ _MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "radam": torch.optim.RAdam,
     "adafactor": torch.optim.Adafactor,
 }
-_FLAGS: dict[str | None, dict[str, bool]] = {None: {}, "for-loop": {"foreach": False}, "foreach": {"foreach": True}}
+_FLAGS: dict[str | None, dict[str, bool]] = {
+    None: {},
+    "for-loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
 
 
 def make_optimizer(plan: MemoryPlan, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer | None:
-    """The plan's optimizer; None without one, or without parameters."""
+    """The plan's optimizer; None without one, or without parameters.
+
+    Raises UsageError for one that PyTorch does not have in the plan's implementation.
+    """
     if plan.optimizer == "none" or not parameters:
         return None
-    flags: dict[str, Any] = _FLAGS[plan.implementation]
-    return _MAKERS[plan.optimizer](parameters, lr=1e-3, **flags)
+    maker, flags = _MAKERS[plan.optimizer], _FLAGS[plan.implementation]
+    accepted = signature(maker).parameters
+    if not flags.keys() <= accepted.keys():
+        known = [name for name, given in _FLAGS.items() if name and given.keys() <= accepted.keys()]
+        wrong = f"--implementation {plan.implementation}: PyTorch's {plan.optimizer} has none"
+        raise UsageError(f"{wrong}; choose from: {', '.join(known)}", option="implementation")
+    return maker(parameters, lr=1e-3, **flags)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import torch
 
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_OPTIMIZERS
@@ -14,13 +17,17 @@ class MemoryPlan:
 
     `optimizer`: the name of one of PyTorch's, "none" for a step that ends with backward. `implementation`: "for-loop",
     "foreach" or "fused"; None for PyTorch's choice on the device. `set_to_none`: gradients are released before each
-    forward, as `zero_grad()` does; otherwise they live on, filled with zeros. Raises UsageError for an unknown name.
+    forward, as `zero_grad()` does; otherwise they live on, filled with zeros. `amp`: the precision in which
+    `torch.autocast` runs the forward. `checkpoint`: patterns of modules whose activations `torch.utils.checkpoint`
+    drops and recomputes. Raises UsageError for an unknown name.
     """
 
     optimizer: str = "adamw"
     implementation: str | None = None
     inference: bool = False
     set_to_none: bool = True
+    amp: torch.dtype | None = None
+    checkpoint: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for what, given, known in (

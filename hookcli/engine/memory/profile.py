@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A call of an operator: the bytes in use after it, and at most while it ran.
+    """A call of an operator: the bytes in use after it, and at most while it ran; the latter also by kind.
 
     `phase` is "forward", "loss", "backward" or "step"; `index` counts the moments of a step from 0.
     """
@@ -46,6 +46,7 @@ class Moment:
     operator: str
     bytes: int
     highest: int
+    held: Mapping[Kind, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ class StepMemory:
 class MemoryProfile:
     """The memory of a step in steady state, where the optimizer's state exists already, and of the first step.
 
-    `types`: the modules, with their classes, in the order of `named_modules`.
+    `types`: the modules, with their classes, in the order of `named_modules`; `parameters`: the bytes of each one's own
+    parameters; `trained`: of all that require grad; `blocks`: the modules that FSDP2 shards one by one. `checkpointed`:
+    the modules whose activations are recomputed.
     """
 
     model: str
@@ -97,3 +100,7 @@ class MemoryProfile:
     first: StepMemory
     types: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    trained: int = 0
+    blocks: Sequence[str] = ()
+    checkpointed: Sequence[str] = ()

@@ -20,13 +20,16 @@ from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
+from hookcli.engine.memory.checkpointing import checkpoint_modules
 from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.lives import Lives
+from hookcli.engine.memory.mixed_precision import autocast, castable
 from hookcli.engine.memory.optimizers import make_optimizer
 from hookcli.engine.memory.places import OUTSIDE, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.prepare import PreparedRun, prepare_run
+from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.run_info import UNSET
 from hookcli.engine.setting import Setting
 from hookcli.engine.step import Step
@@ -35,6 +38,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
+from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.sources.base import Recipe
 from hookcli.tensors import tree
@@ -60,7 +64,8 @@ def simulate(
         run = prepare_run(recipe, setting, asked, feedback)
         run.info.not_on_meta = not_on_meta
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
-        return _Simulation(run, plan).profile()
+        with castable(run, plan.amp) as run:
+            return _Simulation(run, plan).profile()
 
     states = random_states([])
     try:
@@ -79,11 +84,12 @@ class _Simulation:
         self._model = run.model
         self._session = HookSession(run.model)
         self._owners = dict(_owners(run.model))
+        self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), self._session:
+        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), fused_on_meta(), self._session:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
@@ -96,7 +102,18 @@ class _Simulation:
                     self._step(optimizer)
                     lives.step_ended()
         types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
-        return MemoryProfile(run.name, run.info, lives.steps[1], lives.steps[0], types)
+        modules = {id(module): fqn for fqn, module in model.named_modules()}
+        return MemoryProfile(
+            run.name,
+            run.info,
+            lives.steps[1],
+            lives.steps[0],
+            types,
+            parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
+            trained=_nbytes(p for p in model.parameters() if p.requires_grad),
+            blocks=[modules[id(block)] for block in blocks(model)],
+            checkpointed=self._checkpointed,
+        )
 
     def _hold_what_exists(self) -> None:
         for fqn, parameter in self._model.named_parameters():
@@ -112,9 +129,11 @@ class _Simulation:
         _zero(trained, self._plan.set_to_none)
         args, kwargs = arguments(self._run.inputs)
         if self._plan.inference:
-            self._model(*args, **kwargs)
+            with autocast(self._plan.amp):
+                self._model(*args, **kwargs)
             return
-        roots = self._loss(args, kwargs)
+        with autocast(self._plan.amp):
+            roots = self._loss(args, kwargs)
         for storage in lifetimes.alive():
             storage.kind = storage.kind or Kind.ACTIVATIONS
         lifetimes.mark("backward")
@@ -144,6 +163,10 @@ class _Simulation:
 def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
     """The module that owns each parameter, by the parameter's id."""
     return ((id(p), Place(fqn.rpartition(".")[0])) for fqn, p in model.named_parameters() if not is_lazy(p))
+
+
+def _nbytes(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(p.numel() * p.element_size() for p in parameters if not is_lazy(p))
 
 
 def _zero(parameters: Iterable[nn.Parameter], set_to_none: bool) -> None:

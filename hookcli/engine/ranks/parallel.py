@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hookcli.engine.ranks.blocks import blocks
 from hookcli.hooks.torch_private.dynamo import preload
 
 preload()  # the first DistributedDataParallel does it: not in the time of a run
-
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def replicated(model: nn.Module) -> nn.Module:
@@ -44,12 +42,3 @@ def shard(model: nn.Module, device: torch.device, processes: int) -> None:
         ):  # parameters that blocks share belong to the model's own group
             fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-
-
-def blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The outermost modules with parameters in a Sequential or another container; containers themselves don't count."""
-    for child in model.children():
-        if isinstance(model, _CONTAINERS) and not isinstance(child, _CONTAINERS):
-            yield from [child] if any(True for _ in child.parameters()) else []
-        else:
-            yield from blocks(child)

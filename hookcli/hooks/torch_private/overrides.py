@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -172,3 +173,16 @@ _storage_uses: Callable[[int], int] = private("torch._C", "_storage_Use_Count", 
 def use_counts(tensor: Tensor) -> tuple[int, int]:
     """The numbers of references to a tensor and to its storage, Python's included; 0 where PyTorch tells none."""
     return _tensor_uses(tensor), _storage_uses(storage_key(tensor.untyped_storage()))
+
+
+# Optimizers.
+
+
+def fused_on_meta() -> AbstractContextManager[None]:
+    """A block in which optimizers take their fused implementation for parameters on the meta device, too."""
+    return replaced(
+        import_module("torch.optim.optimizer"),  # torch.optim hides it
+        "_get_fused_kernels_supported_devices",
+        lambda original: lambda: [*original(), "meta"],
+        "fused optimizers are refused in a simulation of memory",
+    )

@@ -24,7 +24,7 @@ from hookcli.system.escaping import visible, visible_json
 _LONG = 2000  # rows of a report that takes long to group
 _FEWEST = 20  # rows of a static table that is one of many
 _STATIC_ROWS = 200  # of all static tables together; they are for browsers without scripts
-_CHARTED = ("l2", "times", "loss")  # columns that a chart shows
+_CHARTED = ("l2", "times", "loss", "highest")  # columns that a chart shows
 _PAGE = """\
 <!doctype html>
 <html lang="en"{compact}>

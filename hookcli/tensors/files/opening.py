@@ -22,6 +22,8 @@ _OF_MODELS = (":", " -")  # in no name of a file that is missing: a source, and 
 
 def holds_tensors(text: str) -> bool:
     """True for an argument that names a file or folder of tensors rather than a model or a report."""
+    if text.endswith(".pt2"):  # a program
+        return False
     if is_folder(text):
         return bool(_indexes(Path(text)) or _files(Path(text))) and not is_file(Path(text, "index.json"))
     if is_file(text):

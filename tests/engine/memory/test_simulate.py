@@ -10,6 +10,7 @@ from hookcli.engine.memory.profile import Kind, Place
 from hookcli.engine.memory.simulate import simulate
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
+from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.sources.base import InputSpec, Recipe, copy_model
 from tests.support import untouched
 
@@ -56,18 +57,24 @@ class Convolutions(nn.Module):
 
 RECIPE = Recipe("net", Net, (InputSpec((32, 64)),))
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}
+IMPLEMENTATIONS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {}}
 
 
-def measured(build: type[nn.Module], shape: tuple[int, ...], optimizer: str) -> list[int]:
+def measured(
+    build: type[nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
+) -> list[int]:
     """The peaks of the first and second step, by PyTorch's profiler."""
     peaks, used = [], 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         model, x = build(), torch.randn(shape)
-        made = OPTIMIZERS[optimizer](model.parameters(), lr=1e-3)
+        made = OPTIMIZERS[optimizer](model.parameters(), lr=1e-3, **IMPLEMENTATIONS[way])
         for _ in range(2):
             with torch.profiler.record_function("a step"):
                 made.zero_grad()
-                model(x).sum().backward()
+                with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+                    loss = model(x).sum()
+                loss.backward()
+                del loss
                 made.step()
     events = sorted(profiler.profiler.kineto_results.events(), key=lambda e: e.start_ns())
     ends = [e.end_ns() for e in events if e.name() == "a step"]
@@ -80,11 +87,12 @@ def measured(build: type[nn.Module], shape: tuple[int, ...], optimizer: str) -> 
     ]
 
 
+@pytest.mark.parametrize("way", IMPLEMENTATIONS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_peaks_are_those_of_a_real_step(optimizer: str) -> None:
-    found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
+def test_peaks_are_those_of_a_real_step(optimizer: str, way: str) -> None:
+    found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer, way))
     assert [found.first.peak.bytes, found.steady.peak.bytes] == pytest.approx(
-        measured(Net, (32, 64), optimizer), abs=SCALARS
+        measured(Net, (32, 64), optimizer, way), abs=SCALARS
     )
 
 
@@ -93,6 +101,12 @@ def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
     assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
     assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
+
+
+def test_autocast_keeps_what_it_casts() -> None:
+    found = simulate(RECIPE, Setting(train=True), MemoryPlan("sgd", amp=torch.bfloat16))
+    assert found.steady.peak.bytes == pytest.approx(measured(Net, (32, 64), "sgd", amp=True)[1], rel=0.03)
+    assert found.steady.peak.bytes != simulate(RECIPE, Setting(train=True), MemoryPlan("sgd")).steady.peak.bytes
 
 
 def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
@@ -115,6 +129,20 @@ def test_inference_holds_no_activations() -> None:
     found = simulate(RECIPE, Setting(), MemoryPlan(inference=True)).steady
     assert [*found.by_phase()] == ["forward"]
     assert Kind.ACTIVATIONS not in found.peak.by_kind()
+
+
+def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match="--implementation fused: PyTorch's rmsprop has none; choose from: for-loop, fo"
+    ):
+        simulate(RECIPE, Setting(train=True), MemoryPlan("rmsprop", "fused"))
+
+
+@pytest.mark.parametrize("optimizer", sorted({*MEMORY_OPTIMIZERS} - {"none"}))
+def test_every_optimizer_takes_its_step(optimizer: str) -> None:
+    found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
+    state = found.steady.peak.by_kind().get(Kind.OPTIMIZER_STATE, 0)
+    assert (state > 0) == (optimizer != "sgd")
 
 
 def test_an_unknown_optimizer_is_refused() -> None:

@@ -6,7 +6,7 @@ const WRITTEN = Object.create(null); // a column may be called "constructor"
 const each = (names, write) => names.forEach((name) => (WRITTEN[name] = write));
 each(["macs", "parameters"], quantity);
 each(["params_share", "macs_share"], percent);
-each(["bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"], bytes);
+each(["bytes", "kept", "bytes_before", "bytes_after", "highest"], bytes);
 each(["loss", "first_loss", "loss_a", "loss_b"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
 each(["us"], microseconds);
 each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"], seconds);
@@ -80,6 +80,7 @@ export function quantity(value) {
 /** Bytes with a binary prefix: 12.5 MiB. */
 export function bytes(value) {
   if (value === null || value === undefined) return UNDEFINED;
+  if (value < 0) return `-${bytes(-value)}`;
   const power = value ? Math.min(Math.floor(Math.floor(Math.log2(value)) / 10), 4) : 0;
   return `${general(value / 1024 ** power, 4)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
@@ -165,6 +166,7 @@ export function cell(row, name, isFloat = false) {
 
 function plain(name, value, isFloat) {
   if (WRITTEN[name]) return WRITTEN[name](value);
+  if (name.endsWith("_bytes")) return bytes(value);
   if (FIGURES.has(name.replace(/^out_/, ""))) return number(value);
   if (typeof value === "number") return isFloat || !Number.isInteger(value) ? number(value) : count(value);
   if (value !== null && typeof value === "object") return JSON.stringify(value);

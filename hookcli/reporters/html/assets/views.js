@@ -9,6 +9,7 @@ import { mountPicture } from "./picture.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
 import { mountSteps } from "./steps.js";
+import { mountTimeline } from "./timeline.js";
 
 /**
  * @typedef {Object} Context
@@ -88,6 +89,11 @@ function reportViews({ payload }) {
   return payload.reports.map((report, i) => {
     const which = probes.indexOf(report.probe) === probes.lastIndexOf(report.probe) ? "" : ` ${probes.slice(0, i + 1).filter((probe) => probe === report.probe).length}`;
     const title = `${report.probe[0]?.toUpperCase() ?? ""}${report.probe.slice(1)}${which}`;
-    return { id: `report-${i}`, title, applies: () => payload.kind === "reports", mount: (container, context) => mountReport(container, context, report, payload.lines[i]), count: () => report.rows.length };
+    return { id: `report-${i}`, title, applies: () => payload.kind === "reports", mount: (container, context) => mountOf(report)(container, context, report, payload.lines[i]), count: () => report.rows.length };
   });
+}
+
+/** A table, below a chart if the rows are moments of a timeline. */
+function mountOf({ grouping }) {
+  return grouping === "moments" ? mountTimeline : mountReport;
 }

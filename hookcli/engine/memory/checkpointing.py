@@ -1,0 +1,51 @@
+"""Activation checkpointing of modules that a pattern names, as `torch.utils.checkpoint` does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hookcli.errors import UsageError
+from hookcli.report.names import is_within_any, name_filter, no_match
+from hookcli.tensors import tree
+
+
+def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """Checkpoint the outermost modules that the patterns name: in place, for good. Returns their names.
+
+    Raises UsageError for a pattern that names no module.
+    """
+    chosen = outermost(model, patterns)
+    modules = dict(model.named_modules())
+    for fqn in chosen:
+        modules[fqn].forward = _checkpointed(modules[fqn].forward)
+    return chosen
+
+
+def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """The modules that the patterns name and that lie in no other of them, without lists of modules, which never run.
+
+    A pattern is one of `--match`: a glob, or a part of a name or class.
+    """
+    types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
+    runs = {fqn: kind for fqn, kind in types.items() if kind not in ("ModuleList", "ModuleDict")}
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = name_filter(pattern, runs)
+        named = [fqn for fqn, kind in runs.items() if matches(fqn, kind)]
+        if not named:
+            said = no_match(pattern, runs).removeprefix("--match: no module or parameter ")
+            raise UsageError(f"--checkpoint: no module {said}", option="checkpoint")
+        found |= dict.fromkeys(named)
+    return [fqn for fqn in runs if fqn in found and not is_within_any(fqn, found)]
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
+
+    return run

@@ -1,0 +1,55 @@
+"""The report of the largest batch whose training step fits into a given memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hookcli.engine.memory.largest_batch import MOST, BatchSearch
+from hookcli.engine.memory.peak import kinds_of, peak_text, where
+from hookcli.engine.memory.profile import MemoryProfile
+from hookcli.errors import ModelError
+from hookcli.report import Report, Row
+from hookcli.report.columns import FITS
+from hookcli.report.formatting import size
+
+
+def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int) -> Report:
+    """The largest batch whose peak is within `limit` bytes, with all batches that were simulated to find it.
+
+    `profile_of` simulates a batch. Where a batch of one can't be trained, as with batch normalization of one value, the
+    smallest is two.
+    """
+    profiles: dict[int, MemoryProfile] = {}
+
+    def peak_of(batch: int) -> int:
+        profiles[batch] = profile_of(batch)
+        return profiles[batch].steady.peak.bytes
+
+    search = BatchSearch(peak_of, limit)
+    try:
+        largest = search.largest()
+    except ModelError:
+        if profiles:
+            raise
+        largest = search.largest(lowest=2)
+    shown = profiles[largest or min(profiles)]
+    meta = {**shown.info.to_meta(), "notes": list(shown.notes)}
+    totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit)}
+    rows = [_row(batch, profiles[batch], limit) for batch in sorted(profiles)]
+    return Report("fits", shown.model, FITS, rows, meta, totals, grouping="list")
+
+
+def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int) -> str:
+    if largest == MOST:
+        return f"Every batch up to {MOST:,} fits into {size(limit)}: the peak hardly grows with the batch"
+    over = largest + 1 if largest else min(profiles)
+    needed = f"a batch of {over:,} takes {peak_text(profiles[over].steady.peak.moment)}"
+    if not largest:
+        return f"Nothing fits into {size(limit)}: {needed}"
+    return f"Largest batch in {size(limit)}: {largest:,} (peak {size(profiles[largest].steady.peak.bytes)}); {needed}"
+
+
+def _row(batch: int, profile: MemoryProfile, limit: int) -> Row:
+    moment = profile.steady.peak.moment
+    left = {"batch": batch, "highest": moment.highest, "left_bytes": limit - moment.highest}
+    return Row(left | {"phase": moment.phase, "fqn": where(moment.place, moment.phase)} | kinds_of(moment))

@@ -1,0 +1,54 @@
+"""Finds the largest batch whose peak of memory is within a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MOST = 2**20
+"""The largest batch that is tried: a model whose peak is still within the limit has nothing that grows with it."""
+
+
+@dataclass
+class BatchSearch:
+    """A search for the largest batch whose peak, in bytes, is within `limit`.
+
+    `peak_of` measures a batch; a peak must not fall as the batch grows. The answer and the next larger batch are both
+    measured, never extrapolated. `peaks` holds every batch that was.
+    """
+
+    peak_of: Callable[[int], int]
+    limit: int
+    peaks: dict[int, int] = field(default_factory=dict)
+
+    def largest(self, lowest: int = 1) -> int:
+        """The largest batch from `lowest`; 0 if not even that is within the limit; `MOST` if nothing exceeds it."""
+        if not self._fits(lowest):
+            return 0
+        fits, exceeds = lowest, None
+        while fits < MOST and (exceeds is None or exceeds - fits > 1):
+            batch = self._further(fits) if exceeds is None else self._between(fits, exceeds)
+            if self._fits(batch):
+                fits = batch
+            else:
+                exceeds = batch
+        return fits
+
+    def _fits(self, batch: int) -> bool:
+        self.peaks[batch] = self.peak_of(batch)
+        return self.peaks[batch] <= self.limit
+
+    def _further(self, fits: int) -> int:
+        """A batch above the largest known: where the line through the last two meets the limit, or twice as large."""
+        before = max((batch for batch in self.peaks if batch < fits), default=fits)
+        rise = self.peaks[fits] - self.peaks[before]
+        guess = fits + (self.limit - self.peaks[fits]) * (fits - before) // rise if rise > 0 else 2 * fits
+        return min(max(guess, fits + 1), MOST)
+
+    def _between(self, fits: int, exceeds: int) -> int:
+        """A batch between the two: where the line through them meets the limit, and every third time the middle."""
+        if len(self.peaks) % 3 == 0:
+            return (fits + exceeds) // 2
+        rise = self.peaks[exceeds] - self.peaks[fits]
+        guess = fits + (self.limit - self.peaks[fits]) * (exceeds - fits) // rise
+        return min(max(guess, fits + 1), exceeds - 1)

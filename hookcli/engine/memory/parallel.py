@@ -1,0 +1,108 @@
+"""The memory of one of several processes that train a model together, from the timeline of one that trains alone.
+
+A process of DistributedDataParallel holds all that one alone does, and buckets as large as the gradients. A process of
+FSDP2 (`fully_shard` on each block) holds its share of parameters, gradients and optimizer state. While a block runs
+forward, its parameters are gathered, and the buffers of its gathering and of the block before are in use. While it runs
+backward, those of the next one are gathered too, its gradients are whole, and those of the block before are being
+reduced; at its end its own are copied to be reduced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Peak, Place, StepMemory
+from hookcli.report.names import is_within
+
+_ASSUMED = {
+    "ddp": "ddp: gradients are held twice, the second time in buckets (gradient_as_bucket_view=False)",
+    "fsdp": "fsdp: parameters, gradients and optimizer state divide evenly; each block is sharded by itself, and the "
+    "next is gathered while one runs backward; buffers of the communication library are not counted",
+}
+
+
+def one_of(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfile:
+    """The memory of each of these processes; the profile is of one that computes such a process's part of the batch."""
+    sharding = _Sharding(profile, processes)
+    parts = [
+        _remade(step, _bucketed(step, profile) if parallel == "ddp" else sharding.moments(step))
+        for step in (profile.steady, profile.first)
+    ]
+    return replace(profile, steady=parts[0], first=parts[1], notes=[*profile.notes, _ASSUMED[parallel]])
+
+
+def _bucketed(step: StepMemory, profile: MemoryProfile) -> Iterator[Moment]:
+    return (_changed(moment, {Kind.GRADIENTS: profile.trained}) for moment in step.timeline)
+
+
+class _Sharding:
+    """The parameters of each block, in bytes, which are divided among processes. The block "" is the rest."""
+
+    def __init__(self, profile: MemoryProfile, processes: int) -> None:
+        self._blocks = profile.blocks
+        self._processes = processes
+        self._sizes = Counter[str]()
+        for fqn, size in profile.parameters.items():
+            self._sizes[self._block(Place(fqn))] += size
+
+    def moments(self, step: StepMemory) -> Iterator[Moment]:
+        """The moments of a process with its shards."""
+        called = [block for m in step.timeline if m.phase == "forward" and (block := self._block(m.place))]
+        upcoming = dict(pairwise(reversed(dict.fromkeys(called))))
+        block, before, done = "", "", 0
+        for moment, following in pairwise([*step.timeline, None]):
+            assert moment is not None
+            here, whole = self._block(moment.place), moment.held.get(Kind.GRADIENTS, 0)
+            if moment.phase != "backward":
+                yield self._without_gradients(moment, here)
+                continue
+            if here and here != block:
+                before, block, done = block, here, whole
+            ends = following is None or following.phase != "backward" or self._block(following.place) != here
+            next_one = self._sizes[upcoming[block]] if block in upcoming else 0
+            gathered = self._sizes[""] + next_one + next_one // self._processes
+            own = whole - done if block else 0
+            copied = own + own // self._processes if ends and block else 0
+            yield self._divided(
+                moment,
+                gathered + (self._sizes[block] if block else 0),
+                own,
+                copied + (self._sizes[before] if before else 0),
+            )
+
+    def _without_gradients(self, moment: Moment, block: str) -> Moment:
+        """A moment of forward or of the optimizer's step, in which gradients are sharded, if there are any."""
+        gathered = self._sizes[""] + 3 * (self._sizes[block] if block else 0)  # the buffers are as large as the block
+        return self._divided(moment, gathered if moment.phase != "step" else 0, 0, 0)
+
+    def _divided(self, moment: Moment, gathered: int, own: int, copied: int) -> Moment:
+        """A moment with shards; `own` gradients are whole, and `gathered` and `copied` are in use besides."""
+        share = {kind: moment.held.get(kind, 0) for kind in (Kind.PARAMETERS, Kind.GRADIENTS, Kind.OPTIMIZER_STATE)}
+        share[Kind.GRADIENTS] -= own
+        change = {kind: size // self._processes - size for kind, size in share.items()}
+        change[Kind.PARAMETERS] += gathered
+        change[Kind.GRADIENTS] += copied
+        return _changed(moment, change)
+
+    def _block(self, place: Place) -> str:
+        """The block that a place is in."""
+        fqn = place.fqn
+        return next((b for b in self._blocks if fqn is not None and (fqn == b or is_within(fqn, b))), "")
+
+
+def _changed(moment: Moment, change: dict[Kind, int]) -> Moment:
+    """A moment with more, or less, of some kinds in use."""
+    held = {kind: size for kind in Kind if (size := moment.held.get(kind, 0) + change.get(kind, 0))}
+    more = sum(change.values())
+    return replace(moment, bytes=moment.bytes + more, highest=moment.highest + more, held=held)
+
+
+def _remade(step: StepMemory, moments: Iterator[Moment]) -> StepMemory:
+    """A step of these moments. What its peak holds is known by kind, not by place."""
+    timeline: Sequence[Moment] = list(moments)
+    top = max(timeline, key=lambda moment: moment.highest)
+    before = step.before + timeline[0].bytes - step.timeline[0].bytes
+    return StepMemory(before, Peak(top, {(Place(), kind): size for kind, size in top.held.items()}), timeline)

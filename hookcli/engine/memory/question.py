@@ -1,0 +1,84 @@
+"""A question about a model's memory: its settings, and the reports that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hookcli import registry
+from hookcli.engine.capture import capture_recipe
+from hookcli.engine.feedback import Feedback
+from hookcli.engine.inputs import arguments
+from hookcli.engine.memory.fits import fits_report
+from hookcli.engine.memory.modules import modules_report
+from hookcli.engine.memory.parallel import one_of
+from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.engine.memory.profile import MemoryProfile
+from hookcli.engine.memory.simulate import simulate
+from hookcli.engine.memory.timeline import timeline_report
+from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.setting import Setting
+from hookcli.engine.step import Step
+from hookcli.report import Report
+from hookcli.report.formatting import counted, listed, quantity, size
+from hookcli.sources.base import Recipe, copy_model
+
+_REPORTS = {"memory": modules_report, "timeline": timeline_report}
+
+
+@dataclass(frozen=True)
+class MemoryQuestion:
+    """The step whose memory is asked for. `parallel` spreads it over the setting's `parts`; None: one process."""
+
+    recipe: Recipe
+    setting: Setting
+    plan: MemoryPlan
+    step: Step = Step()
+    parallel: str | None = None
+    feedback: Feedback = Feedback()
+
+    def reports(self, names: Sequence[str]) -> list[Report]:
+        """The reports of these names: "memory" by module, and the "timeline"."""
+        profile = self._profile(self.setting, self.plan)
+        saved = self._saved(profile) if profile.checkpointed else {}
+        made = [_REPORTS[name](profile) for name in names]
+        return [replace(report, totals={**report.totals, **saved}) for report in made]
+
+    def report(self) -> Report:
+        """The report by module."""
+        return self.reports(["memory"])[0]
+
+    def fits(self, limit: int) -> Report:
+        """The largest batch, of each process, whose peak is within so many bytes."""
+        parts = self.setting.parts if self.recipe.batched else 1
+        return fits_report(lambda batch: self._profile(replace(self.setting, batch=batch * parts), self.plan), limit)
+
+    def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
+        profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
+        return one_of(profile, self.parallel, setting.parts) if self.parallel else profile
+
+    def _saved(self, profile: MemoryProfile) -> dict[str, object]:
+        """What checkpointing saves and costs: the peak without it, and the MACs that are computed again."""
+        plain = self._profile(self.setting, replace(self.plan, checkpoint=())).steady.peak.bytes
+        peak = profile.steady.peak.bytes
+        alone = replace(self.setting, part=0, parts=1, batch=None) if self.setting.batch is None else self.setting
+        shapes = capture_recipe(self.recipe, registry.load("probes", "shapes"), alone, feedback=self.feedback)[0]
+        again = sum(row["macs"] or 0 for row in shapes.rows if row.fqn in profile.checkpointed)
+        whole = 3 * shapes.totals["macs"]  # a backward pass takes two matrix products for each of the forward's
+        modules = f"{counted(len(profile.checkpointed), 'module')} ({listed(list(profile.checkpointed), 3)})"
+        said = f"Checkpointing {modules} takes the peak from {size(plain)} to {size(peak)} ({peak / plain - 1:+.0%})"
+        cost = f"computes {quantity(again)}MACs again ({again / whole:+.0%} of a step)" if whole else ""
+        return {
+            "plain_peak_bytes": plain,
+            "recomputed_macs": again,
+            "checkpointing": f"{said}, and {cost}" if cost else said,
+        }
+
+
+def memory_of(run: PreparedRun, backward: bool) -> Report:
+    """The memory of an AdamW step, or without backward of a forward, of a copy of a run's model on the run's inputs."""
+    args, kwargs = arguments(run.inputs)
+    recipe = Recipe(run.name, partial(copy_model, run.model), example=lambda model: kwargs or tuple(args))
+    setting = Setting(train=run.model.training)
+    return MemoryQuestion(recipe, setting, MemoryPlan(inference=not backward), run.step).report()

@@ -1,0 +1,46 @@
+"""Fake tensors: meta tensors that say they are on the CPU, so that autocast casts them as it does there.
+
+They are many times slower than meta tensors, which autocast leaves alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.tensors.torch_private import private
+
+_MODULE = "torch._subclasses.fake_tensor"
+_LOST = "mixed precision is not simulated"
+
+
+def has_values(x: Tensor) -> bool:
+    """True unless the tensor is on the meta device, or fake."""
+    fake = getattr(sys.modules.get(_MODULE), "FakeTensor", ())  # not imported: that takes long
+    return not x.is_meta and not isinstance(x, fake)
+
+
+class FakeCpu:
+    """A mode in which operators take and make such tensors. `available`: this PyTorch has them."""
+
+    def __init__(self) -> None:
+        make: Any = private(_MODULE, "FakeTensorMode", None, _LOST)
+        self._tensor: Callable[..., Tensor] | None = private(_MODULE, "FakeTensor", None, _LOST)
+        self.available = make is not None and self._tensor is not None
+        self._mode: Any = make(allow_non_fake_inputs=True) if self.available else None
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """The mode, to be entered once."""
+        mode: AbstractContextManager[Any] = self._mode
+        return mode
+
+    def tensor(self, meta: Tensor) -> Tensor:
+        """A fake tensor in the place of a meta tensor; others stay as they are."""
+        if not meta.is_meta or self._tensor is None:
+            return meta
+        return self._tensor(self._mode, meta.detach(), torch.device("cpu"))

@@ -1,0 +1,54 @@
+// A timeline of memory: a chart of its kinds, stacked, from operator to operator, above the table of moments.
+
+import { LineChart } from "./chart.js";
+import { h } from "./dom.js";
+import { bytes, num } from "./format.js";
+import { mountReport } from "./report_table.js";
+import { select } from "./selection.js";
+
+const KIND_COLORS = 6; // of series, in chart.css
+const MIB = 2 ** 20;
+
+/** Mount a timeline; a click on a moment selects its module. */
+export function mountTimeline(container, context, report, lines) {
+  const [chartBox, tableBox] = [h("div", { class: "depth" }), h("div", {})];
+  container.append(chartBox, tableBox);
+  const table = mountReport(tableBox, context, report, lines);
+  if (!report.rows.length) return table;
+  const chart = new LineChart(chartBox, timelineChart(report));
+  const both = (method) => (...given) => {
+    chart[method]?.(...given);
+    table?.[method]?.(...given);
+  };
+  return { ...table, resize: both("resize"), show: () => (chart.resize(), table?.show?.()), retheme: both("retheme") };
+}
+
+/** The chart: a band for each kind of memory, and its phases along the axis. */
+export function timelineChart({ rows, columns }) {
+  const top = rows.reduce((best, row, i) => (num(row.highest) > num(rows[best].highest) ? i : best), 0);
+  const text = ({ phase, fqn, operator }) => [phase, fqn, operator].filter(Boolean).join(" ");
+  return {
+    title: `Memory in use (MiB): peak ${bytes(num(rows[top].highest))} in ${text(rows[top])}`,
+    x: rows.map((_, i) => i),
+    names: rows.map(text),
+    ticks: rows.flatMap(({ phase }, i) => (i && rows[i - 1].phase === phase ? [] : [{ x: i, text: String(phase) }])),
+    marks: [{ index: top, severity: "warning", text: "peak" }],
+    lines: stackedLines(rows, columns),
+    height: 300,
+    format: (value) => (value === null ? "-" : bytes(Math.round(value * MIB))),
+    onSelect: (index) => select(String(rows[index].fqn ?? ""), "timeline", null),
+  };
+}
+
+/** Two edges for each kind that has bytes at any moment: the sum of the kinds before it, and that with its own. */
+function stackedLines(rows, columns) {
+  let below = rows.map(() => 0);
+  const kinds = columns.filter(({ name }) => name.endsWith("_bytes") && name !== "change_bytes" && rows.some((row) => num(row[name])));
+  return kinds.flatMap(({ name, title }, i) => {
+    const edge = { band: title, color: `--series-${(i % KIND_COLORS) + 1}` };
+    const above = rows.map((row, at) => below[at] + (num(row[name]) ?? 0) / MIB);
+    const lines = [{ ...edge, label: `below ${title}`, values: below }, { ...edge, label: `up to ${title}`, values: above }];
+    below = above;
+    return lines;
+  });
+}

@@ -1,0 +1,49 @@
+"""A timeline of memory to chart: its phases, its kinds of memory, its peak. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from hookcli.report import Report, Row
+from hookcli.report.columns import MEMORY_KINDS
+from hookcli.reporters import footer
+
+NEEDS = ("operator", "highest")
+"""Columns that a timeline has."""
+
+
+def is_timeline(report: Report) -> bool:
+    """True if rows are moments with bytes in use."""
+    return report.grouping == "moments"
+
+
+def phases(report: Report) -> list[tuple[str, int]]:
+    """Each phase with the number of its first row; not the loss, a few operators whose name would hide the next."""
+    found, start = [], 0
+    for phase, rows in groupby(row["phase"] for row in report.rows):
+        found += [(str(phase), start)] if phase != "loss" else []
+        start += len(list(rows))
+    return found
+
+
+def kinds(report: Report) -> list[tuple[str, Sequence[int]]]:
+    """The title of each kind of memory, with its bytes at each moment; kinds without any are left out."""
+    found = [(column.title, [row.get(column.name) or 0 for row in report.rows]) for column in MEMORY_KINDS]
+    return [(title, sizes) for title, sizes in found if any(sizes)]
+
+
+def peak(report: Report) -> tuple[int, Row]:
+    """The number and the row of the highest moment."""
+    return max(enumerate(report.rows), key=lambda item: int(item[1]["highest"]))
+
+
+def above(report: Report) -> str:
+    """Describe the peak and the run."""
+    return f"{report.totals.get('verdict', 'No memory was used')}\n{footer.run_line(report)}"
+
+
+def held(report: Report) -> Iterator[str]:
+    """Describe what holds the memory at the peak, and what checkpointing changes."""
+    yield from (str(report.totals[key]) for key in ("held", "checkpointing") if key in report.totals)
+    yield from footer.remarks(report)

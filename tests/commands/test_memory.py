@@ -1,0 +1,141 @@
+"""hookcli memory: what people type, what they see, and figures that can be computed by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6))
+        self.head = nn.Linear(64, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+"""
+PARAMETERS = 4 * (6 * (64 * 64 + 64) + 64 * 4 + 4)
+INPUT = ("net.py:Net", "--input", "32x64")
+
+
+@pytest.fixture(autouse=True)
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+
+
+def report(cli: Cli, *arguments: str) -> Any:
+    ran = cli("memory", *INPUT, *arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    [found] = json.loads(ran.out)["reports"]
+    return found
+
+
+def test_rows_add_up_to_the_peak(cli: Cli) -> None:
+    found = report(cli, "--optimizer", "adamw")
+    totals, rows = found["totals"], found["rows"]
+    assert sum(row["bytes"] for row in rows) == totals["peak_bytes"]
+    assert all(sum(v for k, v in row.items() if k.endswith("_bytes")) == row["bytes"] for row in rows)
+    assert sum(row["param_bytes"] for row in rows) == PARAMETERS
+    scalars = 4 * 14  # AdamW's step counts
+    assert sum(row["optimizer_bytes"] for row in rows) == 2 * PARAMETERS + scalars
+    assert totals["peak_bytes"] == max(v for k, v in totals.items() if k in [f"{p}_peak_bytes" for p in PHASES])
+
+
+PHASES = ("forward", "loss", "backward", "step")
+
+
+def test_a_forward_alone_needs_parameters_and_four_tensors(cli: Cli) -> None:
+    """An operator's input and result, what forward's `x` is meanwhile, and the model's input, which the caller has."""
+    x = 32 * 64 * 4
+    assert report(cli, "--inference")["totals"]["peak_bytes"] == PARAMETERS + 4 * x
+
+
+def test_the_timeline_is_in_order_and_stacks_up(cli: Cli) -> None:
+    peak = report(cli)["totals"]["peak_bytes"]
+    found = report(cli, "--timeline")
+    rows = found["rows"]
+    assert max(row["highest"] for row in rows) == peak and [row["index"] for row in rows] == [*range(len(rows))]
+    kinds = [k for k in rows[0] if k.endswith("_bytes") and k != "change_bytes"]
+    assert all(sum(row[kind] for kind in kinds) == row["highest"] for row in rows)
+    assert [*dict.fromkeys(row["phase"] for row in rows)] == [*PHASES]
+    after = [row["bytes"] for row in rows]
+    assert [b - a for a, b in pairwise(after)] == [row["change_bytes"] for row in rows[1:]]
+    grouped = cli("memory", *INPUT, "--timeline", "--depth", "1").out
+    assert re.search(r"^backward +layers.5 ", grouped, re.M) and re.search(r"^step +\(optimizer\)", grouped, re.M)
+
+
+def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
+    found = report(cli, "--fits", "1.5MB", "--optimizer", "sgd")
+    largest = found["totals"]["largest_batch"]
+    peaks = [report(cli, "-b", str(n), "--optimizer", "sgd")["totals"]["peak_bytes"] for n in (largest, largest + 1)]
+    assert peaks[0] <= 1_500_000 < peaks[1]
+    assert {row["batch"]: row["highest"] for row in found["rows"]}.items() >= {largest: peaks[0]}.items()
+    assert found["totals"]["verdict"].startswith(f"Largest batch in 1.431 MiB: {largest:,} (peak ")
+    assert "Nothing fits into 1 KiB: a batch of 1 takes " in cli("memory", *INPUT, "--fits", "1KiB").out
+
+
+def test_checkpointing_says_what_it_saves_and_costs(cli: Cli) -> None:
+    plain = report(cli, "-b", "4096", "--optimizer", "none")["totals"]["peak_bytes"]
+    totals = report(cli, "-b", "4096", "--optimizer", "none", "--checkpoint", "layers.*")["totals"]
+    assert totals["plain_peak_bytes"] == plain > totals["peak_bytes"]
+    assert (
+        totals["recomputed_macs"] == 4096 * 64 * 64 * 6 and "6 modules (layers.0, layers.1" in totals["checkpointing"]
+    )
+
+
+def test_processes_divide_the_batch_and_what_they_share(cli: Cli) -> None:
+    alone, both = report(cli, "-b", "16", "--timeline"), ("-b", "32", "--nproc", "2", "--parallel")
+    ddp, fsdp = (report(cli, *both, parallel) for parallel in ("ddp", "fsdp"))
+    assert ddp["totals"]["peak_bytes"] == alone["totals"]["peak_bytes"] + PARAMETERS
+    last = {name: found["rows"][-1] for name, found in (("alone", alone), ("fsdp", fsdp))}
+    for kind in ("param_bytes", "grad_bytes", "optimizer_bytes"):
+        assert last["fsdp"][kind] == last["alone"][kind] // 2
+    blocks = [row["param_bytes"] - PARAMETERS // 2 for row in fsdp["rows"] if row["fqn"] == "layers.2.0"]
+    assert blocks and max(blocks) >= 2 * 4 * (64 * 64 + 64) and fsdp["meta"]["notes"]
+
+
+def test_charts_pictures_and_pages_show_the_timeline(cli: Cli, tmp_path: Path) -> None:
+    chart = cli("memory", *INPUT, "--format", "chart").out
+    assert re.search(r"^ *forward .*backward .*step$", chart, re.M) and chart.startswith("Peak: ")
+    assert cli("memory", *INPUT, "-o", "a.svg").code == 0 and "Optimizer" in (tmp_path / "a.svg").read_text()
+    assert cli("memory", *INPUT, "-o", "a.html").code == 0
+    page = (tmp_path / "a.html").read_text()
+    assert "uPlot" in page and "Memory in use (MiB)" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    {
+        ("--fits", "24GO"): "--fits 24GO: give a size, such as 24GiB",
+        ("--fits", "1GiB", "-b", "4"): "--fits 1GiB finds the batch: remove --batch-size 4",
+        ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
+        ("--amp", "float64"): "unknown --amp 'float64'",
+        ("--optimizer", "adamq"): "unknown --optimizer 'adamq'",
+        ("--nproc", "3", "-b", "4"): "a batch of 4 does not divide by 3 processes",
+    }.items(),
+)
+def test_mistakes(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    ran = cli("memory", *INPUT, *arguments)
+    assert ran.code == 2 and said in ran.err and not ran.out
+
+
+def test_a_budget_for_check(cli: Cli) -> None:
+    peak = report(cli, "--optimizer", "sgd")["totals"]["peak_bytes"]
+    asked = ("check", *INPUT, "--select", "HK033", "--optimizer", "sgd", "--max-peak-memory")
+    assert cli(*asked, str(peak)).code == 0
+    ran = cli(*asked, str(peak - 1))
+    assert ran.code == 1 and "in use at the peak, in " in ran.out
