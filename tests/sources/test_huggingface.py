@@ -207,3 +207,8 @@ def test_a_name_on_the_hub_gives_its_configuration_alone(hub: ThreadingHTTPServe
         find_recipe("hf:someone/other")
     with pytest.raises(UsageError, match="unknown type 'berrt'; did you mean bert"):
         find_recipe("hf:berrt")
+
+
+def test_a_name_that_other_libraries_have_is_pointed_out() -> None:
+    with pytest.raises(UsageError, match=r"unknown model 'gpt2'.*\(of other libraries: hf:gpt2\)"):
+        find_recipe("gpt2")
