@@ -53,7 +53,7 @@ class MemoryQuestion:
     def fits(self, limit: int) -> Report:
         """The largest batch, of each process, whose peak is within so many bytes."""
         parts = self.setting.parts if self.recipe.batched else 1
-        return fits_report(lambda batch: self._profile(replace(self.setting, batch=batch * parts), self.plan), limit)
+        return fits_report(lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), limit, parts)
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
