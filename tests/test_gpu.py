@@ -11,10 +11,14 @@ from support import assert_stats, hooks_on
 
 from hookcli.engine.capture import capture
 from hookcli.engine.checking import check
+from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.engine.memory.simulate import simulate
+from hookcli.engine.setting import Setting
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.watch import watch
+from hookcli.sources.base import InputSpec, Recipe
 from hookcli.tensors.stats import measure, resolve
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -84,3 +88,21 @@ def test_a_check_on_the_gpu_finds_what_it_finds_on_the_cpu(model: torch.nn.Modul
         check(m, i, loss="cross-entropy", split_batch=True).findings for m, i in ((model, x), (model.cuda(), x.cuda()))
     ]
     assert [f.check for f in found[0]] == [f.check for f in found[1]] == ["HK006", "HK008"]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_simulated_memory_is_what_the_allocator_hands_out(optimizer: str) -> None:
+    def build() -> torch.nn.Module:
+        return torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(8)))
+
+    torch.mm(*torch.ones(2, 64, 64, device="cuda")).sum().item()  # the workspace of cuBLAS stays
+    before, model, x = torch.cuda.memory_allocated(), build().cuda(), torch.randn(4096, 2048, device="cuda")
+    made = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](model.parameters(), lr=1e-3)
+    for _ in range(2):
+        torch.cuda.reset_peak_memory_stats()
+        made.zero_grad()
+        model(x).sum().backward()
+        made.step()
+    recipe = Recipe("linear", build, (InputSpec((4096, 2048)),))
+    found = simulate(recipe, Setting(train=True), MemoryPlan(optimizer, "foreach"))
+    assert found.steady.peak.bytes == pytest.approx(torch.cuda.max_memory_allocated() - before, rel=0.05)

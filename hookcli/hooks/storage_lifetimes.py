@@ -67,6 +67,8 @@ class StorageLifetimes(TorchDispatchMode):
     def __init__(self, place: Callable[[Any], Any], kernels: Kernels) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.log: list[Any] = []
+        self.older: list[Storage] = []
+        """Storages older than the mode that `hold` was not told of; an operator returned a view of each."""
         self._place = place
         self._kernels = kernels
         self._owned = _counts_of_owned()
@@ -128,8 +130,7 @@ class StorageLifetimes(TorchDispatchMode):
             return None
         storage = x.untyped_storage()
         if func not in _FROM_DATA and any(_shares(y, storage) for y in _tensors(args)):
-            held = self._note(storage, place, "")  # a view of a tensor that is older than the mode
-            self.log.insert(0, OperatorCall("", place, [held], held.nbytes))
+            self.older.append(self._note(storage, place, ""))
             return None
         return self._note(storage, place, _name(func)) if storage.nbytes() else None
 

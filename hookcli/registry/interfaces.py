@@ -19,7 +19,8 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
     "probes": {
         "name": str,
         "columns": "Column",
-        **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters", "values", "fastpath"), bool),
+        **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters"), bool),
+        **dict.fromkeys(("merges_batches", "values", "fastpath"), bool),
         "grouping": str,
     },
     "reporters": {

@@ -35,7 +35,7 @@ from hookcli.system.files import is_file, is_pipe, replacing
 
 def looks_saved(text: str) -> bool:
     """True for an argument that names a saved report rather than a model."""
-    return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not text.endswith(".py"))
+    return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not text.endswith((".py", ".pt2")))
 
 
 def read_reports(file: str, source: Path | None = None) -> list[Report]:

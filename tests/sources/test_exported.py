@@ -76,6 +76,12 @@ def test_values_are_those_of_the_original_on_its_example(cli: Cli, exported: tup
     assert found[""]["type"] == "Net"
 
 
+def test_a_comparison_takes_programs(cli: Cli, exported: tuple[Path, nn.Module]) -> None:
+    file, _ = exported
+    ran = cli("diff", str(file), str(file), "-q")
+    assert ran.code == 0 and ran.out.startswith("Identical, bit for bit\n"), ran.err
+
+
 def test_what_is_wrong_is_said(cli: Cli, exported: tuple[Path, nn.Module], tmp_path: Path) -> None:
     file, _ = exported
     (tmp_path / "text.pt2").write_text("nothing")

@@ -13,11 +13,11 @@ from hookcli.report.columns import FITS
 from hookcli.report.formatting import size
 
 
-def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int) -> Report:
+def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processes: int = 1) -> Report:
     """The largest batch whose peak is within `limit` bytes, with all batches that were simulated to find it.
 
-    `profile_of` simulates a batch. Where a batch of one can't be trained, as with batch normalization of one value, the
-    smallest is two.
+    `profile_of` simulates a batch, of each of so many `processes`. Where a batch of one can't be trained, as with batch
+    normalization of one value, the smallest is two.
     """
     profiles: dict[int, MemoryProfile] = {}
 
@@ -34,19 +34,21 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int) -> Repor
         largest = search.largest(lowest=2)
     shown = profiles[largest or min(profiles)]
     meta = {**shown.info.to_meta(), "notes": list(shown.notes)}
-    totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit)}
+    totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = [_row(batch, profiles[batch], limit) for batch in sorted(profiles)]
     return Report("fits", shown.model, FITS, rows, meta, totals, grouping="list")
 
 
-def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int) -> str:
+def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, processes: int) -> str:
     if largest == MOST:
         return f"Every batch up to {MOST:,} fits into {size(limit)}: the peak hardly grows with the batch"
     over = largest + 1 if largest else min(profiles)
     needed = f"a batch of {over:,} takes {peak_text(profiles[over].steady.peak.moment)}"
     if not largest:
         return f"Nothing fits into {size(limit)}: {needed}"
-    return f"Largest batch in {size(limit)}: {largest:,} (peak {size(profiles[largest].steady.peak.bytes)}); {needed}"
+    each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
+    most = f"{largest:,}{each}"
+    return f"Largest batch in {size(limit)}: {most} (peak {size(profiles[largest].steady.peak.bytes)}); {needed}"
 
 
 def _row(batch: int, profile: MemoryProfile, limit: int) -> Row:

@@ -25,6 +25,8 @@ class Lives:
         """Make a step from what the log has got since the last one."""
         log = self._lifetimes.log
         entries, self._read = log[self._read :], len(log)
+        self._alive |= {id(storage): storage for storage in self._lifetimes.older}
+        self._lifetimes.older.clear()
         used, before = sum(s.nbytes for s in self._alive.values()), None
         phase, kinds = "", Counter[Kind]()
         for storage in self._alive.values():

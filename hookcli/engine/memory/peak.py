@@ -9,6 +9,12 @@ from hookcli.report.columns import MEMORY_KINDS
 from hookcli.report.formatting import size
 
 _OUTSIDE = {"forward": "(program)", "loss": "(loss)", "backward": "(loss)", "step": "(optimizer)"}
+_IN_WORDS = {
+    "forward": "forward, outside of the model",
+    "loss": "the loss",
+    "backward": "backward of the loss",
+    "step": "the optimizer's step",
+}
 
 
 def where(place: Place, phase: str) -> str:
@@ -18,8 +24,9 @@ def where(place: Place, phase: str) -> str:
 
 def peak_text(moment: Moment) -> str:
     """When a peak is: 333.9 MiB in backward of layer4.0.conv1 (aten.convolution_backward)."""
-    fqn = where(moment.place, moment.phase)
-    return f"{size(moment.highest)} in {moment.phase} of {fqn or '(model)'} ({moment.operator})"
+    fqn = moment.place.fqn
+    place = _IN_WORDS[moment.phase] if fqn is None else f"{moment.phase} of {fqn or '(model)'}"
+    return f"{size(moment.highest)} in {place} ({moment.operator})"
 
 
 def peak_totals(profile: MemoryProfile) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class MemoryQuestion:
         profile = self._profile(self.setting, self.plan)
         saved = self._saved(profile) if profile.checkpointed else {}
         made = [_REPORTS[name](profile) for name in names]
-        return [replace(report, totals={**report.totals, **saved}) for report in made]
+        first, *others = [replace(report, totals={**report.totals, **saved}) for report in made]
+        return [first, *(replace(other, totals={**other.totals, "verdict": ""}) for other in others)]
 
     def report(self) -> Report:
         """The report by module."""
@@ -52,7 +53,7 @@ class MemoryQuestion:
     def fits(self, limit: int) -> Report:
         """The largest batch, of each process, whose peak is within so many bytes."""
         parts = self.setting.parts if self.recipe.batched else 1
-        return fits_report(lambda batch: self._profile(replace(self.setting, batch=batch * parts), self.plan), limit)
+        return fits_report(lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), limit, parts)
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)

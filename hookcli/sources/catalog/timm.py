@@ -7,6 +7,7 @@ evaluated.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from hookcli.sources.catalog.base import ModelEntry, assigned, literal
 
 _SIZE = (3, 224, 224)  # the default of timm's PretrainedCfg
+_CLASS = re.compile(r"^class .*?(?=^[@\w])", re.MULTILINE | re.DOTALL)
 _SOURCES = ("url", "file", "hf_hub_id")
 
 
@@ -22,7 +24,15 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
     for file in folder.glob("*.py"):
         text = file.read_text("utf-8")
         if "@register_model" in text:
-            yield from _Module(ast.parse(text)).models(file.stem)
+            yield from _Module(_parsed(text)).models(file.stem)
+
+
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree without classes, which hold nothing that is read here and take half the time."""
+    try:
+        return ast.parse(_CLASS.sub("", text))
+    except SyntaxError:  # a line within one that looks like its end
+        return ast.parse(text)
 
 
 class _Module:

@@ -131,6 +131,26 @@ def test_inference_holds_no_activations() -> None:
     assert Kind.ACTIVATIONS not in found.peak.by_kind()
 
 
+class Constant(nn.Module):
+    """Adds a view of a tensor that is no buffer; it is replaced in the first forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.constant = torch.ones(1, 4096, device="cpu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        view = self.constant.view(4096)[: x.shape[0]].to(x.device)
+        self.constant = torch.ones(1, 4096, device="cpu")
+        return self.linear(x) + view[:, None]
+
+
+def test_a_tensor_that_nobody_told_of_is_in_use_from_the_beginning() -> None:
+    found = simulate(Recipe("constant", Constant, (InputSpec((2, 8)),)), Setting(train=True), MemoryPlan("sgd"))
+    assert found.first.before >= 4 * 4096
+    assert found.steady.peak.bytes == pytest.approx(found.first.peak.bytes, abs=SCALARS + 4 * 72)
+
+
 def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
     with pytest.raises(
         UsageError, match="--implementation fused: PyTorch's rmsprop has none; choose from: for-loop, fo"

@@ -67,7 +67,7 @@ class Convolution:
     @cached_property
     def strided(self) -> bool:
         """True if the gradient of the input is computed with channels last, and copied twice."""
-        return max(self.stride) > 1 and (self.groups == 1 or self.weight.shape[1] >= 16) and _vector() == 16
+        return max(self.stride) > 1 and (self.groups == 1 or self.weight.shape[1] > 16) and _vector() == 16
 
     @cached_property
     def columns(self) -> int:

@@ -1,37 +1,31 @@
-// A timeline of memory: a chart of its kinds, stacked, from operator to operator, above the table of moments.
+// A timeline of memory: a chart of its kinds, stacked, from operator to operator.
 
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
 import { bytes, num } from "./format.js";
-import { mountReport } from "./report_table.js";
 import { select } from "./selection.js";
 
 const KIND_COLORS = 6; // of series, in chart.css
 const MIB = 2 ** 20;
 
-/** Mount a timeline; a click on a moment selects its module. */
-export function mountTimeline(container, context, report, lines) {
-  const [chartBox, tableBox] = [h("div", { class: "depth" }), h("div", {})];
-  container.append(chartBox, tableBox);
-  const table = mountReport(tableBox, context, report, lines);
-  if (!report.rows.length) return table;
-  const chart = new LineChart(chartBox, timelineChart(report));
-  const both = (method) => (...given) => {
-    chart[method]?.(...given);
-    table?.[method]?.(...given);
-  };
-  return { ...table, resize: both("resize"), show: () => (chart.resize(), table?.show?.()), retheme: both("retheme") };
+/** Mount the chart; a click on a moment selects its module. */
+export function mountTimeline(container, report) {
+  const box = h("div", {});
+  container.append(h("div", { class: "depth" }, box));
+  const chart = new LineChart(box, timelineChart(report));
+  return { resize: () => chart.resize(), show: () => chart.resize(), retheme: () => chart.retheme() };
 }
 
-/** The chart: a band for each kind of memory, and its phases along the axis. */
-export function timelineChart({ rows, columns }) {
+/** A band for each kind of memory, and the phases along the axis. */
+function timelineChart({ rows, columns }) {
   const top = rows.reduce((best, row, i) => (num(row.highest) > num(rows[best].highest) ? i : best), 0);
   const text = ({ phase, fqn, operator }) => [phase, fqn, operator].filter(Boolean).join(" ");
   return {
     title: `Memory in use (MiB): peak ${bytes(num(rows[top].highest))} in ${text(rows[top])}`,
     x: rows.map((_, i) => i),
     names: rows.map(text),
-    ticks: rows.flatMap(({ phase }, i) => (i && rows[i - 1].phase === phase ? [] : [{ x: i, text: String(phase) }])),
+    // The loss is a few operators, whose name would hide that of backward.
+    ticks: rows.flatMap(({ phase }, i) => (phase === "loss" || (i && rows[i - 1].phase === phase) ? [] : [{ x: i, text: String(phase) }])),
     marks: [{ index: top, severity: "warning", text: "peak" }],
     lines: stackedLines(rows, columns),
     height: 300,

@@ -34,6 +34,7 @@ import { mountTimeline } from "./timeline.js";
 /** @type {ViewKind[]} before the tabs of single reports: the first that applies is shown when the page opens */
 const FIRST = [
   { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
+  { id: "memory", title: "Over the step", applies: ({ payload }) => timelineOf(payload) !== undefined, mount: (container, { payload }) => mountTimeline(container, timelineOf(payload)) },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "picture", title: "Picture", applies: ({ model }) => flowOf(model).length > 0, mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
@@ -47,6 +48,11 @@ const LAST = [
 /** The rows of the flow of tensors, of which the picture is drawn. */
 function flowOf(model) {
   return model.reports("flow")[0]?.rows ?? [];
+}
+
+/** A timeline of memory that has moments, if there is one. */
+function timelineOf({ reports }) {
+  return reports.find((report) => report.grouping === "moments" && report.rows.length);
 }
 
 function isModel({ payload, model }) {
@@ -89,11 +95,6 @@ function reportViews({ payload }) {
   return payload.reports.map((report, i) => {
     const which = probes.indexOf(report.probe) === probes.lastIndexOf(report.probe) ? "" : ` ${probes.slice(0, i + 1).filter((probe) => probe === report.probe).length}`;
     const title = `${report.probe[0]?.toUpperCase() ?? ""}${report.probe.slice(1)}${which}`;
-    return { id: `report-${i}`, title, applies: () => payload.kind === "reports", mount: (container, context) => mountOf(report)(container, context, report, payload.lines[i]), count: () => report.rows.length };
+    return { id: `report-${i}`, title, applies: () => payload.kind === "reports", mount: (container, context) => mountReport(container, context, report, payload.lines[i]), count: () => report.rows.length };
   });
-}
-
-/** A table, below a chart if the rows are moments of a timeline. */
-function mountOf({ grouping }) {
-  return grouping === "moments" ? mountTimeline : mountReport;
 }
