@@ -170,7 +170,8 @@ class Step:
         return roots, [_vector(kind, root, self.share) for root in roots]
 
     def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
-        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", None) or repr(loss)
+        own = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
+        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", own)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
         # A loss function may compute gradients itself, for a penalty on them.
         with UserCode(partial(_loss_failed, name, info)), session.inner_gradients():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hookcli.sources.base import Arguments, InputSpec
+from hookcli.sources.catalog import entries
 
 _TOKENS = 128  # of a text, where the model takes as many
 _SIDE = 224
@@ -36,7 +38,11 @@ class Inputs:
     def of(cls, model_class: Any, config: Any) -> Inputs:
         """The inputs of a class for a configuration."""
         parameters = inspect.signature(model_class.forward).parameters
-        found = {name: _spec(name, model_class, config) for name in _needed(model_class, config, parameters)}
+        found: dict[str, InputSpec | None] = {}
+        for name in _needed(model_class, config, parameters):
+            found[name] = None
+            with suppress(ValueError, TypeError, AttributeError, KeyError):  # a configuration of an unknown kind
+                found[name] = _spec(name, model_class, config)
         known = [spec for spec in found.values() if spec]
         names = (*found, *(n for n in list(parameters)[1:] if n not in found))
         return cls(names, tuple(known) if len(known) == len(found) else None, tuple(_labels(model_class, parameters)))
@@ -119,15 +125,17 @@ def _pictures(config: Any, model_class: Any) -> InputSpec:
     if isinstance(size, dict):
         size = (size["height"], size["width"])
     sides = (size, size) if isinstance(size, int) else tuple(size)
-    frames = _first(config, "num_frames", "frames_per_clip") if _watches(model_class) else None
+    frames = _first(config, "num_frames", "frames_per_clip") if _watches(model_class, config) else None
     channels = _first(config, "num_channels", "in_channels", "in_chans") or 3
     return InputSpec((1, *([frames] if frames else []), channels, *sides[-2:]))
 
 
-def _watches(model_class: Any) -> bool:
+def _watches(model_class: Any, config: Any) -> bool:
     """True for a model of videos."""
     modalities = getattr(model_class, "input_modalities", ())
-    return "video" in ((modalities,) if isinstance(modalities, str) else modalities)
+    known = entries("hf").get(config.model_type)
+    named = known is not None and "video-classification" in (known.tasks or {})
+    return named or "video" in ((modalities,) if isinstance(modalities, str) else modalities)
 
 
 def _sound(name: str, config: Any) -> InputSpec | None:

@@ -60,7 +60,8 @@ def _hint(spec: str) -> str:
     path = Path(spec.partition(":")[0])
     if path.suffix == ".py":
         return f" (name the class or function in the file: {path}:NAME)"
-    return ""
+    others = [f"{source}:{spec}" for source in ("timm", "hf") if spec.partition(".")[0] in entries(source)]
+    return f" (of other libraries: {', '.join(others)})" if others else ""
 
 
 def _published(models: Any, request: Request) -> Any:

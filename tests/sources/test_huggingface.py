@@ -207,3 +207,13 @@ def test_a_name_on_the_hub_gives_its_configuration_alone(hub: ThreadingHTTPServe
         find_recipe("hf:someone/other")
     with pytest.raises(UsageError, match="unknown type 'berrt'; did you mean bert"):
         find_recipe("hf:berrt")
+
+
+def test_videos_have_frames_and_an_unknown_kind_of_input_must_be_given() -> None:
+    assert find_recipe("hf:timesformer").inputs == (InputSpec((1, 8, 3, 224, 224)),)
+    assert find_recipe("hf:musicgen").inputs is None  # it has two configurations of texts
+
+
+def test_a_name_that_other_libraries_have_is_pointed_out() -> None:
+    with pytest.raises(UsageError, match=r"unknown model 'gpt2'.*\(of other libraries: hf:gpt2\)"):
+        find_recipe("gpt2")
