@@ -36,7 +36,7 @@ FIRST = (
     *("input", "batch_size", "depth", "format", "output"),
 )
 _SHARED = (
-    *("arg", "strict", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
+    *("arg", "task", "strict", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
     *("depth", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _MEMORY = "Memory"

@@ -13,7 +13,7 @@ from hookcli.commands.options import DATA, Options
 from hookcli.report import Finding
 from hookcli.reporters.rules import rule
 
-_BUILD = ("arg", "weights", "strict", "seed")
+_BUILD = ("arg", "weights", "task", "strict", "seed")
 _RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "check": ("loss",)}
 _ONE_BATCH = ("shapes",)  # commands that run one batch of real input

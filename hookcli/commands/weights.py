@@ -28,7 +28,7 @@ EXAMPLES = (
     "hookcli weights net.py:Net --weights new.pt --depth 1",
 )
 COLUMNS = WEIGHTS
-_BUILDING = ("arg", "weights", "strict", "seed")
+_BUILDING = ("arg", "weights", "task", "strict", "seed")
 _PANEL = "Measurements"
 
 

@@ -62,12 +62,14 @@ def test_changed_tensors(cli: Cli, base: State) -> None:
     assert rows[name]["change_rank"] is None
     assert 0 < rows[near]["times"] < 1 and "beyond" not in rows[near]
     assert rows["model.layers.0.q.weight"]["aside"] and len(rows) == 5
-    assert report["totals"]["verdict"].startswith(f"2 of 5 tensors differ; furthest apart: {name}, relative error 0.")
+    verdict = f"2 of 5 tensors differ, 1 beyond tolerance; furthest apart: {name}, relative error 0."
+    assert report["totals"]["verdict"].startswith(verdict)
     assert (report["totals"]["compared"], report["totals"]["beyond"]) == (5, 1)
     assert compared(cli, changed, "--rtol", "1")[0] == 0
     assert compared(cli, changed, "--match", "norm")[2]["totals"]["compared"] == 1
     assert [finding["fqn"] for finding in report["findings"]] == [name]
     table = cli("diff", "base.safetensors", "other.safetensors").out
+    assert "Excess: " in table and "times" not in table
     assert "layers.0" not in table and table.count("  beyond\n") == 1
 
 
@@ -103,13 +105,16 @@ def test_rounding_is_no_change_of_low_rank(cli: Cli, base: State) -> None:
     assert not any(row["change_rank"] for row in rows.values())
 
 
-def test_names(cli: Cli, base: State) -> None:
+def test_names(cli: Cli, base: State, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = dict(base)
     moved["embed.weight"] = moved.pop("model.layers.0.q.weight")
     del moved["model.norm.weight"]
     code, rows, report = compared(cli, moved | {"extra": torch.ones(3)})
     assert code == 1 and rows["model.layers.0.q.weight"]["change"] == "renamed: embed.weight"
     assert "beyond" not in rows["model.layers.0.q.weight"]
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = cli("diff", "base.safetensors", "other.safetensors").out
+    assert narrow.count("renamed: embed.weight") == 1 and "Excess" not in narrow
     assert (rows["model.norm.weight"]["change"], rows["extra"]["change"]) == ("removed", "added")
     verdict = "4 tensors compared: identical, bit for bit; 1 tensor only in A, 1 tensor only in B"
     assert report["totals"] == {

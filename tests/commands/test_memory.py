@@ -84,7 +84,8 @@ def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
     peaks = {row["batch"]: row["highest"] for row in found["rows"]}
     assert peaks[largest] <= 1_500_000 < peaks[largest + 1]
     assert report(cli, "-b", str(largest), "--optimizer", "sgd")["totals"]["peak_bytes"] == peaks[largest]
-    assert found["totals"]["verdict"].startswith(f"Largest batch in 1.431 MiB: {largest:,} (peak ")
+    assert found["totals"]["verdict"].startswith(f"Largest batch in 1.431 MiB: {largest:,} (")
+    assert found["meta"]["optimizer"] == "sgd" and found["meta"]["notes"][-1].startswith("not included: ")
     both = cli("memory", *INPUT, "--fits", "1MB", "--optimizer", "sgd", "--nproc", "2").out
     assert re.match(r"Largest batch in 976.6 KiB: (\d+) for each of 2 processes, (\d+) in all", both)
     assert "Nothing fits into 1 KiB: a batch of 1 takes " in cli("memory", *INPUT, "--fits", "1KiB").out

@@ -30,10 +30,11 @@ from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
-from hookcli.engine.run_info import UNSET
+from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.setting import Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
+from hookcli.hooks.saved_tensors import UNFUSED
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
@@ -63,6 +64,7 @@ def simulate(
         asked = replace(step, backward=not plan.inference)
         run = prepare_run(recipe, setting, asked, feedback)
         run.info.not_on_meta = not_on_meta
+        _describe(plan, run.info)
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
         with castable(run, plan.amp) as run:
             return _Simulation(run, plan).profile()
@@ -84,12 +86,13 @@ class _Simulation:
         self._model = run.model
         self._session = HookSession(run.model)
         self._owners = dict(_owners(run.model))
+        self._unfused = False
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with run.step.mode(), uncompiled(model), attention_as_on_cpu(lambda: None), fused_on_meta(), self._session:
+        with run.step.mode(), uncompiled(model), attention_as_on_cpu(self._note_unfused), fused_on_meta(), self._session:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
@@ -109,11 +112,15 @@ class _Simulation:
             lives.steps[1],
             lives.steps[0],
             types,
+            notes=[UNFUSED] if self._unfused else [],
             parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
             trained=_nbytes(p for p in model.parameters() if p.requires_grad),
             blocks=[modules[id(block)] for block in blocks(model)],
             checkpointed=self._checkpointed,
         )
+
+    def _note_unfused(self) -> None:
+        self._unfused = True
 
     def _hold_what_exists(self) -> None:
         for fqn, parameter in self._model.named_parameters():
@@ -158,6 +165,14 @@ class _Simulation:
     def _note(self, tensors: Iterable[Any], kind: Kind, parameter: Tensor) -> None:
         place = self._owners.get(id(parameter), OUTSIDE)
         self._lifetimes.hold([x for x in tensors if isinstance(x, Tensor)], kind, place)
+
+
+def _describe(plan: MemoryPlan, info: RunInfo) -> None:
+    """Note what the plan asks for."""
+    if plan.amp is not None:
+        info.amp = str(plan.amp).removeprefix("torch.")
+    if not plan.inference and plan.optimizer != "none":
+        info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
 
 
 def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
