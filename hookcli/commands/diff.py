@@ -110,7 +110,7 @@ def diff(
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])
         return _judged([report], options, output.for_people)
-    if holds_tensors(a) or holds_tensors(b):
+    if holds_tensors(a) and holds_tensors(b):
         return compare_weights(a, b, tolerance, options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:

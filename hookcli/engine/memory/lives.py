@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from hookcli.engine.memory.profile import Kind, Moment, Peak, Place, StepMemory
 from hookcli.hooks.storage_lifetimes import Mark, OperatorCall, Storage, StorageLifetimes
@@ -27,10 +28,8 @@ class Lives:
         entries, self._read = log[self._read :], len(log)
         self._alive |= {id(storage): storage for storage in self._lifetimes.older}
         self._lifetimes.older.clear()
-        used, before = sum(s.nbytes for s in self._alive.values()), None
-        phase, kinds = "", Counter[Kind]()
-        for storage in self._alive.values():
-            kinds[_kind(storage)] += storage.nbytes
+        phase, before, kinds = "", None, Counter[Kind]()
+        used = self._add([*self._alive.values()], kinds)
         timeline: list[Moment] = []
         peak: Peak | None = None
         for entry in entries:
@@ -39,10 +38,7 @@ class Lives:
                 phase = entry.phase
             elif isinstance(entry, OperatorCall):
                 highest = used + entry.inside
-                for storage in entry.created:
-                    self._alive[id(storage)] = storage
-                    used += storage.nbytes
-                    kinds[_kind(storage)] += storage.nbytes
+                used += self._add(entry.created, kinds)
                 if before is None:
                     continue
                 moment = Moment(
@@ -60,8 +56,17 @@ class Lives:
             elif (released := self._lifetimes.released(entry)) is not None:
                 used -= self._alive.pop(id(released)).nbytes
                 kinds[_kind(released)] -= released.nbytes
-        assert peak is not None
+        if peak is None:  # no operator ran: the model returned what it received
+            timeline = [Moment(0, phase, Place(), "no operator", used, used, _with_workspace(kinds, 0))]
+            peak = Peak(timeline[0], self._held(0, Place()))
         self.steps.append(StepMemory(before or 0, peak, timeline))
+
+    def _add(self, created: Sequence[Storage], kinds: Counter[Kind]) -> int:
+        """Add storages to those in use, and their bytes to `kinds`; return the sum of these bytes."""
+        self._alive |= {id(storage): storage for storage in created}
+        for storage in created:
+            kinds[_kind(storage)] += storage.nbytes
+        return sum(storage.nbytes for storage in created)
 
     def _held(self, inside: int, place: Place) -> dict[tuple[Place, Kind], int]:
         held = Counter({(s.place, _kind(s)): 0 for s in self._alive.values()})

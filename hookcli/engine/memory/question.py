@@ -60,7 +60,7 @@ class MemoryQuestion:
         return one_of(profile, self.parallel, setting.parts) if self.parallel else profile
 
     def _saved(self, profile: MemoryProfile) -> dict[str, object]:
-        """What checkpointing saves and costs: the peak without it, and the MACs that are computed again."""
+        """The effect of checkpointing: the peak without it, and the MACs that are computed again."""
         plain = self._profile(self.setting, replace(self.plan, checkpoint=())).steady.peak.bytes
         peak = profile.steady.peak.bytes
         alone = replace(self.setting, part=0, parts=1, batch=None) if self.setting.batch is None else self.setting
