@@ -36,9 +36,7 @@ _PANEL = "Measurements"
 class WeightsOptions:
     """Options of `hookcli weights` alone."""
 
-    stats: bool = option(
-        True, _PANEL, "Show only names, shapes, dtypes and bytes, from headers.", "--stats/--no-stats"
-    )
+    stats: bool = option(True, _PANEL, "Show only names, shapes, dtypes and bytes, from headers.", "--stats/--no-stats")
     spectral: bool = option(
         False, _PANEL, "Add the largest singular value and the stable rank of matrices.", "--spectral"
     )
