@@ -185,6 +185,7 @@ def test_gguf_against_safetensors(cli: Cli, base: State) -> None:
         (("base.safetensors", "base.safetensors", "--backward"), "--backward: both sides must be models, not files"),
         (("base.safetensors", "base.safetensors", "--match", "nope"), "no module or parameter matches 'nope'"),
         (("base.safetensors", "base.safetensors", "--columns", "mean"), "--columns: unknown column 'mean'"),
+        (("base.safetensors", "base.safetensors", "--type", "Linear"), "--type: is for models; both sides are files"),
         (("base.safetensors", "bad.safetensors"), "bad.safetensors: damaged"),
     ],
 )
