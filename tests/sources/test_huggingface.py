@@ -18,6 +18,8 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
 from hookcli.sources.finding import find_recipe
 
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
+
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
 
 
