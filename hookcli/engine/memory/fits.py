@@ -12,7 +12,6 @@ from hookcli.report import Report, Row
 from hookcli.report.columns import FITS
 from hookcli.report.formatting import size
 
-
 _NOT_INCLUDED = "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too"
 
 

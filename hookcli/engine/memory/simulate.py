@@ -92,7 +92,13 @@ class _Simulation:
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with run.step.mode(), uncompiled(model), attention_as_on_cpu(self._note_unfused), fused_on_meta(), self._session:
+        with (
+            run.step.mode(),
+            uncompiled(model),
+            attention_as_on_cpu(self._note_unfused),
+            fused_on_meta(),
+            self._session,
+        ):
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
