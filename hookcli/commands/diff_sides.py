@@ -118,7 +118,7 @@ def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> Bui
     train = train if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False, data=None)
     if setting.device == META:
-        raise UsageError(f"{spec.label} --device meta: no values to compare")
+        raise UsageError("--device meta: no values to compare")
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)

@@ -94,7 +94,9 @@ def test_every_kind(cli: Cli, net: Path, command: tuple[str, ...], kind: str, fq
 
 def test_passes_and_losses_are_repeated(cli: Cli, net: Path) -> None:
     dumped(cli, "a", NET, "--passes", "2", "--loss", "net.py:loss", command="grads")
-    ran = cli("diff", "a", NET, "-f", "json")
+    ran = cli("diff", "a", NET)
+    assert ran.code == 2 and "a: its run had --loss net.py:loss, which names code to run: add that option" in ran.err
+    ran = cli("diff", "a", NET, "--loss", "net.py:loss", "-f", "json")
     report = json.loads(ran.out)["reports"][0]
     assert (
         ran.code == 0 and report["meta"]["loss"] == "loss" and {row.get("pass", 0) for row in report["rows"]} == {0, 1}
@@ -202,6 +204,12 @@ MISTAKES: dict[str, tuple[str, str]] = {
     '{"schema": 2}': (NET, "bad/index.json: schema 2 is of a newer hookcli"),
     '{"schema": 1}': (NET, "damaged, or not the index of a dump (no 'tensors')"),
     "[": (NET, "bad/index.json: damaged, or not the index of a dump: not JSON"),
+    damage()[:-1] + ', "options": {"seed": "x"}}': (NET, "bad: damaged: among its options, seed is 'x'"),
+    damage()[:-1] + ', "options": {"loss": "bad/run.py:it"}}': (
+        NET,
+        "bad: its run had --loss bad/run.py:it, which names",
+    ),
+    damage()[:-1] + f', "inputs": {"[" * 600 + "]" * 600}' + "}": (NET, "maximum recursion depth"),
     damage(fqn="layers.0"): (NET, "bad: a dump, another model than net.py:Net: they have no module in common"),
 }
 

@@ -21,7 +21,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET, *INPUT, "--rtol", "-1"): "--rtol",
     (NET, NET, *INPUT, "--rtol", "much"): "--rtol 'much': give a number",
     (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not available",
-    (NET, f"{NET} --device meta", *INPUT): "B --device meta: no values to compare",
+    (NET, f"{NET} --device meta", *INPUT): "B: --device meta: no values to compare",
     (NET, f"{NET} --compile nope", *INPUT): "--compile 'nope': no module has such a name",
     (NET, f"{NET} --compile * --compile-backend nope", *INPUT): "unknown --compile-backend 'nope'",
     (NET, f"{NET} --path nowhere", *INPUT): "B --path nowhere: no such folder",

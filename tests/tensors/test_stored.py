@@ -237,6 +237,7 @@ DAMAGED = {
     "size": (safetensors_with({"a": entry(offsets=(0, 4))}, b"1234"), "do not fit"),
     "negative": (safetensors_with({"a": entry(shape=[-2])}, b"12345678"), "impossible"),
     "huge": (safetensors_with({"a": entry(shape=[10**30])}, b"12345678"), "do not fit"),
+    "dtype": (safetensors_with({"a": entry(["F32"])}, b"12345678"), "impossible"),
     "text": (safetensors_with({"a": entry(shape="2")}, b"12345678"), "impossible"),
     "overlap": (safetensors_with({"a": entry(), "b": entry(offsets=(4, 12))}, b"0" * 12), "overlaps"),
 }
@@ -271,12 +272,13 @@ def test_other_files(tmp_path: Path) -> None:
         ("a.pt", b"PK\x03\x04nonsense", "not written by torch.save"),
         ("a.gguf", b"nonsense", "not a GGUF file"),
         ("a.index.json", b"[]", "not the index"),
+        ("a.index.json", b'{"weight_map": {}}', "names no file"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UsageError, match=said):
             open_tensors(str(tmp_path / name))
     torch.save({"epoch": 3}, tmp_path / "a.pt")
-    with pytest.raises(UsageError, match="holds a dict without tensors"):
+    with pytest.raises(UsageError, match="holds no tensors, but an object of type dict"):
         open_tensors(str(tmp_path / "a.pt"))
     torch.save(torch.nn.Linear(2, 2), tmp_path / "a.pt")
     with pytest.raises(UsageError, match="could run code"):

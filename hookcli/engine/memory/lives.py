@@ -60,7 +60,9 @@ class Lives:
             elif (released := self._lifetimes.released(entry)) is not None:
                 used -= self._alive.pop(id(released)).nbytes
                 kinds[_kind(released)] -= released.nbytes
-        assert peak is not None
+        if peak is None:  # no operator ran, or none that needs memory: views alone
+            timeline = [Moment(0, phase, Place(), "no operator", used, used, _with_workspace(kinds, 0))]
+            peak = Peak(timeline[0], self._held(0, Place()))
         self.steps.append(StepMemory(before or 0, peak, timeline))
 
     def _held(self, inside: int, place: Place) -> dict[tuple[Place, Kind], int]:

@@ -91,6 +91,8 @@ def _indexed(index: Path) -> TensorFile:
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         names = dict.fromkeys(weight_map.values())
+        if not names:
+            raise ValueError("it names no file")
         if not all(isinstance(name, str) and Path(name).name == name for name in names):
             raise ValueError("names of files must be those of its own folder")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
