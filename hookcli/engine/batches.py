@@ -142,7 +142,10 @@ def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
 
 
 def _of_array(given: Any) -> torch.Tensor:
-    """The tensor of NumPy's array, in its memory if PyTorch can use and change that. Raises UsageError for odd dtypes."""
+    """The tensor of NumPy's array, in its memory if PyTorch can use and change that.
+
+    Raises UsageError for a dtype that PyTorch lacks.
+    """
     import numpy as np
 
     array = np.asarray(given)

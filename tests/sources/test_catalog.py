@@ -83,6 +83,7 @@ def test_no_library_is_imported(source: str) -> None:
     assert ran.returncode == 0 and ran.stdout.count("\n") == len(entries(source)) + 1
 
 
+@pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.sweep
 def test_types_and_classes_are_those_of_transformers() -> None:
     from transformers.models.auto import modeling_auto
@@ -127,6 +128,7 @@ def test_timms_configurations_are_evaluated(tmp_path: Path) -> None:
     assert unknown == ModelEntry("unknown", "family")
 
 
+@pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.sweep
 def test_timms_models_are_those_of_timm() -> None:
     import timm

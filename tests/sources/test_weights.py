@@ -43,7 +43,7 @@ def test_a_folder_of_shards(sharded: Path, cli: Callable[..., Any]) -> None:
     assert ran.code == 2 and "--weights" in ran.err and "1 file missing (b.safetensors)" in ran.err
     Path("list").mkdir()
     torch.save([torch.ones(2)], "list/model.bin")
-    with pytest.raises(UsageError, match="list/model.bin: holds an object of type list, not a state dict"):
+    with pytest.raises(UsageError, match=r"list/model.bin: holds an object of type list, not a state dict"):
         read_state("list")
 
 

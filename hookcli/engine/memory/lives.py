@@ -28,9 +28,15 @@ class Lives:
         self._alive |= {id(storage): storage for storage in self._lifetimes.older}
         self._lifetimes.older.clear()
         used, before = sum(s.nbytes for s in self._alive.values()), None
-        phase, kinds = "", Counter[Kind]()
+        phase, kinds, held = "", Counter[Kind](), Counter[tuple[Place, Kind]]()
+
+        def count(storage: Storage, nbytes: int) -> None:
+            kind = _kind(storage)
+            kinds[kind] += nbytes
+            held[storage.place, kind] += nbytes
+
         for storage in self._alive.values():
-            kinds[_kind(storage)] += storage.nbytes
+            count(storage, storage.nbytes)
         timeline: list[Moment] = []
         peak: Peak | None = None
         for entry in entries:
@@ -42,7 +48,7 @@ class Lives:
                 for storage in entry.created:
                     self._alive[id(storage)] = storage
                     used += storage.nbytes
-                    kinds[_kind(storage)] += storage.nbytes
+                    count(storage, storage.nbytes)
                 if before is None:
                     continue
                 moment = Moment(
@@ -56,26 +62,21 @@ class Lives:
                 )
                 timeline.append(moment)
                 if peak is None or highest > peak.moment.highest:
-                    peak = Peak(moment, self._held(highest - used, entry.place))
+                    peak = Peak(moment, held + Counter({(entry.place, Kind.WORKSPACE): highest - used}))
             elif (released := self._lifetimes.released(entry)) is not None:
                 used -= self._alive.pop(id(released)).nbytes
-                kinds[_kind(released)] -= released.nbytes
+                count(released, -released.nbytes)
         if peak is None:  # no operator ran, or none that needs memory: views alone
             timeline = [Moment(0, phase, Place(), "no operator", used, used, _with_workspace(kinds, 0))]
-            peak = Peak(timeline[0], self._held(0, Place()))
+            peak = Peak(timeline[0], +held)
         self.steps.append(StepMemory(before or 0, peak, timeline))
-
-    def _held(self, inside: int, place: Place) -> dict[tuple[Place, Kind], int]:
-        held = Counter({(s.place, _kind(s)): 0 for s in self._alive.values()})
-        for storage in self._alive.values():
-            held[storage.place, _kind(storage)] += storage.nbytes
-        if inside:
-            held[place, Kind.WORKSPACE] += inside
-        return dict(held)
 
 
 def _kind(storage: Storage) -> Kind:
-    return Kind(storage.kind or Kind.TEMPORARIES)
+    return _KINDS[storage.kind or Kind.TEMPORARIES]
+
+
+_KINDS: dict[str, Kind] = {kind.value: kind for kind in Kind}
 
 
 def _with_workspace(kinds: Counter[Kind], inside: int) -> dict[Kind, int]:
