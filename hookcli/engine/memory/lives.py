@@ -66,10 +66,9 @@ class Lives:
             elif (released := self._lifetimes.released(entry)) is not None:
                 used -= self._alive.pop(id(released)).nbytes
                 count(released, -released.nbytes)
-        if peak is None:  # no operator ran, or none that needs memory: views alone
-            timeline = [Moment(0, phase, Place(), "no operator", used, used, _with_workspace(kinds, 0))]
-            peak = Peak(timeline[0], +held)
-        self.steps.append(StepMemory(before or 0, peak, timeline))
+        # No operator needs memory where all of them return views.
+        peak = peak or Peak(Moment(0, phase, Place(), "no operator", used, used, _with_workspace(kinds, 0)), +held)
+        self.steps.append(StepMemory(before or 0, peak, timeline or [peak.moment]))
 
 
 def _kind(storage: Storage) -> Kind:
