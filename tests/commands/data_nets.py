@@ -1,5 +1,15 @@
 """A file of a user's own with models and data."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookcli.system.importing import load_object
+
 BATCHED = '''
 import gc
 import weakref
@@ -69,6 +79,8 @@ def arrays():
     yield flipped
     yield np.array(["a"])
 
+begun = (x for x in [X])
+
 def broken():
     raise KeyError("lost")
 
@@ -110,3 +122,23 @@ def nan_late():
 def criterion(output, target):
     return (output.mean(1) - target).square().mean()
 '''
+
+
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the file to a folder, which becomes the working directory."""
+    (folder / "batched.py").write_text(BATCHED)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def net() -> nn.Module:
+    """The model as the commands build it."""
+    torch.manual_seed(0)
+    made: nn.Module = load_object("batched.py:Net")()
+    return made
+
+
+def loader() -> list[tuple[Tensor, Tensor]]:
+    """The batches as the commands get them."""
+    made: list[tuple[Tensor, Tensor]] = load_object("batched.py:loader")()
+    return made

@@ -125,6 +125,11 @@ def test_charts_pictures_and_pages_show_the_timeline(cli: Cli, tmp_path: Path) -
         ("--fits", "24GO"): "--fits 24GO: give a size, such as 24GiB",
         ("--fits", "1GiB", "-b", "4"): "--fits 1GiB finds the batch: remove --batch-size 4",
         ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
+        ("--checkpoint", "model.layers.*"): "no module matches 'model.layers.*'; did you mean 'layers.*'?",
+        ("--checkpoint", "0.?"): "no module matches '0.?'; did you mean '*.0.?'?",
+        ("--fits", "1GiB", "--timeline"): "--timeline and --fits: the search for a batch has no timeline",
+        ("--parallel", "fsdp"): "--parallel fsdp: needs several processes; give --nproc N",
+        ("--inference", "--optimizer", "sgd"): "--optimizer sgd: --inference has neither backward nor a step",
         ("--amp", "float64"): "unknown --amp 'float64'",
         ("--optimizer", "adamq"): "unknown --optimizer 'adamq'",
         ("--nproc", "3", "-b", "4"): "a batch of 4 does not divide by 3 processes",
@@ -135,9 +140,17 @@ def test_mistakes(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     assert ran.code == 2 and said in ran.err and not ran.out
 
 
+def test_a_model_without_operators_takes_its_input(cli: Cli) -> None:
+    for more in ((), ("--timeline",)):
+        ran = cli("memory", "torch.nn:Identity", "--input", "2x3", "--inference", *more, "--format", "json")
+        assert json.loads(ran.out)["reports"][0]["totals"]["peak_bytes"] == 2 * 3 * 4
+
+
 def test_a_budget_for_check(cli: Cli) -> None:
     peak = report(cli, "--optimizer", "sgd")["totals"]["peak_bytes"]
     asked = ("check", *INPUT, "--select", "HK033", "--optimizer", "sgd", "--max-peak-memory")
     assert cli(*asked, str(peak)).code == 0
     ran = cli(*asked, str(peak - 1))
     assert ran.code == 1 and "in use at the peak, in " in ran.out
+    *_, last = ran.out.splitlines()
+    assert last == "Next: hookcli memory net.py:Net --input 32x64 --optimizer sgd"
