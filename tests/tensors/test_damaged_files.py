@@ -38,7 +38,7 @@ DAMAGED = {
     "size": (safetensors_with({"a": entry(offsets=(0, 4))}, b"1234"), "do not fit"),
     "negative": (safetensors_with({"a": entry(shape=[-2])}, b"12345678"), "impossible"),
     "huge": (safetensors_with({"a": entry(shape=[10**30])}, b"12345678"), "do not fit"),
-    "dtype": (safetensors_with({"a": entry(["F32"])}, b"12345678"), "impossible"),
+    "dtype": (safetensors_with({"a": entry(dtype=["F32"])}, b"12345678"), "impossible"),
     "text": (safetensors_with({"a": entry(shape="2")}, b"12345678"), "impossible"),
     "overlap": (safetensors_with({"a": entry(), "b": entry(offsets=(4, 12))}, b"0" * 12), "overlaps"),
 }
