@@ -66,6 +66,7 @@ def simulate(
         run.info.not_on_meta = not_on_meta
         _describe(plan, run.info)
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
+        _make_lazy_parameters(run)
         with castable(run, plan.amp) as run:
             return _Simulation(run, plan).profile()
 
@@ -179,6 +180,15 @@ def _describe(plan: MemoryPlan, info: RunInfo) -> None:
         info.amp = str(plan.amp).removeprefix("torch.")
     if not plan.inference and plan.optimizer != "none":
         info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
+
+
+def _make_lazy_parameters(run: PreparedRun) -> None:
+    """Run the forward once if the model has lazy modules, as every program does before it makes an optimizer."""
+    if not any(map(is_lazy, (*run.model.parameters(), *run.model.buffers()))):
+        return
+    args, kwargs = arguments(run.inputs)
+    with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
+        run.model(*args, **kwargs)
 
 
 def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
