@@ -14,6 +14,7 @@ BATCHED = '''
 import gc
 import weakref
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -68,6 +69,15 @@ def number():
 
 def words():
     return ["a", "b"]
+
+def arrays():
+    """Yields arrays that PyTorch can take as they are, only as copies, and not at all."""
+    x = X[:4].numpy()
+    yield x
+    flipped = x[::-1].astype(">f4")[::-1]
+    flipped.flags.writeable = False
+    yield flipped
+    yield np.array(["a"])
 
 begun = (x for x in [X])
 

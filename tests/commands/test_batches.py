@@ -119,6 +119,15 @@ def test_data_that_ends_early_and_shapes_that_differ(cli: Cli) -> None:
     assert ran.code == 0 and "2 batches, first 2x3x4x4" in ran.out and ran.err == ""
 
 
+def test_arrays_that_pytorch_can_only_copy(cli: Cli) -> None:
+    """Flipped, of the other byte order, and read-only, where the model changes its input in place."""
+    ran = cli("inputs", "batched.py:Net", "--data", "batched.py:arrays", "--batches", "2", "-f", "json")
+    found = stats_of(rows(ran.out)[0])
+    x, _ = loader()[0]
+    assert ran.code == 0 and ran.err == ""
+    assert_stats(found, float64_stats(torch.cat([x, x])))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -132,6 +141,7 @@ def test_data_that_ends_early_and_shapes_that_differ(cli: Cli) -> None:
             "--data batched.py:keywords --batches 2",
             "--data batched.py:keywords: batch 2: unknown keyword of forward 'z'",
         ),
+        ("--data batched.py:arrays --batches all", "batch 3: has an array of <U1, for which PyTorch has no dtype"),
         ("--data batched.py:loader --batch-size 4", "--batch-size: --data batched.py:loader makes batches of its own"),
         ("--data batched.py:loader --input 1x3x4x4", "--input and --data: one generates input, the other is real"),
         ("--data batched.py:loader --fill ones", "--fill and --data: real input has its values already"),

@@ -89,7 +89,9 @@ def test_every_kind(cli: Cli, net: Path, command: tuple[str, ...], kind: str, fq
 
 def test_passes_and_losses_are_repeated(cli: Cli, net: Path) -> None:
     dumped(cli, "a", NET, "--passes", "2", "--loss", "net.py:loss", command="grads")
-    ran = cli("diff", "a", NET, "-f", "json")
+    ran = cli("diff", "a", NET)
+    assert ran.code == 2 and "a: its run had --loss net.py:loss, which names code to run: add that option" in ran.err
+    ran = cli("diff", "a", NET, "--loss", "net.py:loss", "-f", "json")
     report = json.loads(ran.out)["reports"][0]
     assert (
         ran.code == 0 and report["meta"]["loss"] == "loss" and {row.get("pass", 0) for row in report["rows"]} == {0, 1}

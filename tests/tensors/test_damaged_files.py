@@ -38,6 +38,7 @@ DAMAGED = {
     "size": (safetensors_with({"a": entry(offsets=(0, 4))}, b"1234"), "do not fit"),
     "negative": (safetensors_with({"a": entry(shape=[-2])}, b"12345678"), "impossible"),
     "huge": (safetensors_with({"a": entry(shape=[10**30])}, b"12345678"), "do not fit"),
+    "dtype": (safetensors_with({"a": entry(dtype=["F32"])}, b"12345678"), "impossible"),
     "text": (safetensors_with({"a": entry(shape="2")}, b"12345678"), "impossible"),
     "overlap": (safetensors_with({"a": entry(), "b": entry(offsets=(4, 12))}, b"0" * 12), "overlaps"),
 }
@@ -77,7 +78,7 @@ def test_other_files(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=said):
             open_tensors(str(tmp_path / name))
     torch.save({"epoch": 3}, tmp_path / "a.pt")
-    with pytest.raises(UsageError, match="holds a dict without tensors"):
+    with pytest.raises(UsageError, match="holds no tensors, but an object of type dict"):
         open_tensors(str(tmp_path / "a.pt"))
     torch.save(torch.nn.Linear(2, 2), tmp_path / "a.pt")
     with pytest.raises(UsageError, match="could run code"):
