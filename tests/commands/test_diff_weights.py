@@ -9,17 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hookcli.diff.weights.distance import distance
 from hookcli.report.files import read_reports
-from hookcli.report.stats import agree
-from hookcli.tensors import distance as tensor_distance
-from hookcli.tensors.files.in_memory import stored
 
 Cli = Callable[..., Any]
 State = dict[str, Tensor]
@@ -229,30 +224,3 @@ def test_what_was_compared_before_a_failure_is_shown(cli: Cli, base: State, monk
     monkeypatch.setattr(report, "same_bytes", fails)
     ran = cli("diff", "base.safetensors", "base.safetensors")
     assert ran.code == 130 and "4 tensors compared" in ran.out and "incomplete" in ran.out
-
-
-PAIRS = {
-    "float32": (torch.randn(1000), torch.randn(1000)),
-    "far": (torch.randn(100, dtype=torch.float64) * 1e200, torch.randn(100, dtype=torch.float64) * 1e-200),
-    "complex": (torch.randn(50, dtype=torch.complex64), torch.randn(50, dtype=torch.complex64)),
-    "nonfinite": (
-        torch.tensor([1.0, math.nan, math.inf, -math.inf, math.nan]),
-        torch.tensor([2.0, math.nan, math.inf, 1.0, 0.0]),
-    ),
-    "zero": (torch.zeros(4), torch.ones(4)),
-    "integers": (torch.arange(9), torch.arange(9).flip(0)),
-}
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_distances_are_those_of_tensors(name: str) -> None:
-    a, b = PAIRS[name]
-    told: list[int] = []
-    found = distance(stored("x", a), stored("x", b), told.append).figures()
-    pending = tensor_distance.compare(a, b)
-    assert pending is not None and sum(told) == pytest.approx(b.nbytes, abs=1)
-    expected = tensor_distance.resolve([pending])[0].figures()
-    assert found.keys() == expected.keys()
-    # The cosine of random vectors is near zero.
-    assert all(agree(found[key], expected[key], 1e-5, 1e-6) for key in found), (found, expected)
-    assert np.isfinite(found["max_abs"]) or name == "nonfinite"
