@@ -62,7 +62,10 @@ def report(
     """
     rows = [_with_settings(row, settings.get(row.fqn, "")) for row in rows]
     said = _verdict(rows, identical) + _changed(alignment, len(settings))
-    said += "" if meta.get("complete", True) else ", until the run failed"
+    if not meta.get("complete", True):
+        said += ", until the run failed"
+    elif not all(one.get("complete", True) for one in metas):
+        said += ", as far as both runs went"
     return Report(
         probe="diff",
         model=model,

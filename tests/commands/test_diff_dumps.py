@@ -172,6 +172,7 @@ def test_a_dump_of_a_process_that_was_killed(cli: Cli, net: Path) -> None:
     assert [row["fqn"] for row in index("a")["tensors"]] == ["conv", "act", "fc"]
     ran = cli("diff", "a", NET)
     assert ran.code == 0 and "3 compared" in ran.out and "the runs differ: a is incomplete" in ran.err, ran.out
+    assert ran.out.startswith("Identical, bit for bit, as far as both runs went"), ran.out
 
 
 @pytest.mark.sweep
