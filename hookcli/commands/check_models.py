@@ -156,7 +156,8 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
     feedback = feedback_of(options, progress)
-    plan = MemoryPlan(settings["optimizer"], inference=not settings["backward"])
+    device = "cuda" if setting.device.type == "cuda" else "cpu"
+    plan = MemoryPlan(settings["optimizer"], inference=not settings["backward"], device=device)
     capture = partial(capture_recipe, recipe, hooking=Hooking(fastpath=options.fastpath), feedback=feedback)
     try:
         run = prepare_run(recipe, setting, step, feedback)
