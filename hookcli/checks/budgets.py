@@ -102,7 +102,7 @@ class PeakTooHigh(Check):
     severity = ERROR
     asked_by = "--max-peak-memory"
     means = "a larger batch, resolution or model, or an optimizer with more state"
-    advice = "`hookcli memory` shows when the peak is, and what holds it; --fits finds the largest batch"
+    advice = "see `hookcli memory`; its --fits finds the largest batch"
     look = "memory"
     needs = ("memory",)
     values = False

@@ -77,9 +77,11 @@ def _key(command: str, spec: str, options: Options, settings: Mapping[str, Any])
         for name, value in sorted(os.environ.items())
         if name.startswith(_LIBRARIES) and "TOKEN" not in name  # a secret, which files of the cache should not hold
     }
-    return code and f"{command} {json.dumps([given, read])}\n{code}"
+    kernels = _machine() if settings.get("max_peak_memory") is not None else ""  # which the peak depends on
+    return code and f"{command} {json.dumps([given, read])}\n{code}{kernels}"
 
 
 def _machine() -> str:
     """Name this machine: values, and what depends on them, may be others elsewhere."""
-    return f"\n{platform.node()} {os.cpu_count()}"
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"\n{platform.node()} {processors}"

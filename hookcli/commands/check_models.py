@@ -136,8 +136,20 @@ def crashed(job: Job, error: ModelError) -> Report:
 def _with_next(report: Report, job: Job, **meta: str) -> Report:
     """The report with the command to type next, if there is a finding, and other entries of `meta`."""
     step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
-    then = {"next": next_command(report.findings[0], job.spec, job.options, step)} if report.findings else {}
-    return replace(report, meta={**report.meta, **meta, **then})
+    for finding in report.findings[:1]:
+        meta["next"] = next_command(finding, job.spec, job.options, step, _of_memory(job))
+    return replace(report, meta={**report.meta, **meta})
+
+
+_OPTIMIZER = "adamw"  # the default of `hookcli memory`
+
+
+def _of_memory(job: Job) -> Sequence[str]:
+    """The options with which `hookcli memory` takes the step of --max-peak-memory."""
+    if job.settings["backward"]:
+        chosen = job.settings["optimizer"]
+        return ["--optimizer", chosen] if chosen != _OPTIMIZER else []
+    return ["--inference", *(["--train"] if job.options.train is None else [])]
 
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:

@@ -146,7 +146,8 @@ def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict
         if key in _MEANT:
             raise UsageError(f"{place}: unknown key {key!r}: write {_MEANT[key]}")
         if key not in _KEYS:
-            raise UsageError(f"{place}: " + unknown("key", key, (*_KEYS, *more)))
+            see = "keys are the options of `hookcli check` (see its --help)"
+            raise UsageError(f"{place}: " + unknown("key", key, (*_KEYS, *more), see=see))
         kind = _KEYS[key]
         if not kind.fits(value):
             raise UsageError(f"{place} {key} = {_shown(value)}: {kind.advice}")

@@ -16,7 +16,7 @@ from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import DATA, GRADIENTS, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import typed_names
@@ -37,6 +37,7 @@ _SHARED = (
     *DATA,
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
+_RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
     "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
     "hookcli diff vit_b_16 'vit_b_16 --no-fastpath' --depth 1",
@@ -110,7 +111,9 @@ def diff(
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])
         return _judged([report], options, output.for_people)
-    if holds_tensors(a) or holds_tensors(b):
+    if holds_tensors(a) and holds_tensors(b):
+        for name in sorted(typed_names(ctx) & _RUNNING):
+            raise UsageError(f"--{name.replace('_', '-')}: is for models; both sides are files of tensors")
         return compare_weights(a, b, tolerance, options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:

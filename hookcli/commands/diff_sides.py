@@ -19,6 +19,7 @@ from hookcli.report.dump import is_dump
 from hookcli.report.files import looks_saved
 from hookcli.sources.specs import source_of
 from hookcli.system.files import is_folder
+from hookcli.tensors.files.opening import holds_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 # The options that a side may have for itself; both sides share the input.
 OWN = ("arg", "weights", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
-_WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class SideSpec:
 
 def parse_side(label: str, text: str, shared: Options) -> SideSpec:
     """Parse a side. Its own options override the shared ones. Raises UsageError for invalid ones."""
+    if holds_tensors(text):
+        advice = f"give 'MODEL --weights {text}', or compare two files of weights"
+        raise UsageError(f"{label} {text!r}: weights belong to a model: {advice}")
     if looks_saved(text):
-        if text.endswith(_WEIGHTS):
-            raise UsageError(f"{label} {text!r}: weights belong to a model: give 'MODEL --weights {text}'")
         return SideSpec(label, text, text, shared)
     if is_folder(text):
         what = "a dump; hookcli diff compares it" if is_dump(text) else "a folder without index.json, so no dump"

@@ -13,12 +13,11 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairing import pair
 from hookcli.diff.weights.report import COLUMNS, WeightsDiff
 from hookcli.errors import HookcliError, UsageError
-from hookcli.tensors.files.opening import holds_tensors, open_tensors
+from hookcli.tensors.files.opening import open_tensors
 
 
 def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:
     """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
-    _require_files(a, b)
     output = Output(options)
     output.check_columns(COLUMNS)
     with working(options) as progress:
@@ -45,12 +44,3 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
     if not report.totals["compared"]:
         raise UsageError("nothing to compare: the two sides have no tensor in common")
     return int(beyond([report]))
-
-
-def _require_files(*sides: str) -> None:
-    """Raise UsageError if one of two sides is no file of tensors."""
-    files = [(label, text) for label, text in zip("AB", sides, strict=True) if holds_tensors(text)]
-    if len(files) == 1:
-        label, text = files[0]
-        advice = f"give 'MODEL --weights {text}', or compare two files of weights"
-        raise UsageError(f"{label} {text!r}: weights belong to a model: {advice}")

@@ -34,7 +34,7 @@ class TensorOptions(HistOptions):
     """Options of commands that show statistics of tensors."""
 
     dump: str | None = option(
-        None, OUTPUT, "Write the tensors, too, as safetensors files, to the folder DIR; see `diff`.", metavar="DIR"
+        None, OUTPUT, "Also write the tensors to the folder DIR, as safetensors files; see `diff`.", metavar="DIR"
     )
     max_bytes: str = option("10GB", OUTPUT, "Limit on the size of the dump.", metavar="BYTES")
 
@@ -49,6 +49,8 @@ def inspect_tensors(
     step: StepOptions = StepOptions(),
 ) -> int:
     """Run a probe that sees tensors, made with the `given` arguments; write its report, and the dump if asked for."""
+    if own.dump is None and own.max_bytes != TensorOptions.max_bytes:
+        raise UsageError(f"--max-bytes {own.max_bytes}: limits a dump; add --dump DIR", option="max-bytes")
     sink = _writer(own, options, step) if own.dump is not None else None
     make_probe = partial(load("probes", probe), *given, hist=own.hist, sink=sink)
     try:

@@ -12,6 +12,7 @@ from hookcli.commands.backward_options import OnePassOptions, StepOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, OnlyFields, Options, check_choice, choice, option
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
+from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
@@ -35,10 +36,10 @@ EXAMPLES = (
 COLUMNS = MEMORY
 FIRST = (
     *("device", "optimizer", "inference", "fits", "checkpoint", "timeline"),
-    *("input", "batch_size", "depth", "format", "output"),
+    *("input", "batch_size", "format", "output"),
 )
 _SHARED = (
-    *("arg", "strict", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
+    *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
     *("depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _MEMORY = "Memory"
@@ -72,13 +73,14 @@ def memory(
 ) -> int:
     """Show the memory that training takes: its peak, and what holds it.
 
-    The model runs on the meta device, which needs neither its memory nor a GPU, as long as it reads no values.
+    The model runs on the meta device, so neither a GPU nor that much memory is needed, unless the model reads values.
     """
     check_choice("--device", own.device, MEMORY_DEVICES)
     check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
     check_choice("--amp", own.amp, _AMP)
     check_choice("--implementation", own.implementation, IMPLEMENTATIONS)
     check_choice("--parallel", options.parallel, PARALLEL)
+    _refuse_in_vain(own, step, options)
     output, limit = Output(options), _limit(own.fits, options)
     shown = _shown(own, options, output)
     for _, columns in shown:
@@ -97,10 +99,9 @@ def _question(
 ) -> MemoryQuestion:
     from hookcli.engine.memory.plan import MemoryPlan
     from hookcli.engine.memory.question import MemoryQuestion
-
-    train = not own.inference if options.train is None else options.train
     from hookcli.sources.inputs import parse_dtype
 
+    train = not own.inference if options.train is None else options.train
     parallel = options.parallel if options.nproc else None
     amp = parse_dtype(own.amp, "amp") if own.amp else None
     return MemoryQuestion(
@@ -122,6 +123,24 @@ def _wanted(options: Options, types: Mapping[str, str]) -> Callable[[str], bool]
     return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
 
 
+def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
+    """Raise UsageError for options that others leave without an effect."""
+    if options.nproc is None:
+        refuse_alone(options)
+    if own.fits is not None and own.timeline:
+        raise UsageError("--timeline and --fits: the search for a batch has no timeline; give one of them")
+    for name, given in {"match": options.match, "type": options.type}.items():
+        if own.fits is not None and given is not None:
+            raise UsageError(f"--{name} {given}: --fits has a row for each batch; leave one out")
+    plain = MemoryOptions()
+    named = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
+    named |= {"optimizer": own.optimizer if own.optimizer != plain.optimizer else None}
+    named |= {"checkpoint": next(iter(own.checkpoint), None)}
+    for name, given in named.items():
+        if own.inference and given:
+            raise UsageError(f"--{name} {given}: --inference has neither backward nor a step; leave one out")
+
+
 def _limit(text: str | None, options: Options) -> int | None:
     """The bytes of --fits. Raises UsageError for a text that is no size, and together with --batch-size."""
     if text is None:
@@ -129,8 +148,6 @@ def _limit(text: str | None, options: Options) -> int | None:
     figure = parse_figure(text, "bytes")
     if figure is None or figure < 1:
         raise UsageError(f"--fits {text}: give a size, such as 24GiB", option="fits")
-    if options.match is not None or options.type is not None:
-        raise UsageError(f"--fits {text} has a row for each batch: remove --match and --type", option="fits")
     if options.batch_size is not None:
         raise UsageError(f"--fits {text} finds the batch: remove --batch-size {options.batch_size}", option="fits")
     return int(figure)

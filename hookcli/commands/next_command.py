@@ -13,26 +13,28 @@ from hookcli.commands.options import DATA, Options
 from hookcli.report import Finding
 from hookcli.reporters.rules import rule
 
-_BUILD = ("arg", "weights", "strict", "seed")
+_BUILD = ("arg", "weights", "task", "strict", "seed")
 _RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
-_BACKWARD = {"grads": ("loss", "backward_vector"), "check": ("loss",)}
-_ONE_BATCH = ("shapes",)  # commands that run one batch of real input
+_BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
+_LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device", *DATA)}
+"""Options that a command does not have."""
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 
 
-def next_command(finding: Finding, spec: str, options: Options, step: StepOptions) -> str:
+def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
     """The command that shows more of a finding, on the same model, input and loss; `hookcli explain` if there is none.
 
-    `step` has the loss as typed, or the vector that the check differentiated.
+    `step` has the loss as typed, or the vector that the check differentiated; `memory` are options of `hookcli memory`
+    that make it the step of the check.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
     if not look:
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
     names = _BUILD if command == "hooks" else (*_BUILD, *_RUN)
-    left_out = "batches" if command in _ONE_BATCH else ""
-    typed = [word for name in names if name != left_out for word in _typed(name, options)]
+    typed = [word for name in names if name not in _LACKS.get(command, ()) for word in _typed(name, options)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
+    typed += memory if command == "memory" else ()
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *trains, *more])
 

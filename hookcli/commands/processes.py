@@ -133,7 +133,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
         raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; remove --nproc")
     parse_ranks(options.ranks, wanted)
     if wanted == 1:
-        _refuse_alone(options)
+        refuse_alone(options)
     if not values or wanted == 1:
         yield Processes(options) if here.writes else None
     elif here.size == 1:
@@ -147,8 +147,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
             yield Processes(options, group)
 
 
-def _refuse_alone(options: Options) -> None:
-    """Raises UsageError for options that need several processes."""
+def refuse_alone(options: Options) -> None:
+    """Raise UsageError for options that need several processes."""
     defaults = Options()
     for option, given, default in (
         ("--parallel", options.parallel, defaults.parallel),

@@ -28,7 +28,7 @@ EXAMPLES = (
     "hookcli weights net.py:Net --weights new.pt --depth 1",
 )
 COLUMNS = WEIGHTS
-_BUILDING = ("arg", "weights", "strict", "seed")
+_BUILDING = ("arg", "weights", "task", "strict", "seed")
 _PANEL = "Measurements"
 
 
@@ -36,9 +36,7 @@ _PANEL = "Measurements"
 class WeightsOptions:
     """Options of `hookcli weights` alone."""
 
-    stats: bool = option(
-        True, _PANEL, "Show only what headers say: names, shapes, dtypes, bytes.", "--stats/--no-stats"
-    )
+    stats: bool = option(True, _PANEL, "Show only names, shapes, dtypes and bytes, from headers.", "--stats/--no-stats")
     spectral: bool = option(
         False, _PANEL, "Add the largest singular value and the stable rank of matrices.", "--spectral"
     )
@@ -60,10 +58,10 @@ def weights(
 ) -> int:
     """Show the tensors of files, or parameters and buffers of models.
 
-    Shows shapes, dtypes, bytes, statistics, and the shares of elements that narrower formats have no place for. Files
-    are read block by block, in bounded memory; safetensors and GGUF files without torch. A folder is read by the index
-    of its shards, or whole. Of a checkpoint, the state dict is shown if it has one. Values of GGUF's quantized types
-    are those that they stand for (pip install 'hookcli[gguf]').
+    Shows shapes, dtypes, bytes, statistics, and the shares of elements outside the range of narrower formats. Files are
+    read block by block, in bounded memory; safetensors and GGUF files without torch. A folder is read by the index of
+    its shards, or whole. If a checkpoint has a state dict, only that is shown. GGUF's quantized types are dequantized
+    (pip install 'hookcli[gguf]').
     """
     output = Output(options)
     wanted = Wanted(_asks_for_values(own, options), own.spectral)

@@ -24,7 +24,7 @@ _OF_MODELS = ("kind", "type")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of the tensors: their statistics, their spectra, or what headers say alone."""
+    """The figures wanted of each tensor: statistics, spectra, or only those of its header."""
 
     stats: bool = True
     spectral: bool = False

@@ -101,7 +101,7 @@ MEMORY_KINDS = tuple(
 )
 """Bytes in use, by kind, in the order of the engine's `Kind`."""
 MEMORY = (*columns_named("fqn", "type"), Column("bytes", "At peak", "bytes"), *MEMORY_KINDS)
-"""What each module holds at the peak of a training step; a container's row is its own."""
+"""Bytes that each module holds at the peak of a training step, without those of its parts."""
 TIMELINE = (
     *columns_named("index", "phase", "fqn", "operator"),
     Column("change_bytes", "Change", "bytes"),

@@ -25,7 +25,7 @@ INPUTS = "inputs-{}.safetensors"
 PLACE = ("kind", "fqn", "batch", "call", "pass", "path")
 """The values that tell a tensor from all others."""
 KINDS = ("output", "input", "grad", "grad_output", "grad_input")
-"""What a tensor is: a module's output or input, a parameter's gradient, or that of a module's output or input."""
+"""Kinds of tensors: a module's output or input, a parameter's gradient, or the gradient of an output or input."""
 GRADIENTS = KINDS[2:]
 
 

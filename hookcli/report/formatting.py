@@ -73,6 +73,11 @@ def quantity(value: int | None) -> str:
     return f"{value / 1000**power:.4g} {' KMGTP'[power]}"
 
 
+def macs(value: int) -> str:
+    """A number of multiply-accumulates: 4.089 GMACs, 512 MACs."""
+    return f"{quantity(value)}{' ' * (value < 1000)}MACs"
+
+
 def size(value: int | None) -> str:
     """Bytes with a binary prefix: 12.5 MiB."""
     if value is None:

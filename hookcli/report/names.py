@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from hookcli.errors import UsageError, nearest, unknown
 
@@ -40,11 +41,21 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
     return _part_of(pattern)
 
 
-def no_match(pattern: str, names: Iterable[str]) -> str:
-    """A line on a `--match` that fits none of these names, with the nearest of them."""
-    near = nearest(pattern, [*filter(None, names)])
+def no_match(pattern: str, names: Iterable[str], kind: str = "module or parameter") -> str:
+    """A sentence on a pattern that matches none of these names, with a pattern that does, or the nearest names."""
+    known = [*filter(None, names)]
+    near = [*islice(_fitting(pattern, known), 1)] or nearest(pattern, known)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"--match: no module or parameter matches {pattern!r}{hint}"
+    return f"no {kind} matches {pattern!r}{hint}"
+
+
+def _fitting(pattern: str, names: Sequence[str]) -> Iterator[str]:
+    """The pattern without its first names, or with any names before it, where that fits: a wrapper more or less."""
+    parts = pattern.split(".")
+    shorter = (".".join(parts[number:]) for number in range(1, len(parts)))
+    for changed in (*shorter, f"*.{pattern}"):
+        if changed.strip("*?.") and any(fnmatchcase(name, changed) for name in names):
+            yield changed
 
 
 def checked_filter(match: str | None, kind: str | None, names: Mapping[str, str]) -> Callable[[str, str], bool]:
@@ -53,7 +64,7 @@ def checked_filter(match: str | None, kind: str | None, names: Mapping[str, str]
     if names and kind is not None and kind not in names.values():
         raise UsageError(unknown("--type", kind, sorted({*filter(None, names.values())})))
     if names and not any(matches(*named) for named in names.items()):
-        raise UsageError(no_match(match or "", names))
+        raise UsageError(f"--match: {no_match(match or '', names)}")
     return matches
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hookcli.report import Report
-from hookcli.report.formatting import counted, duration, loss, number, quantity, size
+from hookcli.report.formatting import counted, duration, loss, macs, number, size
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 
 
@@ -86,7 +86,7 @@ def _total(key: str, value: Any, clipped: str = "") -> str:
     """Write one of the totals, by its name."""
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
-        return f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
+        return f"{macs(value)} ({text})" if value >= 1000 else macs(value)
     if key == "order":
         return str(value)
     if key == "hooks" and isinstance(value, dict):

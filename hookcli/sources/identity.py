@@ -16,6 +16,7 @@ from hookcli.system.files import exists
 
 # The packages whose code the models of a source are made of, beside torch's.
 _PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm", "torchvision"), "hf": ("transformers",)}
+_OPTIONAL = {"hf": ("timm",)}  # some of Transformers' models have a backbone of timm's
 
 
 def identity(spec: str) -> str | None:
@@ -28,7 +29,7 @@ def identity(spec: str) -> str | None:
     folders = [_package(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
     if config is None or None in folders:
         return None
-    own, torch, *others = filter(None, folders)
+    own, torch, *others = filter(None, [*folders, *map(_package, _OPTIONAL.get(source, ()))])
     # torch has thousands of files: its version names the commit, and of the code only that of modules is likely edited.
     version = _text(torch / "version.py")
     stamps = [*map(stamp, (own, torch / "nn", *others)), stamp(torch, "version.py")]

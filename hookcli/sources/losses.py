@@ -66,7 +66,7 @@ def applied(function: Callable[..., Any], output: Any, target: Any) -> Any:
 
 
 def takes_target(function: Callable[..., Any]) -> str:
-    """Whether a loss function takes a target as its second argument: "required", "optional" (by its name) or ""."""
+    """How a loss function takes a target as its second argument: "required", "optional" (by its name) or ""."""
     try:
         called = function.forward if isinstance(function, nn.Module) else function
         parameters = list(inspect.signature(called).parameters.values())

@@ -14,10 +14,10 @@ from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.report.formatting import listed
 from hookcli.system import files
 from hookcli.tensors.files.checkpoint import STATE_DICTS, load
-from hookcli.tensors.files.opening import open_tensors
+from hookcli.tensors.files.opening import INDEX, PICKLED, open_tensors
 
 _NAMED = 3  # entries that did not fit, of each sort, that a message names
-SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".index.json")
+_SUFFIXES = (*PICKLED, ".safetensors", INDEX)
 _WRAPPERS = ("module.", "_orig_mod.")  # of data-parallel and of compiled models
 
 
@@ -27,7 +27,7 @@ def _wrong(message: str) -> UsageError:
 
 def is_file(weights: str) -> bool:
     """True if `--weights` names a file or folder rather than published weights."""
-    return weights.endswith(SUFFIXES) or "/" in weights or files.is_folder(weights)
+    return weights.endswith(_SUFFIXES) or "/" in weights or files.is_folder(weights)
 
 
 def read_state(file: str) -> tuple[dict[str, Any], str | None]:
@@ -35,7 +35,7 @@ def read_state(file: str) -> tuple[dict[str, Any], str | None]:
 
     Raises UsageError if there is none.
     """
-    if files.is_folder(file) or file.endswith(".index.json"):
+    if files.is_folder(file) or file.endswith(INDEX):
         return _read_parts(file), None
     if not files.is_file(file):
         raise _wrong(f"--weights: no file {shortened(file)!r}")
@@ -65,7 +65,7 @@ def _read_parts(place: str) -> dict[str, Any]:
 
 
 def _read(file: Path) -> Any:
-    """What a file holds: safetensors, or an object of torch.save."""
+    """The content of a file: the tensors of safetensors, or the object that torch.save wrote."""
     try:
         if file.suffix != ".safetensors":
             return load(file)

@@ -59,6 +59,8 @@ def number():
 def words():
     return ["a", "b"]
 
+begun = (x for x in [X])
+
 def broken():
     raise KeyError("lost")
 

@@ -142,6 +142,7 @@ def test_data_that_ends_early_and_shapes_that_differ(cli: Cli) -> None:
         ("--data batched.py:words --batches 2", "--data batched.py:words: batch 1: is str; give a tensor, a tuple"),
         ("--data batched.py:broken", "--data batched.py:broken: failed: KeyError: 'lost'"),
         ("--data batched.py:lost", "unknown name 'lost'"),
+        ("--data batched.py:begun", "--data batched.py:begun: a generator can be read only once"),
         (
             "--data batched.py:keywords --batches 2",
             "--data batched.py:keywords: batch 2: unknown keyword of forward 'z'",

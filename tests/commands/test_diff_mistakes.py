@@ -22,7 +22,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET, *INPUT, "--rtol", "much"): "--rtol 'much': give a number",
     (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not available",
     (NET, f"{NET} --device meta", *INPUT): "B --device meta: no values to compare",
-    (NET, f"{NET} --compile nope", *INPUT): "--compile 'nope': no module has such a name",
+    (NET, f"{NET} --compile nope", *INPUT): "--compile: no module matches 'nope'",
     (NET, f"{NET} --compile * --compile-backend nope", *INPUT): "unknown --compile-backend 'nope'",
     (NET, f"{NET} --path nowhere", *INPUT): "B --path nowhere: no such folder",
     ("resnet18", "resnet18 --path ."): "B --path .: resnet18 is a torchvision model",

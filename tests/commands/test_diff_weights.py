@@ -96,6 +96,12 @@ def test_values_in_another_dtype(cli: Cli, base: State) -> None:
     assert code == 0 and report["totals"]["verdict"] == "5 tensors compared: equal in every value"
 
 
+def test_a_note_on_a_side_stands_once(cli: Cli, base: State) -> None:
+    torch.save({"model": base, "optimizer": {"step": torch.ones(1)}}, "a.pt")
+    (found,) = json.loads(cli("diff", "a.pt", "base.safetensors", "-f", "json").out)["reports"]
+    assert found["meta"]["notes"] == ["a.pt: the state dict under 'model'; 1 other tensor in the file"]
+
+
 def test_rounding_is_no_change_of_low_rank(cli: Cli, base: State) -> None:
     code, rows, report = compared(cli, {name: x.bfloat16() for name, x in base.items()})
     assert code == 0 and "within tolerance" in report["totals"]["verdict"]
@@ -179,6 +185,7 @@ def test_gguf_against_safetensors(cli: Cli, base: State) -> None:
         (("base.safetensors", "base.safetensors", "--backward"), "--backward: both sides must be models, not files"),
         (("base.safetensors", "base.safetensors", "--match", "nope"), "no module or parameter matches 'nope'"),
         (("base.safetensors", "base.safetensors", "--columns", "mean"), "--columns: unknown column 'mean'"),
+        (("base.safetensors", "base.safetensors", "--type", "Linear"), "--type: is for models; both sides are files"),
         (("base.safetensors", "bad.safetensors"), "bad.safetensors: damaged"),
     ],
 )

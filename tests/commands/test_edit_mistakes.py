@@ -19,8 +19,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 MISTAKES: dict[tuple[str, ...], str] = {
     ("activations", "--edit", "relu"): "--edit 'relu': give 'PATTERN:WHAT=OP', for example 'layer4.*:output=zero'",
-    ("activations", "--edit", "rel:output=zero"): "matches nothing: unknown module 'rel'; did you mean relu?",
-    ("activations", "--edit", "zz*:output=zero"): "matches nothing: unknown module 'zz*'; no module has such a name",
+    ("activations", "--edit", "rel:output=zero"): "matches nothing: no module matches 'rel'; did you mean 'relu'?",
+    ("activations", "--edit", "zz*:output=zero"): "matches nothing: no module matches 'zz*'",
+    ("activations", "--edit", "net.relu:output=zero"): "no module matches 'net.relu'; did you mean 'relu'?",
     ("activations", "--edit", "relu:outputs=zero"): "unknown place 'outputs'; did you mean output",
     ("activations", "--edit", "relu:output=nul"): "unknown operation 'nul'",
     ("activations", "--edit", "relu:output=scale"): "missing a required argument: 'factor'; use scale(factor)",
@@ -32,7 +33,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "--edit", "relu:grad_input=zero"): "there are no gradients here; use `hookcli grads`",
     ("inputs", "--edit", "lin.weight:grad=zero"): "there are no gradients here; use `hookcli grads`",
     ("grads", "--edit", "lin:grad=zero"): "lin is a module: name its parameters, as in 'lin.*:grad'",
-    ("grads", "--edit", "lin.wight:grad=zero"): "unknown parameter 'lin.wight'; did you mean lin.weight",
+    ("grads", "--edit", "lin.wight:grad=zero"): "no parameter matches 'lin.wight'; did you mean 'lin.weight'",
     ("grads", "--of", "outputs", "--via", "module", "--edit", "relu:grad_output=zero"): "without --via module",
     ("grads", "--via", "module"): "--via module: module hooks see outputs and inputs; give --of outputs",
     ("grads", "--via", "modul"): "unknown --via 'modul'; did you mean module?",

@@ -153,11 +153,16 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
         ("--fits", "24GO"): "--fits 24GO: give a size, such as 24GiB",
         ("--fits", "1GiB", "-b", "4"): "--fits 1GiB finds the batch: remove --batch-size 4",
         ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
+        ("--checkpoint", "model.layers.*"): "no module matches 'model.layers.*'; did you mean 'layers.*'?",
+        ("--checkpoint", "0.?"): "no module matches '0.?'; did you mean '*.0.?'?",
+        ("--fits", "1GiB", "--timeline"): "--timeline and --fits: the search for a batch has no timeline",
+        ("--parallel", "fsdp"): "--parallel fsdp: needs several processes; give --nproc N",
+        ("--inference", "--optimizer", "sgd"): "--optimizer sgd: --inference has neither backward nor a step",
         ("--amp", "float64"): "unknown --amp 'float64'",
         ("--optimizer", "adamq"): "unknown --optimizer 'adamq'",
         ("--device", "gpu"): "unknown --device 'gpu'; did you mean cpu? (choose from: cpu, cuda)",
         ("--match", "nose"): "--match: no module or parameter matches 'nose'",
-        ("--fits", "1GiB", "--match", "head"): "--fits 1GiB has a row for each batch: remove --match and --type",
+        ("--fits", "1GiB", "--match", "head"): "--match head: --fits has a row for each batch; leave one out",
         ("--nproc", "3", "-b", "4"): "a batch of 4 does not divide by 3 processes",
     }.items(),
 )
@@ -166,12 +171,20 @@ def test_mistakes(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     assert ran.code == 2 and said in ran.err and not ran.out
 
 
+def test_a_model_without_operators_takes_its_input(cli: Cli) -> None:
+    for more in ((), ("--timeline",)):
+        ran = cli("memory", "torch.nn:Identity", "--input", "2x3", "--inference", *more, "--format", "json")
+        assert json.loads(ran.out)["reports"][0]["totals"]["peak_bytes"] == 2 * 3 * 4
+
+
 def test_a_budget_for_check(cli: Cli) -> None:
     peak = report(cli, "--optimizer", "sgd")["totals"]["peak_bytes"]
     asked = ("check", *INPUT, "--select", "HK033", "--optimizer", "sgd", "--max-peak-memory")
     assert cli(*asked, str(peak)).code == 0
     ran = cli(*asked, str(peak - 1))
     assert ran.code == 1 and "in use at the peak, in " in ran.out
+    *_, last = ran.out.splitlines()
+    assert last == "Next: hookcli memory net.py:Net --input 32x64 --optimizer sgd"
 
 
 def test_parts_in_eval_mode_stay_in_it() -> None:

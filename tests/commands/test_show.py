@@ -212,7 +212,7 @@ MISTAKES = {
     ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: a chart shows all steps",
     ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi'; did you mean ratio?",
     ("train.run.jsonl", "--format", "svg"): "--format svg: ",
-    ("train.run.jsonl", "--format", "chart"): "--format chart: only for `hookcli show --over-time` (",
+    ("train.run.jsonl", "--format", "chart"): "--format chart: only for `hookcli show --over-time` or `hookcli memory`",
     ("train.run.jsonl", "--follow", "--format", "json"): "--follow shows the latest steps as they come",
     ("train.run.jsonl", "--follow", "--columns", "ratoi"): "unknown column 'ratoi'; did you mean ratio?",
     ("none/x.jsonl", "--follow"): "no folder none/ to wait in",

@@ -15,6 +15,7 @@ from typing import Any
 import forks
 import pytest
 import torchvision
+from PIL import Image
 
 from hookcli import commands
 from hookcli.commands import COMMANDS
@@ -84,6 +85,7 @@ def test_help_imports_no_command() -> None:
 
 MODULES = [import_module(f"hookcli.commands.{name}") for name in COMMANDS]
 NEED_A_FILE = ("net.p", "before.json", "activations.json", "run.jsonl", "hookcli run ", "hookcli weights ", "base.safe")
+NEED_A_FILE += ("dumped/",)
 EXAMPLES = [line for m in MODULES for line in m.EXAMPLES if not any(name in line for name in NEED_A_FILE)]
 
 
@@ -91,19 +93,23 @@ SMALL = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[1])!r})
 from small_models import small
-def resnet18(): return small("shufflenet_v2_x0_5")
+from torchvision.models.resnet import BasicBlock, ResNet
+def resnet18(): return ResNet(BasicBlock, [1, 1, 1, 1])
 def vit_b_16(): return small("vit_b_32")
+vit_l_16 = vit_b_16
 def convnext_tiny(): return small("convnext_tiny")
 resnet50 = resnet18
 """
-COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff) ")
-MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|convnext_tiny)\b")
+COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff|memory) ")
+MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|vit_l_16|convnext_tiny)\b")
 
 
 def reduced(line: str) -> str:
     """The same on a small model, where it computes."""
     if not COMPUTE.match(line):
         return line
+    if "--image" in line:  # whose transforms come with a library's model
+        return MODEL.sub("shufflenet_v2_x0_5", line)
     small = MODEL.sub(r"small.py:\1", line)
     if "--input" in line:
         return small.replace("10x3x224x224", "2x3x64x64")
@@ -117,6 +123,10 @@ AS_PRINTED = [pytest.param(line, marks=pytest.mark.sweep) for line in EXAMPLES i
 def test_examples_work(cli: Cli, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(SMALL)
+    if "photos" in line:
+        (tmp_path / "photos").mkdir()
+        for name in ("cat.png", "dog.jpg"):
+            Image.effect_noise((80, 64), 50).save(tmp_path / "photos" / name)
     model = "{model = 'small.py:resnet18', input = '2x3x64x64'}"  # for `hookcli check` alone
     (tmp_path / "pyproject.toml").write_text(f"[tool.hookcli]\nmodels = [{model}]\n")
     ran = cli(*shlex.split(line)[1:])

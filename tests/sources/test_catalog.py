@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import forks
 import pytest
 import torchvision
 
+from hookcli.errors import UsageError
 from hookcli.sources import catalog
 from hookcli.sources.catalog import entries
 from hookcli.sources.catalog import timm as timm_catalog
@@ -83,6 +85,7 @@ def test_no_library_is_imported(source: str) -> None:
     assert ran.returncode == 0 and ran.stdout.count("\n") == len(entries(source)) + 1
 
 
+@pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.sweep
 def test_types_and_classes_are_those_of_transformers() -> None:
     from transformers.models.auto import modeling_auto
@@ -127,6 +130,7 @@ def test_timms_configurations_are_evaluated(tmp_path: Path) -> None:
     assert unknown == ModelEntry("unknown", "family")
 
 
+@pytest.mark.xdist_group("timm and Transformers")
 @pytest.mark.sweep
 def test_timms_models_are_those_of_timm() -> None:
     import timm
@@ -140,3 +144,14 @@ def test_timms_models_are_those_of_timm() -> None:
         if entry.inputs and config.has_weights and config.tag:
             assert entry.weights[0] == config.tag, name
     assert unread < len(found) / 50
+
+
+def test_a_missing_library_is_named_with_an_extra_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "find_spec", lambda name: None)
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for source in ("timm", "hf"):
+        with pytest.raises(UsageError, match=r"is not installed: pip install 'hookcli\[(\w+)\]'") as caught:
+            catalog.known_entries(source)
+        assert str(caught.value).split("[")[1].rstrip("]'") in extras

@@ -126,6 +126,8 @@ def test_pictures_that_are_none(tmp_path: Path) -> None:
         given(image_input([str(folder)], 1), batch=2, transforms=lambda: lambda image: torch.zeros(image.size))
     with pytest.raises(UsageError, match=r"the transforms failed on .*: ValueError: dull"):
         given(image_input([str(folder)], 1), transforms=lambda: dull)
+    with pytest.raises(UsageError, match=r"--image: the transforms of net can't be made: .*missing 1 required"):
+        given(image_input([str(folder)], 1), transforms=dull)
 
 
 def dull(image: Image.Image) -> Tensor:
@@ -161,6 +163,8 @@ def test_texts_are_tokens_by_name_or_by_place(tmp_path: Path) -> None:
     given(text_input(["a", "b"], None, None), Reads(), tokenizer=lambda: Letters(None, "."))
     with pytest.raises(UsageError, match="no token to pad with; use --batch-size 1"):
         given(text_input(["a", "b"], None, None), Reads(), tokenizer=lambda: Letters(None))
+    with pytest.raises(UsageError, match=r"--text: the tokenizer of net can't be made: .*missing 1 required"):
+        given(text_input(["a"], None, None), Reads(), tokenizer=dull)
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(UsageError, match="the file has no text"):
         text_input([str(tmp_path / "empty.txt")], None, None)

@@ -18,6 +18,8 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
 from hookcli.sources.finding import find_recipe
 
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
+
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
 
 
@@ -181,6 +183,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHT
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # as tests of callbacks set it
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
     monkeypatch.setattr(
         "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"

@@ -15,6 +15,8 @@ from hookcli.errors import UsageError
 from hookcli.sources.base import InputSpec, Request
 from hookcli.sources.finding import find_recipe
 
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
+
 NAME = "test_resnet"  # timm's own tiny model for tests
 TAG = "r160_in1k"
 

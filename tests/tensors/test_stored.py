@@ -201,9 +201,10 @@ def test_folders(state: dict[str, Tensor], tmp_path: Path) -> None:
         found = open_tensors(str(given))
         assert [tensor.name for tensor in found.tensors] == [*names[:7], names[8], names[7], "scalar"]
         assert found.format == "safetensors, 2 files"
-    index.write_text(json.dumps({"weight_map": {names[0]: "../a.safetensors"}}))
-    with pytest.raises(UsageError, match="own folder"):
-        open_tensors(str(tmp_path))
+    for wrong in ({names[0]: "../a.safetensors"}, {names[0]: ""}, {}):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(UsageError, match="it must name files beside it"):
+            open_tensors(str(tmp_path))
     index.write_text(json.dumps({"weight_map": {names[0]: "model-00003.safetensors", "x": "model-00004.safetensors"}}))
     with pytest.raises(UsageError, match=r"2 files missing \(model-00003.safetensors, model-00004.safetensors\)"):
         open_tensors(str(tmp_path))

@@ -83,7 +83,7 @@ class WeightsDiff:
                 "rtol": self.tolerance.rtol,
                 "atol": self.tolerance.atol,
                 **whole,
-                "notes": [*self.a.notes, *self.b.notes, *notes],
+                "notes": notes,
                 "a": {"format": self.a.format},
                 "b": {"format": self.b.format},
             },

@@ -13,6 +13,7 @@ from torch import nn
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 from hookcli.hooks.unhooked import compiled_parts
+from hookcli.report.names import no_match
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
@@ -25,7 +26,7 @@ def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
         if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not within(fqn, found):
             found[fqn] = module
     if not found:
-        raise UsageError(f"--compile {pattern!r}: no module has such a name")
+        raise UsageError(f"--compile: {no_match(pattern, dict(model.named_modules()), 'module')}")
     return found
 
 

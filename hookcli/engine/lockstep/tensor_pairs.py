@@ -155,7 +155,7 @@ class TensorPairs:
         self._received.clear()
 
     def _found(self) -> list[Compared]:
-        """What was compared, in order."""
+        """The compared tensors, in order."""
         reduced = [pair for pair in self._pairs if pair.pending is not None]
         resolved = resolve([pair.pending for pair in reduced if pair.pending is not None])
         figures = dict(zip(map(id, reduced), resolved, strict=True))

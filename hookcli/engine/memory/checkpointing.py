@@ -38,8 +38,7 @@ def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
         matches = name_filter(pattern, runs)
         named = [fqn for fqn, kind in runs.items() if matches(fqn, kind)]
         if not named:
-            said = no_match(pattern, runs).removeprefix("--match: no module or parameter ")
-            raise UsageError(f"--checkpoint: no module {said}", option="checkpoint")
+            raise UsageError(f"--checkpoint: {no_match(pattern, runs, 'module')}", option="checkpoint")
         found |= dict.fromkeys(named)
     return [fqn for fqn in runs if fqn in found and not is_within_any(fqn, found)]
 

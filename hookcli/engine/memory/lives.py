@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from hookcli.engine.memory.profile import Kind, Moment, Peak, Place, StepMemory
 from hookcli.hooks.storage_lifetimes import Mark, OperatorCall, Storage, StorageLifetimes
@@ -25,57 +26,76 @@ class Lives:
         """Make a step from what the log has got since the last one."""
         log = self._lifetimes.log
         entries, self._read = log[self._read :], len(log)
-        self._alive |= {id(storage): storage for storage in self._lifetimes.older}
+        in_use = _InUse(self._alive, self._lifetimes.older)
         self._lifetimes.older.clear()
-        used, before = sum(s.nbytes for s in self._alive.values()), None
-        phase, kinds = "", Counter[Kind]()
-        for storage in self._alive.values():
-            kinds[_kind(storage)] += storage.nbytes
+        phase, before = "", None
         timeline: list[Moment] = []
         peak: Peak | None = None
         for entry in entries:
             if isinstance(entry, Mark):
-                before = used if before is None else before
+                before = in_use.bytes if before is None else before
                 phase = entry.phase
             elif isinstance(entry, OperatorCall):
-                highest = used + entry.inside
+                highest = in_use.bytes + entry.inside
                 for storage in entry.created:
-                    self._alive[id(storage)] = storage
-                    used += storage.nbytes
-                    kinds[_kind(storage)] += storage.nbytes
+                    in_use.add(storage)
                 if before is None:
                     continue
-                moment = Moment(
-                    len(timeline),
-                    phase,
-                    entry.place,
-                    entry.operator,
-                    used,
-                    highest,
-                    _with_workspace(kinds, highest - used),
-                )
+                moment = in_use.moment(len(timeline), phase, entry.place, entry.operator, highest)
                 timeline.append(moment)
                 if peak is None or highest > peak.moment.highest:
-                    peak = Peak(moment, self._held(highest - used, entry.place))
+                    peak = in_use.peak(moment)
             elif (released := self._lifetimes.released(entry)) is not None:
-                used -= self._alive.pop(id(released)).nbytes
-                kinds[_kind(released)] -= released.nbytes
-        assert peak is not None
+                in_use.release(released)
+        if peak is None:  # no operator ran: the model returned what it received
+            timeline = [in_use.moment(0, phase, Place(), "no operator", in_use.bytes)]
+            peak = in_use.peak(timeline[0])
         self.steps.append(StepMemory(before or 0, peak, timeline))
 
-    def _held(self, inside: int, place: Place) -> dict[tuple[Place, Kind], int]:
-        held = Counter({(s.place, _kind(s)): 0 for s in self._alive.values()})
-        for storage in self._alive.values():
-            held[storage.place, _kind(storage)] += storage.nbytes
-        if inside:
-            held[place, Kind.WORKSPACE] += inside
-        return dict(held)
+
+class _InUse:
+    """Storages in use, by id in `alive`: their bytes in all, by kind, and by place and kind."""
+
+    def __init__(self, alive: dict[int, Storage], older: Iterable[Storage]) -> None:
+        self._alive = alive
+        self.bytes = 0
+        self._kinds = Counter[Kind]()
+        self._held = Counter[tuple[Place, Kind]]()
+        alive |= {id(storage): storage for storage in older}
+        for storage in alive.values():
+            self._count(storage, storage.nbytes)
+
+    def add(self, storage: Storage) -> None:
+        """Add a storage that was created."""
+        self._alive[id(storage)] = storage
+        self._count(storage, storage.nbytes)
+
+    def release(self, storage: Storage) -> None:
+        """Remove a storage that was released."""
+        del self._alive[id(storage)]
+        self._count(storage, -storage.nbytes)
+
+    def _count(self, storage: Storage, nbytes: int) -> None:
+        kind = _kind(storage)
+        self.bytes += nbytes
+        self._kinds[kind] += nbytes
+        self._held[storage.place, kind] += nbytes
+
+    def moment(self, index: int, phase: str, place: Place, operator: str, highest: int) -> Moment:
+        """The moment after an operator, while which `highest` bytes were in use at most."""
+        inside = highest - self.bytes
+        workspace = {Kind.WORKSPACE: inside} if inside else {}
+        held = {kind: size for kind, size in self._kinds.items() if size} | workspace
+        return Moment(index, phase, place, operator, self.bytes, highest, held)
+
+    def peak(self, moment: Moment) -> Peak:
+        """The peak that this moment is, by place and kind."""
+        inside = Counter({(moment.place, Kind.WORKSPACE): moment.highest - moment.bytes})
+        return Peak(moment, self._held + inside)
 
 
 def _kind(storage: Storage) -> Kind:
-    return Kind(storage.kind or Kind.TEMPORARIES)
+    return _KINDS[storage.kind or Kind.TEMPORARIES]
 
 
-def _with_workspace(kinds: Counter[Kind], inside: int) -> dict[Kind, int]:
-    """The bytes by kind while an operator ran that had so many inside of its kernel."""
-    return {kind: size for kind, size in kinds.items() if size} | ({Kind.WORKSPACE: inside} if inside else {})
+_KINDS: dict[str, Kind] = {kind.value: kind for kind in Kind}

@@ -1,4 +1,4 @@
-"""The report of what holds the memory at the peak of a step: a row for each module, and for what is outside of it."""
+"""The report of memory at the peak of a step: a row for each module, and for each part of the program outside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookcli.report.columns import MEMORY, MEMORY_KINDS
 
 
 def modules_report(profile: MemoryProfile) -> Report:
-    """What each module holds at the peak of the step in steady state."""
+    """The bytes that each module holds at the peak of the step in steady state."""
     step = profile.steady
     held: dict[str, Counter[Kind]] = defaultdict(Counter)
     for (place, kind), size in step.peak.held.items():

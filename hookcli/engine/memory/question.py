@@ -21,7 +21,7 @@ from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.setting import Setting
 from hookcli.engine.step import Step
 from hookcli.report import Report
-from hookcli.report.formatting import counted, listed, quantity, size
+from hookcli.report.formatting import counted, listed, macs, size
 from hookcli.sources.base import Recipe, copy_model
 
 _REPORTS = {"memory": modules_report, "timeline": timeline_report}
@@ -70,7 +70,7 @@ class MemoryQuestion:
         return one_of(profile, self.parallel, setting.parts) if self.parallel else profile
 
     def _saved(self, profile: MemoryProfile) -> dict[str, object]:
-        """What checkpointing saves and costs: the peak without it, and the MACs that are computed again."""
+        """The effect of checkpointing: the peak without it, and the MACs that are computed again."""
         plain = self._profile(self.setting, replace(self.plan, checkpoint=())).steady.peak.bytes
         peak = profile.steady.peak.bytes
         alone = replace(self.setting, part=0, parts=1, batch=None) if self.setting.batch is None else self.setting
@@ -79,7 +79,7 @@ class MemoryQuestion:
         whole = 3 * shapes.totals["macs"]  # a backward pass takes two matrix products for each of the forward's
         modules = f"{counted(len(profile.checkpointed), 'module')} ({listed(list(profile.checkpointed), 3)})"
         said = f"Checkpointing {modules} takes the peak from {size(plain)} to {size(peak)} ({peak / plain - 1:+.0%})"
-        cost = f"computes {quantity(again)}MACs again ({again / whole:+.0%} of a step)" if whole else ""
+        cost = f"computes {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
         return {
             "plain_peak_bytes": plain,
             "recomputed_macs": again,

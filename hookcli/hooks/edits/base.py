@@ -25,6 +25,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
+from hookcli.report.names import no_match
 from hookcli.system.importing import load_object
 from hookcli.tensors.torch_private import version as version_of
 from hookcli.tensors.tree import dtype_text, shape_text
@@ -208,7 +209,7 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
         if edit.what == "grad":
             return f"{name or 'the model'} is a module: name its parameters, as in '{f'{name}.*'.lstrip('.')}:grad'"
         return f"{name} is a parameter: what changes is its gradient, '{name}:grad'"
-    return unknown(kind, edit.pattern, filter(None, right), see=f"no {kind} has such a name")
+    return no_match(edit.pattern, right, kind)
 
 
 def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:

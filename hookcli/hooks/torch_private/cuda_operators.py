@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from hookcli.hooks.torch_private.attention import as_composed, registered
 from hookcli.hooks.torch_private.fake_tensors import has_values
@@ -87,7 +87,7 @@ def _attention(
     fused = not has_values(query) and query.dim() == key.dim() == value.dim() == 4 and None not in (_flash, _efficient)
     if fused and attn_mask is None and _suits_flash(query, key, value):
         width = query.shape[-1]
-        padded = [F.pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]
+        padded = [functional.pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]
         scale = scale if scale is not None else 1 / math.sqrt(width)
         out = _flash.default(*padded, dropout_p, is_causal, False, scale=scale)[0]
         return out[..., :width] if width % 8 else out
@@ -117,7 +117,7 @@ def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), -math.inf)
     length = mask.shape[-1]
     if length % _MASK:
-        mask = F.pad(mask, (0, -length % _MASK))[..., :length]
+        mask = functional.pad(mask, (0, -length % _MASK))[..., :length]
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 

@@ -22,6 +22,7 @@ from hookcli.system.cache import Cache, stamp
 
 LIBRARIES = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers"}
 """The library of each source that has a catalog."""
+_INSTALLED = {"torchvision": "torchvision", "timm": "'hookcli[timm]'", "hf": "'hookcli[huggingface]'"}
 
 _FOLDERS = {"torchvision": "models", "timm": "models", "hf": "models/auto"}
 _SCANS = {source: f"hookcli.sources.catalog.{library}" for source, library in LIBRARIES.items()}
@@ -38,9 +39,7 @@ def known_entries(source: str) -> dict[str, ModelEntry]:
     """Every model of a source, by name. Raises UsageError if its library is missing."""
     if found := entries(source):
         return found
-    library = LIBRARIES[source]
-    extra = library if library == "torchvision" else f"'hookcli[{library}]'"
-    raise UsageError(f"{library} is not installed: pip install {extra}")
+    raise UsageError(f"{LIBRARIES[source]} is not installed: pip install {_INSTALLED[source]}")
 
 
 def models_folder(source: str = "torchvision") -> Path | None:

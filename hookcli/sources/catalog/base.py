@@ -1,4 +1,4 @@
-"""An entry of a catalog, and what is read off syntax trees in the same way for every library."""
+"""An entry of a catalog, and helpers that read the syntax trees of every library."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
         if recipe.transforms is None:
             why = f"{recipe.name} comes with no transforms for pictures; give tensors by --data or --input-file"
             raise UsageError(f"--image: {why}", option="image")
-        transforms = recipe.transforms()
+        with UserCode(lambda error: _wrong(f"the transforms of {recipe.name} can't be made: {in_brief(error)}")):
+            transforms = recipe.transforms()
         number = min(size or ITEMS, len(pictures))
         groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
         each = (AllInput(recipe.arrange(_items(group, transforms, recipe.batched))) for group in groups)

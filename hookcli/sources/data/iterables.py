@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +14,9 @@ from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, Batches, Data
 from hookcli.system.importing import load_object
 
+_ONCE = ("builtins", "itertools", "torch")
+"""Packages whose iterators can't begin again, such as generators, or the iterator of a DataLoader."""
+
 
 def iterable_input(spec: str, batches: int | None) -> Data:
     """The batches of the object that `--data module:name` or `--data file.py:name` names.
@@ -23,6 +26,9 @@ def iterable_input(spec: str, batches: int | None) -> Data:
     """
     target = load_object(spec)
     said = f"--data {spec}"
+    if isinstance(target, Iterator) and type(target).__module__.partition(".")[0] in _ONCE:
+        why = "can be read only once, but a command may need it again; name a function that returns one"
+        raise UsageError(f"{said}: a {class_name(target)} {why}", option="data")
 
     def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         with UserCode(lambda error: ModelError(f"{said}: failed: {in_brief(error)}")):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.errors import UsageError, in_brief, shortened
+from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
 from hookcli.system import files
@@ -66,7 +66,9 @@ def _from_folder(folder: str) -> Any:
 def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
     if recipe.tokenizer is None:
         raise UsageError(f"--text: {recipe.name} comes with no tokenizer; give --tokenizer FOLDER", option="text")
-    return recipe.tokenizer()
+    said = f"--text: the tokenizer of {recipe.name} can't be made"
+    with UserCode(lambda error: UsageError(f"{said}: {in_brief(error)}", option="text")):
+        return recipe.tokenizer()
 
 
 def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:

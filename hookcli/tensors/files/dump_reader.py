@@ -41,7 +41,7 @@ class DumpReader:
             raise UsageError(f"{self.folder}: damaged: {said}") from error
 
     def _opened(self, file: str, read: Callable[[Any], Any]) -> Any:
-        """What `read` returns for an open file. Raises UsageError."""
+        """The result of `read` on an open file. Raises UsageError."""
         path = Path(self.folder) / file
         try:
             from safetensors import safe_open

@@ -65,7 +65,7 @@ class DumpWriter:
 
     def begin(self, session: _Run, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
         """Begin the run on a batch, and write its arguments; with the first batch, empty the folder."""
-        with self._telling():
+        with self._disk_errors():
             if session.batch_number == 0:
                 self._begin()
                 modules = [(fqn, tree.type_text(module)) for fqn, module in session.model.named_modules()]
@@ -82,7 +82,7 @@ class DumpWriter:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
         row = self._described(values)
         key = tuple(row[name] for name in PLACE)
-        with self._telling():
+        with self._disk_errors():
             try:
                 found = self._unchanged.get(tensor, lambda x: self._saved_as(row, x))
             except (RuntimeError, TypeError, ValueError, KeyError) as error:
@@ -101,7 +101,7 @@ class DumpWriter:
         """Write the index of a run that has ended, by itself or by a failure: `meta["complete"]` tells."""
         self._dump = replace(self._dump, model=model, meta=meta)
         self._skipped += [item for item in skipped if item not in self._skipped]
-        with self._telling():
+        with self._disk_errors():
             self._write_index(complete=bool(meta.get("complete")))
 
     @staticmethod
@@ -159,12 +159,12 @@ class DumpWriter:
         replace(self._dump, tensors=self.rows, skipped=self._skipped, meta=meta).write(self.folder)
         self._saved = time.monotonic()
 
-    def _telling(self) -> _Telling:
-        return _Telling(self.folder)
+    def _disk_errors(self) -> _DiskErrors:
+        return _DiskErrors(self.folder)
 
 
-class _Telling:
-    """Makes errors of the disk a message to people."""
+class _DiskErrors:
+    """Turns errors of the disk into UsageErrors, which people read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

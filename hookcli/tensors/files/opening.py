@@ -12,10 +12,11 @@ from hookcli.system.files import is_file, is_folder
 from hookcli.tensors.files import gguf, safetensors
 from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered
 
+INDEX = ".index.json"
+"""The end of the names of a sharded checkpoint's indexes."""
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 SUFFIXES = (".safetensors", ".gguf", *PICKLED)
 """Suffixes of files of tensors."""
-_INDEX = ".index.json"
 _NAMED = 3
 _OF_MODELS = (":", " -")  # in no name of a file that is missing: a source, and options
 
@@ -27,8 +28,8 @@ def holds_tensors(text: str) -> bool:
     if is_folder(text):
         return bool(_indexes(Path(text)) or _files(Path(text))) and not is_file(Path(text, "index.json"))
     if is_file(text):
-        return text.endswith((*SUFFIXES, _INDEX)) or _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04")
-    return text.endswith((*SUFFIXES, _INDEX)) and not any(mark in text for mark in _OF_MODELS)
+        return text.endswith((*SUFFIXES, INDEX)) or _magic(Path(text)) in (gguf.MAGIC, b"PK\x03\x04")
+    return text.endswith((*SUFFIXES, INDEX)) and not any(mark in text for mark in _OF_MODELS)
 
 
 def open_tensors(text: str) -> TensorFile:
@@ -39,7 +40,7 @@ def open_tensors(text: str) -> TensorFile:
     elif not is_file(text):
         raise UsageError(f"{shortened(text)}: no such file")
     else:
-        found = _indexed(path) if text.endswith(_INDEX) else _opened(path)
+        found = _indexed(path) if text.endswith(INDEX) else _opened(path)
     return TensorFile(text, found.format, found.tensors, found.metadata, found.notes)
 
 
@@ -76,8 +77,8 @@ def _folder(folder: Path) -> TensorFile:
 
 def _indexes(folder: Path) -> list[Path]:
     """The indexes of sharded checkpoints; those of safetensors files if there are such."""
-    found = sorted(folder.glob(f"*{_INDEX}"))
-    return [file for file in found if file.name.endswith(f".safetensors{_INDEX}")] or found
+    found = sorted(folder.glob(f"*{INDEX}"))
+    return [file for file in found if file.name.endswith(f".safetensors{INDEX}")] or found
 
 
 def _files(folder: Path) -> list[Path]:
@@ -91,8 +92,8 @@ def _indexed(index: Path) -> TensorFile:
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         names = dict.fromkeys(weight_map.values())
-        if not all(isinstance(name, str) and Path(name).name == name for name in names):
-            raise ValueError("names of files must be those of its own folder")
+        if not names or not all(isinstance(name, str) and name and Path(name).name == name for name in names):
+            raise ValueError("it must name files beside it")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(index, f"not the index of a sharded checkpoint ({error})") from error
     if missing := [name for name in names if not is_file(index.with_name(name))]:

@@ -219,7 +219,7 @@ def test_compiled_parts_are_compared_as_wholes() -> None:
     assert "0" in names and "0.conv" not in names and "1.conv" in names
     assert {item.fqn for item in report.skipped} == {f"0.{part}" for part in ("conv", "norm", "relu", "drop")}
     assert "forward" not in vars(b[0]) and report.totals["beyond"] == 0
-    with pytest.raises(UsageError, match="no module has such a name"):
+    with pytest.raises(UsageError, match="no module matches"):
         compare(Side(a, x()), Side(b, x(), compile="nope"))
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, StepMemory
@@ -62,7 +62,7 @@ class Attend(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(x)
-        return F.dropout(F.scaled_dot_product_attention(x, x, x, attn_mask=self.mask), 0.1)
+        return functional.dropout(functional.scaled_dot_product_attention(x, x, x, attn_mask=self.mask), 0.1)
 
 
 def changes(found: StepMemory) -> dict[str, int]:

@@ -29,7 +29,7 @@ class Selection:
         names = self._types | dict.fromkeys((self._name(fqn) for fqn, _ in module.named_parameters()), "")
         self._named = name_filter(pattern, names)
         if not any(self._named(*named) for named in names.items()):
-            model.counts.note(no_match(pattern, names))
+            model.counts.note(f"--match: {no_match(pattern, names)}")
         elif is_also_a_part(pattern, names):
             said = f"--match {pattern}: only what has exactly this name"
             model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
