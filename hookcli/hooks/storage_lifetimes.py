@@ -35,7 +35,7 @@ class Kernels(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """A storage that was in use: its size in bytes as the device allocates it, the place and operator that created it, and what it is for."""
+    """A storage that was in use: its bytes, as the device allocates them, where it was created, and what it is for."""
 
     nbytes: int
     place: Any

@@ -22,6 +22,10 @@ _LOST = "on the meta device attention keeps its weights for backward, which fuse
 _choose = private("torch.ops.aten", "_fused_sdp_choice", None, _LOST)
 fused_attention = private("torch.ops.aten", "_scaled_dot_product_flash_attention_for_cpu", None, _LOST)
 """The CPU's fused kernel; None if this PyTorch has none."""
+_LOST_CUDA = "memory of CUDA is simulated without fused attention, and is too high"
+flash_attention = private("torch.ops.aten", "_scaled_dot_product_flash_attention", None, _LOST_CUDA)
+efficient_attention = private("torch.ops.aten", "_scaled_dot_product_efficient_attention", None, _LOST_CUDA)
+"""The fused kernels of CUDA; None if this PyTorch has none."""
 _library = private("torch.library", "_scoped_library", None, _LOST)
 _keys = private("torch._C", "DispatchKeySet", None, _LOST)
 _key = private("torch._C", "DispatchKey", None, _LOST)

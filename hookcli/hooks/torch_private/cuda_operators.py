@@ -15,13 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hookcli.hooks.torch_private.attention import as_composed, registered
+from hookcli.hooks.torch_private.attention import as_composed, efficient_attention, flash_attention, registered
 from hookcli.hooks.torch_private.fake_tensors import has_values
-from hookcli.tensors.torch_private import private
 
-_LOST = "memory of CUDA is simulated with the attention of the CPU"
-_flash = private("torch.ops.aten", "_scaled_dot_product_flash_attention", None, _LOST)
-_efficient = private("torch.ops.aten", "_scaled_dot_product_efficient_attention", None, _LOST)
 _HALVES = (torch.float16, torch.bfloat16)
 _WIDEST = 256
 """The most channels per head of flash attention."""
@@ -84,17 +80,21 @@ def _attention(
 ) -> Any:
     """Attention by the first kernel that takes these arguments; cuDNN's keeps what flash attention does."""
     scale = options.get("scale")
-    fused = not has_values(query) and query.dim() == key.dim() == value.dim() == 4 and None not in (_flash, _efficient)
+    fused = (
+        not has_values(query)
+        and query.dim() == key.dim() == value.dim() == 4
+        and None not in (flash_attention, efficient_attention)
+    )
     if fused and attn_mask is None and _suits_flash(query, key, value):
         width = query.shape[-1]
         padded = [functional.pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]
         scale = scale if scale is not None else 1 / math.sqrt(width)
-        out = _flash.default(*padded, dropout_p, is_causal, False, scale=scale)[0]
+        out = flash_attention.default(*padded, dropout_p, is_causal, False, scale=scale)[0]
         return out[..., :width] if width % 8 else out
     if fused and not (attn_mask is not None and is_causal) and _suits_efficient(query, key, value):
         mask = _bias(attn_mask, query, key) if attn_mask is not None else None
         keeps = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-        return _efficient.default(query, key, value, mask, keeps, dropout_p, is_causal, scale=scale)[0]
+        return efficient_attention.default(query, key, value, mask, keeps, dropout_p, is_causal, scale=scale)[0]
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     return as_composed("scaled_dot_product_attention", *given, **options)
 

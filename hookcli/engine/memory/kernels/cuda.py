@@ -1,6 +1,6 @@
 """Memory of PyTorch's CUDA kernels, and of the caching allocator that hands it out.
 
-The formulas follow aten/src/ATen/native/transformers/cuda/ (torch 2.15), the rounding c10/cuda/CUDACachingAllocator.cpp.
+The formulas follow aten/src/ATen/native/transformers/cuda/ (torch 2.15); the rounding is that of the allocator.
 Workspaces of cuBLAS and cuDNN are left out: they depend on the GPU and on the algorithm that these libraries choose.
 """
 
@@ -17,7 +17,7 @@ from hookcli.engine.memory.kernels.device import DeviceKernels, size
 from hookcli.hooks.torch_private.cuda_operators import operators_as_on_cuda
 
 _BLOCK = 512
-"""The allocator hands out multiples of so many bytes (kMinBlockSize)."""
+"""The allocator hands out multiples of so many bytes (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
 _ROWS = 128
 """Flash attention pads the sequence to multiples of so many rows."""
 
@@ -46,10 +46,8 @@ def rounded(nbytes: int) -> int:
 
 def remarks(model: nn.Module, real: bool) -> Iterator[str]:
     """Sentences on what the figures of a model don't include."""
-    yield (
-        "a GPU of compute capability 8.0 or newer; not included: workspaces of cuBLAS and cuDNN, fragmentation, and the "
-        "CUDA context"
-    )
+    yield "computed for a GPU of compute capability 8.0 or newer"
+    yield "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
     if real:
         yield "attention and dropout were those of the CPU, which may keep more"
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):
@@ -58,7 +56,8 @@ def remarks(model: nn.Module, real: bool) -> Iterator[str]:
 
 def _flash_backward(args: tuple[Any, ...], out: Any) -> int:
     """The query's gradient in float32, a number per query, and the keys' and values' gradients of each query head."""
-    query, key = args[1], args[2]
+    query: Tensor = args[1]
+    key: Tensor = args[2]
     batch, heads, length, width = query.shape
     rows, columns = _padded(length, _ROWS), _padded(width, 32 if width <= 128 else 64)
     expanded = 2 * size(key) * heads // key.shape[1] if key.shape[1] != heads else 0
@@ -67,7 +66,7 @@ def _flash_backward(args: tuple[Any, ...], out: Any) -> int:
 
 def _efficient_backward(args: tuple[Any, ...], out: Any) -> int:
     """A number per query; in half precision also the query's gradient in float32."""
-    query = args[1]
+    query: Tensor = args[1]
     half = query.dtype in (torch.float16, torch.bfloat16)
     return size(*out) + 4 * (query.numel() // query.shape[-1] + (query.numel() if half else 0))
 
