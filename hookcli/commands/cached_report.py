@@ -46,7 +46,7 @@ class CachedReport:
         for key in (self._key, self._key and self._key + _machine()):
             text = self._cache.get(key) if key else None
             if text:
-                with suppress(KeyError, TypeError, ValueError):
+                with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
                     found = [Report.from_dict(item) for item in json.loads(text)["reports"]]
                     return [replace(report, meta={**report.meta, "cached": True}) for report in found]
         return []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_models import ModelRuns
@@ -14,7 +14,7 @@ from hookcli.commands.options import DATA, Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
-from hookcli.errors import HookcliError, UsageError
+from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load
 from hookcli.report import Report
 from hookcli.report.dump import GRADIENTS, KINDS, Dump, is_dump
@@ -78,7 +78,7 @@ class DumpRuns:
         from hookcli.engine.lockstep.dump_modules import module_parts
         from hookcli.engine.lockstep.dumped import DumpComparison
 
-        options, step = self._repeated(reader.dump)
+        options, step = self._repeated(reader)
         spec = parse_side("AB"[1 - side], texts[1 - side], options)
         if spec.file:
             raise UsageError(f"{spec.label} {spec.text!r}: a saved report can't be compared with a dump; give a model")
@@ -113,14 +113,25 @@ class DumpRuns:
         meta |= {"dump": _probes(comparison.reader.dump), "complete": complete}
         return comparison.report(self.tolerance, " → ".join(texts), meta)
 
-    def _repeated(self, dump: Dump) -> tuple[Options, StepOptions]:
-        """The options, with those of the dump's run where the command line does not say otherwise."""
+    def _repeated(self, reader: DumpReader) -> tuple[Options, StepOptions]:
+        """The options, with those of the dump's run where the command line does not say otherwise.
+
+        Raises UsageError for one of a wrong type, or one that names code: a dump may come from others.
+        """
+        dump = reader.dump
         left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
         if dump.has_inputs or _INPUT & {*self.typed}:
             left = {name: value for name, value in left.items() if name not in _INPUT}
         if "train" not in self.typed and dump.meta.get("mode") in ("train", "eval"):
             left["train"] = dump.meta["mode"] == "train"
-        return _with(self.options, left), _with(self.step, left)
+        for name in ("data", "loss"):
+            if ":" in str(left.get(name) or ""):
+                said = f"{reader.folder}: its run had --{name} {shortened(str(left[name]))}, which names code to run"
+                raise UsageError(f"{said}: add that option yourself", option=name)
+        try:
+            return _with(self.options, left), _with(self.step, left)
+        except ValueError as error:
+            raise UsageError(f"{reader.folder}: damaged: among its options, {error}") from error
 
     def _batches(self, reader: DumpReader, built: BuiltSide) -> DataBatches | None:
         """The dump's own input; None if it has none, or another one is asked for."""
@@ -172,8 +183,14 @@ class DumpRuns:
 
 
 def _with(options: Any, values: dict[str, Any]) -> Any:
-    known = {one.name for one in fields(options)}
-    return replace(options, **{name: value for name, value in values.items() if name in known})
+    """The options with those of the values that they have. Raises ValueError for a value of another type."""
+    hints = get_type_hints(type(options))
+    known = {name: value for name, value in values.items() if name in hints}
+    for name, value in known.items():
+        kind = list[str] if isinstance(value, list) and all(isinstance(item, str) for item in value) else type(value)
+        if kind not in (hints[name], *get_args(hints[name])):
+            raise ValueError(f"{name} is {shortened(repr(value))}")
+    return replace(options, **known)
 
 
 def _probe(kind: str, sink: DumpComparison) -> Probe:

@@ -119,7 +119,7 @@ def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> Bui
     train = train if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False, data=None)
     if setting.device == META:
-        raise UsageError(f"{spec.label} --device meta: no values to compare")
+        raise UsageError("--device meta: no values to compare")
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
@@ -133,10 +133,10 @@ def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
     place, _, name = spec.model.rpartition(":")
     source, _ = source_of(spec.model)
     if spec.path and not is_folder(spec.path):
-        raise UsageError(f"{spec.label} --path {shortened(spec.path)}: no such folder")
+        raise UsageError(f"--path {shortened(spec.path)}: no such folder")
     if source != "importpath":
         if spec.path:
-            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is a {source} model, not code in a folder")
+            raise UsageError(f"--path {spec.path}: {spec.model} is a {source} model, not code in a folder")
         return None, spec.model
     folder = Path(spec.path or ".")
     if place.endswith(".py") or "/" in place:

@@ -42,5 +42,10 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
     if not output.for_people:
         remark(f"{report.totals['verdict']}; {report.totals['beyond']:,} beyond tolerance", options)
     if not report.totals["compared"]:
-        raise UsageError("nothing to compare: the two sides have no tensor in common")
+        why = (
+            "values of the tensors in common can't be read"
+            if report.skipped
+            else "the two sides have no tensor in common"
+        )
+        raise UsageError(f"nothing to compare: {why}")
     return int(beyond([report]))

@@ -126,13 +126,13 @@ class Baselines:
 
 def read_baselines(file: str) -> Baselines:
     """Read a file of baselines. Raises UsageError if it is missing, damaged, newer or another kind of file."""
-    data = relaxed(read_json(file, _WHAT, SCHEMA))
+    data = read_json(file, _WHAT, SCHEMA)
     if data.get("kind") != "baseline":
         what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
         raise UsageError(f"{file}: not {_WHAT} but {what}")
     try:
-        return Baselines(file, {model: _read(model, saved) for model, saved in data["models"].items()})
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return Baselines(file, {model: _read(model, saved) for model, saved in relaxed(data["models"]).items()})
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: damaged: {type(error).__name__}: {error}; save it anew") from error
 
 

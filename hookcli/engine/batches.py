@@ -17,6 +17,7 @@ from hookcli.engine.run_info import model_dtype
 from hookcli.engine.setting import Setting
 from hookcli.errors import ModelError, UsageError, UserCode, class_name
 from hookcli.sources.base import Arguments, Recipe
+from hookcli.sources.data.base import AllInput
 from hookcli.tensors import tree
 
 
@@ -95,24 +96,25 @@ class DataBatches:
 
     def _made(self, each: Any) -> Iterator[Batch]:
         number = 0
-        with self._user_code(1):
+        with self._user_code("making batch 1 failed"):
             iterator = iter(each)
         while True:
             number += 1
-            with self._user_code(number):
+            with self._user_code(f"making batch {number} failed"):
                 try:
                     given = next(iterator)
                 except StopIteration:
                     return
             try:
-                yield self._batch(given)
+                with self._user_code(f"batch {number} can't be given to the model"):
+                    batch = self._batch(given)
             except UsageError as error:
                 place = f"batch {number}: " if self.several else ""
                 raise UsageError(f"{self._data.said}: {place}{error}", option=error.option) from error
+            yield batch
 
-    def _user_code(self, number: int) -> UserCode:
-        said = f"{self._data.said}: making batch {number} failed"
-        return UserCode(lambda error: ModelError(f"{said}: {failure.describe(error)}"))
+    def _user_code(self, what: str) -> UserCode:
+        return UserCode(lambda error: ModelError(f"{self._data.said}: {what}: {failure.describe(error)}"))
 
     def _batch(self, given: Any) -> Batch:
         inputs, target = self._forward.split(given)
@@ -120,7 +122,8 @@ class DataBatches:
         own = model_dtype(self._model)
         inputs = tree.replace(_tensors(inputs, self._dtype or own), tree.once(lambda path, x: x.detach()))
         if not any(tree.leaves(inputs)):
-            raise UsageError(f"has no tensor for the model, but {class_name(given)}")
+            held = "" if isinstance(given, AllInput) else f", but {class_name(given)}"
+            raise UsageError(f"has no tensor for the model{held}")
         inputs = cast_to(part_of(inputs, setting), setting.device, self._dtype)
         (target,) = cast_to(part_of((_tensors(target, self._dtype or own),), setting), setting.device, self._dtype)
         return Batch(inputs, target, ", ".join(tree.shape_text(x) for _, x in tree.leaves(inputs)))
@@ -133,6 +136,22 @@ def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
     if isinstance(value, dict):
         return {key: _tensors(item, dtype) for key, item in value.items()}
     if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
-        tensor = torch.as_tensor(value)
+        tensor = _of_array(value)
         return tensor.to(dtype) if tensor.dtype is torch.float64 and dtype else tensor
     return value
+
+
+def _of_array(given: Any) -> torch.Tensor:
+    """The tensor of NumPy's array, in its memory if PyTorch can use and change that.
+
+    Raises UsageError for a dtype that PyTorch lacks.
+    """
+    import numpy as np
+
+    array = np.asarray(given)
+    if not (array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)):
+        array = np.array(array, array.dtype.newbyteorder("="), order="C")
+    try:
+        return torch.as_tensor(array)
+    except TypeError as error:
+        raise UsageError(f"has an array of {array.dtype}, for which PyTorch has no dtype") from error

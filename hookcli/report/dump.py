@@ -92,7 +92,7 @@ def read_dump(folder: str) -> Dump:
     data = read_json(file, "the index of a dump", SCHEMA)
     try:
         return _parsed(relaxed(data))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         missing = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UsageError(f"{file}: damaged, or not the index of a dump ({shortened(missing)})") from error
 

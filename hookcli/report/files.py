@@ -46,7 +46,7 @@ def read_reports(file: str, source: Path | None = None) -> list[Report]:
     data = read_json(file, "a saved report", SCHEMA, source)
     try:
         reports = [sound(Report.from_dict(item)) for item in data["reports"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: damaged, or not a report of hookcli ({_missing(error)})") from error
     if not reports:
         raise UsageError(f"{file}: holds no report")

@@ -47,7 +47,7 @@ def _version(file: str) -> str:
             names = archive.namelist()
             models = [name for name in names if "/models/" in name and name.endswith(".json")]
             found = json.loads(archive.read(models[0])) if models else {}
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except Exception as error:  # zipfile fails in many ways: encrypted, of an unknown compression, cut
         raise UsageError(f"{file}: not an exported program, or damaged ({in_brief(error)})") from error
     if not isinstance(found, dict) or "graph_module" not in found:
         compiled = any("aotinductor" in name for name in names)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.errors import UsageError, UserCode, class_name, in_brief, shortened
 from hookcli.report.formatting import listed
 from hookcli.system import files
 from hookcli.tensors.files.checkpoint import STATE_DICTS, load
@@ -39,14 +39,20 @@ def read_state(file: str) -> tuple[dict[str, Any], str | None]:
         return _read_parts(file), None
     if not files.is_file(file):
         raise _wrong(f"--weights: no file {shortened(file)!r}")
-    state = _read(Path(file))
-    found = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
-    state = state[found] if found else state
-    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-        raise _wrong(f"--weights {file}: holds a {type(state).__name__}, not a state dict")
+    state, found = _state_of(Path(file))
     for prefix in _WRAPPERS:
         consume_prefix_in_state_dict_if_present(state, prefix)
     return state, f"--weights {file}: took the state dict under {found!r}" if found else None
+
+
+def _state_of(file: Path) -> tuple[dict[str, Any], str | None]:
+    """The state dict in one file, and the key under which a checkpoint has it. Raises UsageError if there is none."""
+    state = _read(file)
+    found = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
+    state = state[found] if found else state
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        raise _wrong(f"--weights {file}: holds an object of type {class_name(state)}, not a state dict")
+    return state, found
 
 
 def _read_parts(place: str) -> dict[str, Any]:
@@ -60,7 +66,7 @@ def _read_parts(place: str) -> dict[str, Any]:
     wanted = {tensor.name for tensor in parts.tensors}
     state: dict[str, Any] = {}
     for name in dict.fromkeys(tensor.file for tensor in parts.tensors):
-        state |= _read(folder / name)
+        state |= _state_of(folder / name)[0]
     return {name: tensor for name, tensor in state.items() if name in wanted}
 
 
@@ -89,18 +95,22 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     with UserCode(lambda error: _wrong(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
         own = model.state_dict()
     state, moved = _without_prefix(state, own)
-    wrong = [
-        f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
-    ]
+    wrong = {
+        k: f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
+    }
     fits = copy.copy(state)  # keeps the versions of modules, which state dicts carry besides their keys
-    for line in wrong:
-        del fits[line.partition(" ")[0]]
+    for name_of_wrong in wrong:
+        del fits[name_of_wrong]
     with UserCode(lambda error: _wrong(f"--weights {name} does not fit the model: {in_brief(error)}")):
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in state]
     faults = [
         f"{label} {len(keys)} ({listed(keys, _NAMED)})"
-        for label, keys in (("missing", missing), ("extra", result.unexpected_keys), ("wrong shape", wrong))
+        for label, keys in (
+            ("missing", missing),
+            ("extra", result.unexpected_keys),
+            ("wrong shape", list(wrong.values())),
+        )
         if keys
     ]
     if faults and strict:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hookcli.system.files import SCRATCH, replacing
+from hookcli.system.files import SCRATCH, is_file, replacing
 
 _MIB = 2**20
 _KEPT = 0.75  # of the bound, once entries had to be deleted: so that not every `put` has to delete some
@@ -34,6 +34,8 @@ class Cache:
         """Return the text that was put under this key; None if there is none."""
         with suppress(*_FAILURES):
             path = self._path(key)
+            if not is_file(path):  # a link to a device would never end
+                return None
             # The stream ends with a checksum, and begins with the key since two keys may share a file's name.
             found, _, text = zlib.decompress(path.read_bytes()).decode("utf-8", "surrogateescape").partition("\0")
             if found == key:

@@ -1,9 +1,20 @@
 """A file of a user's own with models and data."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookcli.system.importing import load_object
+
 BATCHED = '''
 import gc
 import weakref
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -59,6 +70,15 @@ def number():
 def words():
     return ["a", "b"]
 
+def arrays():
+    """Yields arrays that PyTorch can take as they are, only as copies, and not at all."""
+    x = X[:4].numpy()
+    yield x
+    flipped = x[::-1].astype(">f4")[::-1]
+    flipped.flags.writeable = False
+    yield flipped
+    yield np.array(["a"])
+
 begun = (x for x in [X])
 
 def broken():
@@ -102,3 +122,23 @@ def nan_late():
 def criterion(output, target):
     return (output.mean(1) - target).square().mean()
 '''
+
+
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the file to a folder, which becomes the working directory."""
+    (folder / "batched.py").write_text(BATCHED)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def net() -> nn.Module:
+    """The model as the commands build it."""
+    torch.manual_seed(0)
+    made: nn.Module = load_object("batched.py:Net")()
+    return made
+
+
+def loader() -> list[tuple[Tensor, Tensor]]:
+    """The batches as the commands get them."""
+    made: list[tuple[Tensor, Tensor]] = load_object("batched.py:loader")()
+    return made

@@ -58,7 +58,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", *NET, "--weights", "junk.pt"): "--weights junk.pt: was not written by torch.save",
     ("shapes", *NET, "--weights", "junk.safetensors"): "--weights junk.safetensors: not a safetensors file",
     ("shapes", *NET, "--weights", "whole.pt"): "--weights whole.pt: refused, since loading it could run code",
-    ("shapes", *NET, "--weights", "number.pt"): "--weights number.pt: holds a int, not a state dict",
+    ("shapes", *NET, "--weights", "number.pt"): "--weights number.pt: holds an object of type int, not a state dict",
     ("shapes", *NET, "--weights", "DEFAULT"): "this model has no published weights",
     ("shapes", "resnet18", "--weights", "IMAGENET1K_V3"): "did you mean IMAGENET1K_V1",
     ("activations", "resnet18", "--weights", "DEFAULT"): "hookcli does not download",

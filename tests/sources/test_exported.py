@@ -94,7 +94,10 @@ def test_what_is_wrong_is_said(cli: Cli, exported: tuple[Path, nn.Module], tmp_p
                 program |= {"schema_version": {"major": 99, "minor": 0}, "torch_version": "9.9"}
                 text = json.dumps(program).encode()
             new.writestr(name, text)
+    with zipfile.ZipFile(tmp_path / "deep.pt2", "w") as new:
+        new.writestr("program/models/model.json", "[" * 100_000)
     for name, said in {
+        "deep.pt2": "not an exported program, or damaged (RecursionError",
         "text.pt2": "not an exported program, or damaged (BadZipFile",
         "saved.pt2": "not an exported program: torch.export.save did not write it",
         "no.pt2": "no file",

@@ -41,6 +41,10 @@ def test_a_folder_of_shards(sharded: Path, cli: Callable[..., Any]) -> None:
     (sharded / "b.safetensors").unlink()
     ran = cli("shapes", "net.py:Net", "-i", "2x3x4x4", "--weights", "sharded")
     assert ran.code == 2 and "--weights" in ran.err and "1 file missing (b.safetensors)" in ran.err
+    Path("list").mkdir()
+    torch.save([torch.ones(2)], "list/model.bin")
+    with pytest.raises(UsageError, match=r"list/model.bin: holds an object of type list, not a state dict"):
+        read_state("list")
 
 
 @pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model"])
@@ -55,5 +59,8 @@ def test_the_attribute_of_a_wrapper_is_taken_off() -> None:
     values = {"net.weight": torch.eye(2), "net.bias": torch.ones(2)}
     assert fill(model, values, True, "x.pt") == "--weights x.pt: took the tensors under 'net.'"
     assert torch.equal(model.weight, torch.eye(2))
+    spaced = nn.ModuleDict({"a b": model})
+    said = fill(spaced, {"a b.weight": torch.eye(3), "a b.bias": torch.zeros(2)}, False, "x.pt")
+    assert said == "--weights x.pt: loaded 1 of 2 tensors; wrong shape 1 (a b.weight is 3x3, not 2x2)"
     with pytest.raises(UsageError, match=r"missing 2 \(weight, bias\); extra 2 \(a.weight, b.bias\)"):
         fill(model, {"a.weight": torch.eye(2), "b.bias": torch.ones(2)}, True, "x.pt")

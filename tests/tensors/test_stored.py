@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from tensors.gguf_files import made_gguf
 from torch import Tensor
 
 from hookcli.errors import UsageError
@@ -24,8 +23,7 @@ from hookcli.tensors import stats as tensor_stats
 from hookcli.tensors.files import gguf as gguf_file
 from hookcli.tensors.files.codings import CODINGS, table
 from hookcli.tensors.files.in_memory import stored
-from hookcli.tensors.files.opening import holds_tensors, open_tensors
-from hookcli.tensors.files.spectrum import low_rank, spectrum
+from hookcli.tensors.files.opening import open_tensors
 from hookcli.tensors.files.statistics import measured
 from hookcli.tensors.files.stored import StoredTensor
 
@@ -143,26 +141,6 @@ def test_checkpoints(state: dict[str, Tensor], tmp_path: Path) -> None:
     assert [tensor.tied for tensor in open_tensors(str(file)).tensors] == ["", "a", ""]
 
 
-def made_gguf(file: Path, types: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Write a GGUF file with a tensor of each type; its values, dequantized by the library."""
-    writer = gguf.GGUFWriter(file, "llama")
-    writer.add_name("tiny")
-    writer.add_token_list(["a", "bcd", "é"])
-    writer.add_array("numbers", [1, 2, 3])
-    values = {}
-    for number, name in enumerate(types):
-        kind = gguf.GGMLQuantizationType[name]
-        x = np.random.default_rng(number).standard_normal((3, 512)).astype(np.float32)
-        raw = gguf.quants.quantize(x, kind)
-        writer.add_tensor(f"blk.{number}.{name}", raw, raw_dtype=kind)
-        values[f"blk.{number}.{name}"] = gguf.quants.dequantize(raw, kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return values
-
-
 def test_gguf(tmp_path: Path) -> None:
     file = tmp_path / "a.gguf"
     values = made_gguf(file, ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q5_1", "TQ1_0"))
@@ -215,127 +193,3 @@ def test_folders(state: dict[str, Tensor], tmp_path: Path) -> None:
     save_file({names[0]: torch.ones(2)}, tmp_path / "z.safetensors")
     with pytest.raises(UsageError, match="name one of these files"):
         open_tensors(str(tmp_path))
-
-
-def safetensors_with(header: Any, data: bytes = b"") -> bytes:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
-
-
-def entry(shape: Any = (2,), dtype: Any = "F32", offsets: Any = (0, 8)) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-
-
-DAMAGED = {
-    "empty": (b"", "too short"),
-    "length": (b"\xff" * 16, "not a safetensors file"),
-    "json": (safetensors_with(b"{nonsense"), "not JSON"),
-    "deep": (safetensors_with(b"[" * 100_000), "not JSON"),
-    "list": (safetensors_with([1]), "not a JSON object"),
-    "entry": (safetensors_with({"a": {"dtype": "F32"}}), "incomplete"),
-    "no dict": (safetensors_with({"a": 3}), "incomplete"),
-    "cut": (safetensors_with({"a": entry()}, b"1234"), "beyond the end"),
-    "size": (safetensors_with({"a": entry(offsets=(0, 4))}, b"1234"), "do not fit"),
-    "negative": (safetensors_with({"a": entry(shape=[-2])}, b"12345678"), "impossible"),
-    "huge": (safetensors_with({"a": entry(shape=[10**30])}, b"12345678"), "do not fit"),
-    "text": (safetensors_with({"a": entry(shape="2")}, b"12345678"), "impossible"),
-    "overlap": (safetensors_with({"a": entry(), "b": entry(offsets=(4, 12))}, b"0" * 12), "overlaps"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_safetensors(name: str, tmp_path: Path) -> None:
-    content, said = DAMAGED[name]
-    file = tmp_path / "a.safetensors"
-    file.write_bytes(content)
-    with pytest.raises(UsageError, match=said):
-        open_tensors(str(file))
-
-
-def test_damaged_gguf(tmp_path: Path) -> None:
-    file = tmp_path / "a.gguf"
-    made_gguf(file, ("F32", "Q8_0"))
-    whole = file.read_bytes()
-    for size in (5, 20, 60, 200, 400, len(whole) - 40):
-        file.write_bytes(whole[:size])
-        with pytest.raises(UsageError, match="damaged"):
-            open_tensors(str(file))
-    for at in range(4, 400, 5):
-        file.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
-        with suppress(UsageError):  # nothing else
-            open_tensors(str(file))
-
-
-def test_other_files(tmp_path: Path) -> None:
-    for name, content, said in (
-        ("a.pt", b"nonsense", "not written by torch.save"),
-        ("a.pt", b"PK\x03\x04nonsense", "not written by torch.save"),
-        ("a.gguf", b"nonsense", "not a GGUF file"),
-        ("a.index.json", b"[]", "not the index"),
-    ):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(UsageError, match=said):
-            open_tensors(str(tmp_path / name))
-    torch.save({"epoch": 3}, tmp_path / "a.pt")
-    with pytest.raises(UsageError, match="holds a dict without tensors"):
-        open_tensors(str(tmp_path / "a.pt"))
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "a.pt")
-    with pytest.raises(UsageError, match="could run code"):
-        open_tensors(str(tmp_path / "a.pt"))
-    assert not holds_tensors(str(tmp_path / "none")) and holds_tensors("none.safetensors")
-    assert not any(map(holds_tensors, ("net.py:Net --weights none.pt", "package:none.pt", "net.py")))
-
-
-def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "a.safetensors"
-    save_file({"a": torch.ones(1000)}, file)
-    (tensor,) = open_tensors(str(file)).tensors
-    file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(UsageError, match="ends within a tensor"):
-        measured(tensor)
-
-
-MATRICES: dict[str, Callable[[], Tensor]] = {
-    "random": lambda: torch.randn(90, 70),
-    "wide": lambda: torch.randn(20, 400),
-    "convolution": lambda: torch.randn(16, 8, 3, 3),
-    "rank 1": lambda: torch.outer(torch.randn(30), torch.randn(40)),
-    "diagonal": lambda: torch.diag(torch.arange(1, 60).float()),
-    "one row": lambda: torch.randn(1, 50),
-    "bfloat16": lambda: torch.randn(64, 64).bfloat16(),
-    "huge": lambda: torch.randn(30, 40) * 1e37,
-    "tiny": lambda: torch.randn(30, 40, dtype=torch.float64) * 1e-100,
-}
-
-
-@pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("name", MATRICES)
-def test_spectra_against_svd(name: str, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.tensors.files.spectrum._HELD", 1 << 26 if held else 0)
-    monkeypatch.setattr("hookcli.tensors.files.stored.BLOCK", 500)  # several blocks of rows
-    torch.manual_seed(0)
-    x = MATRICES[name]()
-    tensor = stored("x", x)
-    found = spectrum(tensor.rows, tensor.columns)
-    values = torch.linalg.svdvals(x.flatten(1).double())
-    assert found is not None and found.converged
-    assert found.norm == pytest.approx(values[0].item(), rel=5e-4)
-    assert found.stable_rank == pytest.approx(((values**2).sum() / values[0] ** 2).item(), rel=1e-3)
-
-
-def test_a_matrix_without_singular_values() -> None:
-    zero = stored("x", torch.zeros(3, 4))
-    found = spectrum(zero.rows, zero.columns)
-    assert found is not None and found.norm == 0 and math.isnan(found.stable_rank)
-    bad = stored("x", torch.tensor([[1.0, math.nan]]))
-    assert spectrum(bad.rows, bad.columns) is None
-
-
-@pytest.mark.parametrize(("rank", "found"), [(1, 1), (8, 8), (64, 64), (70, None)])
-def test_rank_of_a_change(rank: int, found: int | None) -> None:
-    torch.manual_seed(0)
-    change = stored("x", torch.randn(300, rank) @ torch.randn(rank, 280))
-    energy = sum(float((block**2).sum()) for block in change.values())
-    low = low_rank(change.rows, change.columns, energy, rounding=0.0, most=75)
-    assert (low and low.rank) == found
-    assert low is None or low.share == pytest.approx(1.0, abs=1e-5)

@@ -73,7 +73,7 @@ class WeightsDiff:
         beyond = [row for row in self.rows if row.get("beyond")]
         differ = [row for row in self.rows if row.get("times") or row.get("beyond")]
         whole = {} if self.complete else {"complete": False}
-        notes = [*self.a.notes, *self.b.notes, *_of_low_rank(self.rows)]
+        notes = [*dict.fromkeys([*self.a.notes, *self.b.notes]), *_of_low_rank(self.rows)]
         return Report(
             "diff",
             f"{self.a.name} → {self.b.name}",
@@ -116,7 +116,8 @@ class WeightsDiff:
         apart = [row for row in differ if row.get("change") not in ("removed", "added")]
         compared = len(self.rows) - len(differ) + len(apart)
         if not compared:
-            return "Nothing compared: no tensor has a counterpart"
+            unread = f"the values of {counted(len(self.skipped), 'tensor')} can't be read"
+            return f"Nothing compared: {unread if self.skipped else 'no tensor has a counterpart'}"
         said = f"{len(apart)} of {counted(compared, 'tensor')} differ"
         if not apart:
             same = "equal in every value" if self._converted else "identical, bit for bit"

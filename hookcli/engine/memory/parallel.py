@@ -26,6 +26,8 @@ _ASSUMED = {
 
 def one_of(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfile:
     """The memory of each of these processes; the profile is of one that computes such a process's part of the batch."""
+    if parallel == "ddp" and not any(moment.phase == "backward" for moment in profile.steady.timeline):
+        return profile  # without gradients there is nothing to communicate
     sharding = _Sharding(profile, processes)
     parts = [
         _remade(step, _bucketed(step, profile) if parallel == "ddp" else sharding.moments(step))

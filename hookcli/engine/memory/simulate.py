@@ -66,6 +66,7 @@ def simulate(
         run.info.not_on_meta = not_on_meta
         run.info.simulated = plan.device if plan.device != "cpu" else UNSET
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
+        _make_lazy_parameters(run)
         with castable(run, plan.amp) as run:
             return _Simulation(run, plan).profile()
 
@@ -166,6 +167,15 @@ class _Simulation:
     def _note(self, tensors: Iterable[Any], kind: Kind, parameter: Tensor) -> None:
         place = self._owners.get(id(parameter), OUTSIDE)
         self._lifetimes.hold([x for x in tensors if isinstance(x, Tensor)], kind, place)
+
+
+def _make_lazy_parameters(run: PreparedRun) -> None:
+    """Run the forward once if the model has lazy modules, as every program does before it makes an optimizer."""
+    if not any(map(is_lazy, (*run.model.parameters(), *run.model.buffers()))):
+        return
+    args, kwargs = arguments(run.inputs)
+    with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
+        run.model(*args, **kwargs)
 
 
 def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookcli.errors import UsageError, in_brief
+from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.report.formatting import counted
 from hookcli.tensors.files.in_memory import stored
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
@@ -29,7 +29,7 @@ def read(file: Path) -> TensorFile:
     key, state = _state_dict(whole)
     found = list(_named(state))
     if not found:
-        raise UsageError(f"{file}: holds a {type(whole).__name__} without tensors")
+        raise UsageError(f"{file}: holds no tensors, but an object of type {class_name(whole)}")
     others = sum(1 for _ in _named(whole)) - len(found)
     beside = f"; {counted(others, 'other tensor')} in the file" if others else ""
     notes = [f"{file.name}: the state dict under {key!r}{beside}"] if key else []
@@ -46,10 +46,12 @@ def load(file: Path) -> Any:
             mapped = opened.read(4) == b"PK\x03\x04"
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
-        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
+        told = isinstance(error, pickle.UnpicklingError)  # PyTorch adds the advice to trust the file
+        if told and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"
             raise UsageError(f"{file}: {refused}: save model.state_dict() instead") from error
-        raise UsageError(f"{file}: was not written by torch.save, or is damaged ({in_brief(error)})") from error
+        why = "" if told else f" ({in_brief(error)})"
+        raise UsageError(f"{file}: was not written by torch.save, or is damaged{why}") from error
 
 
 def _state_dict(whole: Any) -> tuple[str, Any]:

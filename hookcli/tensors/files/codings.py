@@ -47,7 +47,8 @@ def narrow_values(coding: str, block: Array) -> Floats:
 
 @cache
 def _narrow_table(coding: str) -> Floats:
-    return table(coding).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return table(coding).astype(np.float32)
 
 
 @cache

@@ -33,10 +33,14 @@ class DumpReader:
 
     def arguments(self, batch: int) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
         """The arguments of the model's run on a batch, and the loss's target. Raises UsageError if they are damaged."""
-        tensors = self._opened(INPUTS.format(batch), lambda file: {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+        # Copies lie in memory as PyTorch aligns it; kernels may round otherwise elsewhere.
+        tensors = self._opened(
+            INPUTS.format(batch),
+            lambda file: {name: file.get_tensor(name).clone() for name in file.keys()},  # noqa: SIM118
+        )
         try:
             return decoded_call(self.dump.inputs[batch], tensors)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             said = f"the inputs of batch {batch + 1} can't be read ({error})"
             raise UsageError(f"{self.folder}: damaged: {said}") from error
 

@@ -89,11 +89,11 @@ def _tensor(file: Path, name: str, entry: Any, begin: int, room: int) -> tuple[i
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(file, f"the header's entry for {name!r} is incomplete") from error
     whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in (*shape, first, last))
-    if not whole or not first <= last <= room:
+    if not whole or not isinstance(dtype, str) or not first <= last <= room:
         raise damaged(
             file, f"{name!r} has impossible sizes, or lies beyond the end of the file (a download cut short?)"
         )
-    named, bits = _BITS.get(str(dtype), (str(dtype).lower(), 0))
+    named, bits = _BITS.get(dtype, (dtype.lower(), 0))
     numel = math.prod(shape)
     if bits and (numel * bits + 7) // 8 != last - first:
         raise damaged(file, f"{name!r} has {last - first:,} bytes, which do not fit {dtype} of {shape}")

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from hookcli.engine.memory.parallel import one_of
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, Place
 from hookcli.engine.memory.simulate import simulate
@@ -129,6 +130,29 @@ def test_inference_holds_no_activations() -> None:
     found = simulate(RECIPE, Setting(), MemoryPlan(inference=True)).steady
     assert [*found.by_phase()] == ["forward"]
     assert Kind.ACTIVATIONS not in found.peak.by_kind()
+
+
+def test_a_model_without_operators_holds_its_input() -> None:
+    profile = simulate(Recipe("flat", nn.Flatten, (InputSpec((2, 3, 4)),)), plan=MemoryPlan(inference=True))
+    for found in (profile, one_of(profile, "ddp", 2), one_of(profile, "fsdp", 2)):
+        assert found.steady.peak.by_kind() == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
+
+
+def test_replicas_without_gradients_hold_no_buckets() -> None:
+    profile = simulate(RECIPE, Setting(), MemoryPlan(inference=True))
+    assert one_of(profile, "ddp", 2).steady.peak.bytes == profile.steady.peak.bytes
+
+
+class Lazy(nn.Sequential):
+    """A net whose parameters its first forward makes."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.LazyLinear(96), nn.LazyBatchNorm1d())
+
+
+def test_lazy_parameters_are_held_as_others() -> None:
+    found = simulate(Recipe("lazy", Lazy, (InputSpec((4, 64)),)), Setting(train=True), MemoryPlan("sgd")).steady
+    assert found.peak.by_kind()[Kind.PARAMETERS] == found.peak.by_kind()[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
 
 
 class Constant(nn.Module):

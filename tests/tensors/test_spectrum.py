@@ -1,0 +1,58 @@
+"""Singular values and ranks of stored matrices, held against SVD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from hookcli.tensors.files.in_memory import stored
+from hookcli.tensors.files.spectrum import low_rank, spectrum
+
+MATRICES: dict[str, Callable[[], Tensor]] = {
+    "random": lambda: torch.randn(90, 70),
+    "wide": lambda: torch.randn(20, 400),
+    "convolution": lambda: torch.randn(16, 8, 3, 3),
+    "rank 1": lambda: torch.outer(torch.randn(30), torch.randn(40)),
+    "diagonal": lambda: torch.diag(torch.arange(1, 60).float()),
+    "one row": lambda: torch.randn(1, 50),
+    "bfloat16": lambda: torch.randn(64, 64).bfloat16(),
+    "huge": lambda: torch.randn(30, 40) * 1e37,
+    "tiny": lambda: torch.randn(30, 40, dtype=torch.float64) * 1e-100,
+}
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("name", MATRICES)
+def test_spectra_against_svd(name: str, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.tensors.files.spectrum._HELD", 1 << 26 if held else 0)
+    monkeypatch.setattr("hookcli.tensors.files.stored.BLOCK", 500)  # several blocks of rows
+    torch.manual_seed(0)
+    x = MATRICES[name]()
+    tensor = stored("x", x)
+    found = spectrum(tensor.rows, tensor.columns)
+    values = torch.linalg.svdvals(x.flatten(1).double())
+    assert found is not None and found.converged
+    assert found.norm == pytest.approx(values[0].item(), rel=5e-4)
+    assert found.stable_rank == pytest.approx(((values**2).sum() / values[0] ** 2).item(), rel=1e-3)
+
+
+def test_a_matrix_without_singular_values() -> None:
+    zero = stored("x", torch.zeros(3, 4))
+    found = spectrum(zero.rows, zero.columns)
+    assert found is not None and found.norm == 0 and math.isnan(found.stable_rank)
+    bad = stored("x", torch.tensor([[1.0, math.nan]]))
+    assert spectrum(bad.rows, bad.columns) is None
+
+
+@pytest.mark.parametrize(("rank", "found"), [(1, 1), (8, 8), (64, 64), (70, None)])
+def test_rank_of_a_change(rank: int, found: int | None) -> None:
+    torch.manual_seed(0)
+    change = stored("x", torch.randn(300, rank) @ torch.randn(rank, 280))
+    energy = sum(float((block**2).sum()) for block in change.values())
+    low = low_rank(change.rows, change.columns, energy, rounding=0.0, most=75)
+    assert (low and low.rank) == found
+    assert low is None or low.share == pytest.approx(1.0, abs=1e-5)
