@@ -16,7 +16,7 @@ from hookcli.reporters.rules import rule
 _BUILD = ("arg", "weights", "task", "strict", "seed")
 _RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
-_LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device", *DATA)}
+_LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
 """Options that a command does not have."""
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 
@@ -28,7 +28,8 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     that make it the step of the check.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
-    if not look:
+    of_data = look == "memory" and any(word for name in DATA for word in _typed(name, options))
+    if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
     names = _BUILD if command == "hooks" else (*_BUILD, *_RUN)

@@ -185,6 +185,9 @@ def test_a_budget_for_check(cli: Cli) -> None:
     assert ran.code == 1 and "in use at the peak, in " in ran.out
     *_, last = ran.out.splitlines()
     assert last == "Next: hookcli memory net.py:Net --input 32x64 --optimizer sgd"
+    torch.save(torch.ones(32, 64), "x.pt")
+    ran = cli("check", "net.py:Net", "--input-file", "x.pt", *asked[4:], "1", "--no-cache")
+    assert ran.code == 1 and ran.out.splitlines()[-1] == "Next: hookcli explain HK033"
 
 
 def test_parts_in_eval_mode_stay_in_it() -> None:
