@@ -111,7 +111,8 @@ class PeakTooHigh(Check):
     def judge(self, measured: _Memory) -> Iterator[Finding]:
         """Compare the peak with the limit."""
         totals = measured.memory.totals
-        for finding in _above(self, totals["peak_bytes"], f"in use at the peak, in {totals['peak_phase']}"):
+        phase = {"loss": "the loss", "step": "the optimizer's step"}.get(totals["peak_phase"], totals["peak_phase"])
+        for finding in _above(self, totals["peak_bytes"], f"in use at the peak, in {phase}"):
             outside = totals["peak_fqn"].startswith("(")  # in the loss or the optimizer
             yield replace(finding, fqn="" if outside else totals["peak_fqn"])
 

@@ -108,7 +108,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help=f"torchvision names, module:callable or file.py:callable [those of {DEFAULT_FILE}].",
+            help=f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT_FILE}].",
             autocompletion=complete_models,
             show_default=False,
         ),

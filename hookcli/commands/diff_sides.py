@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.
-OWN = ("arg", "weights", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
+OWN = ("arg", "weights", "task", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries
 from hookcli.sources.catalog.base import ModelEntry
 
 EXAMPLES = (
-    *("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv"),
-    *("hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
+    *("hookcli models 'resn*'", "hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
+    "hookcli models --sort -params --format csv",
 )
 
 COLUMNS = (

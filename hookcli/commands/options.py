@@ -81,7 +81,7 @@ class Options:
     """The shared options, as typed."""
 
     arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
-    weights: str | None = option(None, _MODEL, "A .pt or .safetensors file, or torchvision's name.", metavar="FILE")
+    weights: str | None = option(None, _MODEL, "Weights: a file, a folder, or a published name.", metavar="FILE")
     task: str | None = option(None, _MODEL, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
     strict: bool = option(
         True, _MODEL, "Load what fits where weights do not fit the model exactly.", "--strict/--no-strict"

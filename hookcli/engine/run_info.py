@@ -51,6 +51,8 @@ class RunInfo:
     compiled: str = UNSET
     input_requires_grad: bool = UNSET
     optimizer: str = UNSET
+    amp: str = UNSET
+    """The precision of `torch.autocast`, where it is simulated."""
     call: str = UNSET
     backward_vector: str = UNSET
     loss: str = UNSET

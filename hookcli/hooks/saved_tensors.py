@@ -28,7 +28,7 @@ from hookcli.tensors.torch_private import version
 
 Disable = Callable[[str], AbstractContextManager[None]]
 _FUNC = "torch.func fails while saved tensors are watched"
-_UNFUSED = "attention without a fused kernel on the CPU, as with dropout, keeps its weights; a GPU may keep less"
+UNFUSED = "attention without a fused kernel on the CPU, as with dropout, keeps its weights; a GPU may keep less"
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class SavedTensorHooks(HookGroup):
 
     def notes(self) -> list[str]:
         """Return a note if what is kept on the meta device is the CPU's figure, and other devices may keep less."""
-        return [_UNFUSED] if self._unfused else []
+        return [UNFUSED] if self._unfused else []
 
     def _stepping_aside(
         self, pack: Callable[[Tensor], _Packed], unpack: Callable[[_Packed], Tensor], original: Disable

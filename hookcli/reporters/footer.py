@@ -144,6 +144,8 @@ def run_line(report: Report) -> str:
     said += [f"input {first or meta['input']}"] if meta.get("input") else []
     said += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
     said += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
+    said += [f"autocast {meta['amp']}"] if meta.get("amp") else []
+    said += [str(meta["optimizer"])] if meta.get("optimizer") else []
     if "loss_value" in meta and meta["loss_value"] is not None:
         said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')}{_not_own(meta)})")
     elif "backward_vector" in meta:

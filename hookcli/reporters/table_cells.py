@@ -170,7 +170,11 @@ def _footer(
 ) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
     lines = [footer.totals_line(report, sorts=bool(view.sort), python=view.python)] if said else []
-    lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
+    lines += [
+        *footer.remarks(report),
+        *table_columns.notes(report, columns),
+        *_explained(shown, [c for c in columns if c not in hidden]),
+    ]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report, python=view.python)}")
     lines.append("; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python)))))

@@ -54,6 +54,7 @@ _DISPENSABLE_AT_REST = (
     *("outside_float8_e4m3", "max", "zeros", "outside_float16", "std", "dtype"),
 )
 """Columns of tensors at rest whose order among the dispensable is another: a file's shapes and bytes stay longest."""
+_DISPENSABLE_BETWEEN_FILES = ("mean_abs", "shape", "cosine", "max_abs", "times", "dtype")
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
@@ -121,7 +122,9 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
     if width is None:
         return list(columns)
     # A column of words may have the name of a hook kind: the names of nodes.
-    order = (*_DISPENSABLE_AT_REST, *_DISPENSABLE) if report.probe == "weights" else _DISPENSABLE
+    order: Sequence[str] = (*_DISPENSABLE_AT_REST, *_DISPENSABLE) if report.probe == "weights" else _DISPENSABLE
+    if any(column.name == "change_rank" for column in columns):
+        order = _DISPENSABLE_BETWEEN_FILES
     dispensable = {c.name for c in columns if c.name in order and (c.name not in _COUNTS or c.unit == "firings")}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
     norm = "l2" if report.rows and report.rows[0].get("kind") in _GRADIENTS else ""

@@ -92,7 +92,8 @@ def test_the_largest_batch_fits_and_the_next_does_not(cli: Cli) -> None:
     largest = (500_000 - PARAMETERS) // (4 * 64 * 4)  # see above
     peaks = {row["batch"]: row["highest"] for row in found["rows"]}
     assert found["totals"]["largest_batch"] == largest and peaks[largest] <= 500_000 < peaks[largest + 1]
-    assert found["totals"]["verdict"].startswith(f"Largest batch in 488.3 KiB: {largest:,} (peak ")
+    assert found["totals"]["verdict"].startswith(f"Largest batch in 488.3 KiB: {largest:,} (")
+    assert found["meta"]["notes"][-1].startswith("not included: ")
     both = cli("memory", *INPUT, "--fits", "500kB", "--inference", "--nproc", "2").out
     assert re.match(r"Largest batch in 488.3 KiB: (\d+) for each of 2 processes, (\d+) in all", both)
     assert "Nothing fits into 1 KiB: a batch of 1 takes " in cli("memory", *INPUT, "--fits", "1KiB").out
@@ -130,7 +131,7 @@ def test_charts_pictures_and_pages_show_the_timeline(cli: Cli, tmp_path: Path) -
 def test_a_gpu_that_is_not_at_hand(cli: Cli) -> None:
     """AdamW's `foreach` takes a root of each second moment; blocks of 512 bytes."""
     ran = cli("memory", *INPUT, "-b", "2", "--device", "cuda")
-    assert " · memory of cuda\n" in ran.out and "not included: workspaces of cuBLAS and cuDNN" in ran.out
+    assert " · memory of cuda · adamw\n" in ran.out and "not included: workspaces of cuBLAS and cuDNN" in ran.out
     blocks = 2 * (4 * 64 * 64 + 512) + 4 * 64 * 4 + 512
     assert report(cli, "-b", "2", "--device", "cuda")["totals"]["step_peak_bytes"] == 5 * blocks + 512
 

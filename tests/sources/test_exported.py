@@ -80,6 +80,8 @@ def test_a_comparison_takes_programs(cli: Cli, exported: tuple[Path, nn.Module])
     file, _ = exported
     ran = cli("diff", str(file), str(file), "-q")
     assert ran.code == 0 and ran.out.startswith("Identical, bit for bit\n"), ran.err
+    ran = cli("diff", str(file), f"{__file__}:Net", "--same-weights")  # a program has no settings to compare
+    assert "6 compared" in ran.out and "nothing →" not in ran.out, ran.err
 
 
 def test_what_is_wrong_is_said(cli: Cli, exported: tuple[Path, nn.Module], tmp_path: Path) -> None:

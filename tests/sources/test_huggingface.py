@@ -38,6 +38,9 @@ def test_a_folder_is_built_from_its_configuration(tmp_path: Path, cli: Callable[
     assert report["meta"]["architecture"] == "BertForMaskedLM" and report["meta"]["config"] == str(tmp_path)
     assert report["meta"]["device"] == "meta" and report["meta"]["input"] == "3x18:int64"
     assert report["rows"][0]["output_shape"] == [3, 18, 50]
+    for command in ("memory", "weights"):
+        ran = cli(command, spec, "--task", "causal-lm", "-f", "json")
+        assert json.loads(ran.out)["reports"][0]["meta"]["architecture"] == "BertLMHeadModel", ran.err
 
 
 def test_token_ids_are_of_the_vocabulary(tmp_path: Path, cli: Callable[..., Any]) -> None:

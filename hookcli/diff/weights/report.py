@@ -18,7 +18,7 @@ from hookcli.tensors.files.stored import StoredTensor, TensorFile
 
 COLUMNS = (
     Column("fqn", "Name"),
-    *columns_named("change", "shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine"),
+    *columns_named("shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine"),
     Column("change_rank", "Rank of change"),
     Column("rank_share", "Its share"),
     Column("times", "Excess"),
@@ -124,7 +124,9 @@ class WeightsDiff:
             said = f"{counted(compared, 'tensor')} compared: {same}"
         elif measured := [row for row in apart if "rel_l2" in row.values]:
             worst = max(measured, key=lambda row: row["times"])
-            said += f"{'' if beyond else ', within tolerance'}; furthest apart: {worst.fqn}, {_error(worst)}"
+            far = sum(bool(row.get("beyond")) for row in apart)
+            how = f", {far} beyond tolerance" if far else "" if beyond else ", within tolerance"
+            said += f"{how}; furthest apart: {worst.fqn}, {_error(worst)}"
         sides = ((len(pairing.removed), "only in A"), (len(pairing.added), "only in B"))
         alone = [f"{counted(n, 'tensor')} {what}" for n, what in sides if n]
         return f"{said}; {', '.join(alone)}" if alone else said

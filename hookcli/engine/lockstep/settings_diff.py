@@ -13,12 +13,13 @@ from hookcli.probes.settings import settings_of
 def settings_diff(a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> dict[str, str]:
     """The settings that differ, in words, by A's names; modules of another type have other settings.
 
-    `select` narrows by A's modules.
+    A module without any, as in an exported program, does not tell them. `select` narrows by A's modules.
     """
     found: dict[str, str] = {}
     for ours, theirs in alignment.pairs:
         module = a.get_submodule(ours.fqn)
         if ours.type == theirs.type and (select is None or select(ours.fqn, module)):
-            said = changed_settings(settings_of(module), settings_of(b.get_submodule(theirs.fqn)))
+            old, new = settings_of(module), settings_of(b.get_submodule(theirs.fqn))
+            said = changed_settings(old, new) if old and new else ""
             found |= {ours.fqn: said} if said else {}
     return found

@@ -12,6 +12,8 @@ from hookcli.report import Report, Row
 from hookcli.report.columns import FITS
 from hookcli.report.formatting import size
 
+_NOT_INCLUDED = "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too"
+
 
 def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processes: int = 1) -> Report:
     """The largest batch whose peak is within `limit` bytes, with all batches that were simulated to find it.
@@ -33,7 +35,8 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
             raise
         largest = search.largest(lowest=2)
     shown = profiles[largest or min(profiles)]
-    meta = {**shown.info.to_meta(), "notes": list(shown.notes)}
+    general = [] if shown.info.simulated == "cuda" else [_NOT_INCLUDED]  # the notes of CUDA say it in detail
+    meta = {**shown.info.to_meta(), "notes": [*shown.notes, *general]}
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = [_row(batch, profiles[batch], limit) for batch in sorted(profiles)]
     return Report("fits", shown.model, FITS, rows, meta, totals, grouping="list")
@@ -43,12 +46,14 @@ def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, proce
     if largest == MOST:
         return f"Every batch up to {MOST:,} fits into {size(limit)}: the peak hardly grows with the batch"
     over = largest + 1 if largest else min(profiles)
-    needed = f"a batch of {over:,} takes {peak_text(profiles[over].steady.peak.moment)}"
+    above = profiles[over].steady.peak.moment
     if not largest:
-        return f"Nothing fits into {size(limit)}: {needed}"
+        return f"Nothing fits into {size(limit)}: a batch of {over:,} takes {peak_text(above)}"
     each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
     most = f"{largest:,}{each}"
-    return f"Largest batch in {size(limit)}: {most} (peak {size(profiles[largest].steady.peak.bytes)}); {needed}"
+    left = size(limit - profiles[largest].steady.peak.bytes)
+    more = peak_text(above, above.highest - limit)
+    return f"Largest batch in {size(limit)}: {most} ({left} left); a batch of {over:,} needs {more}"
 
 
 def _row(batch: int, profile: MemoryProfile, limit: int) -> Row:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 MOST = 2**20
 """The largest batch that is tried: a model whose peak is still within the limit has nothing that grows with it."""
 
+_FARTHEST = 64
+
 
 @dataclass
 class BatchSearch:
@@ -25,9 +27,13 @@ class BatchSearch:
         """The largest batch from `lowest`; 0 if not even that is within the limit; `MOST` if nothing exceeds it."""
         if not self._fits(lowest):
             return 0
-        fits, exceeds = lowest, None
+        fits, exceeds, narrowed = lowest, None, 0
         while fits < MOST and (exceeds is None or exceeds - fits > 1):
-            batch = self._further(fits) if exceeds is None else self._between(fits, exceeds)
+            if exceeds is None:
+                batch = self._further(fits)
+            else:
+                narrowed += 1
+                batch = (fits + exceeds) // 2 if narrowed % 3 == 0 else self._between(fits, exceeds)
             if self._fits(batch):
                 fits = batch
             else:
@@ -39,16 +45,18 @@ class BatchSearch:
         return self.peaks[batch] <= self.limit
 
     def _further(self, fits: int) -> int:
-        """A batch above the largest known: where the line through the last two meets the limit, or twice as large."""
+        """A batch above the largest known: where the line through the last two meets the limit, or twice as large.
+
+        At most 64 times as large where the peak hardly grows yet, as that of small batches in the optimizer's step.
+        """
         before = max((batch for batch in self.peaks if batch < fits), default=fits)
         rise = self.peaks[fits] - self.peaks[before]
         guess = fits + (self.limit - self.peaks[fits]) * (fits - before) // rise if rise > 0 else 2 * fits
-        return min(max(guess, fits + 1), MOST)
+        farthest = MOST if rise * _FARTHEST > self.peaks[fits] else _FARTHEST * fits
+        return min(max(guess, fits + 1), farthest, MOST)
 
     def _between(self, fits: int, exceeds: int) -> int:
-        """A batch between the two: where the line through them meets the limit, and every third time the middle."""
-        if len(self.peaks) % 3 == 0:
-            return (fits + exceeds) // 2
+        """A batch between the two: where the line through them meets the limit."""
         rise = self.peaks[exceeds] - self.peaks[fits]
         guess = fits + (self.limit - self.peaks[fits]) * (exceeds - fits) // rise
         return min(max(guess, fits + 1), exceeds - 1)

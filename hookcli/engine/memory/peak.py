@@ -22,11 +22,15 @@ def where(place: Place, phase: str) -> str:
     return _OUTSIDE[phase] if place.fqn is None else place.fqn
 
 
-def peak_text(moment: Moment) -> str:
-    """When a peak is: 333.9 MiB in backward of layer4.0.conv1 (aten.convolution_backward)."""
+def peak_text(moment: Moment, beyond: int | None = None) -> str:
+    """When a peak is: 333.9 MiB in backward of layer4.0.conv1 (aten.convolution_backward).
+
+    With `beyond`, the bytes by which it exceeds a limit: 158.8 KiB more, in the loss (aten.sum).
+    """
     fqn = moment.place.fqn
     place = _IN_WORDS[moment.phase] if fqn is None else f"{moment.phase} of {fqn or '(model)'}"
-    return f"{size(moment.highest)} in {place} ({moment.operator})"
+    said = size(moment.highest) if beyond is None else f"{size(beyond)} more,"
+    return f"{said} in {place} ({moment.operator})"
 
 
 def peak_totals(profile: MemoryProfile) -> dict[str, Any]:

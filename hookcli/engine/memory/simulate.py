@@ -32,10 +32,11 @@ from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
-from hookcli.engine.run_info import UNSET
+from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
+from hookcli.hooks.saved_tensors import UNFUSED
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
@@ -64,7 +65,7 @@ def simulate(
         asked = replace(step, backward=not plan.inference)
         run = prepare_run(recipe, setting, asked, feedback)
         run.info.not_on_meta = not_on_meta
-        run.info.simulated = plan.device if plan.device != "cpu" else UNSET
+        _describe(plan, run.info)
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
         _make_lazy_parameters(run)
         with castable(run, plan.amp) as run:
@@ -87,6 +88,7 @@ class _Simulation:
         self._model = run.model
         self._session = HookSession(run.model)
         self._owners = dict(_owners(run.model))
+        self._unfused = False
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
         real, cuda = run.info.device != META.type, plan.device == "cuda"
         self._kernels = CudaKernels(real, fake=plan.amp is not None) if cuda else cpu_kernels()
@@ -96,7 +98,13 @@ class _Simulation:
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with run.step.mode(), uncompiled(model), self._kernels.choices(), fused_on_meta(), self._session:
+        with (
+            run.step.mode(),
+            uncompiled(model),
+            self._kernels.choices(self._note_unfused),
+            fused_on_meta(),
+            self._session,
+        ):
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), self._kernels)
@@ -116,12 +124,15 @@ class _Simulation:
             lives.steps[1],
             lives.steps[0],
             types,
-            self._notes,
+            [*self._notes, *([UNFUSED] if self._unfused else [])],
             parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
             trained=_nbytes(p for p in model.parameters() if p.requires_grad),
             blocks=[modules[id(block)] for block in blocks(model)],
             checkpointed=self._checkpointed,
         )
+
+    def _note_unfused(self) -> None:
+        self._unfused = True
 
     def _hold_what_exists(self) -> None:
         for fqn, parameter in self._model.named_parameters():
@@ -167,6 +178,16 @@ class _Simulation:
     def _note(self, tensors: Iterable[Any], kind: Kind, parameter: Tensor) -> None:
         place = self._owners.get(id(parameter), OUTSIDE)
         self._lifetimes.hold([x for x in tensors if isinstance(x, Tensor)], kind, place)
+
+
+def _describe(plan: MemoryPlan, info: RunInfo) -> None:
+    """Note what the plan asks for."""
+    if plan.device != "cpu":
+        info.simulated = plan.device
+    if plan.amp is not None:
+        info.amp = str(plan.amp).removeprefix("torch.")
+    if not plan.inference and plan.optimizer != "none":
+        info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
 
 
 def _make_lazy_parameters(run: PreparedRun) -> None:

@@ -13,6 +13,8 @@ from hookcli.engine.memory.largest_batch import MOST, BatchSearch
 def test_a_straight_line_takes_four_simulations() -> None:
     search = BatchSearch(lambda batch: 400 + 95 * batch, 24_000)
     assert search.largest() == 248 and [*search.peaks] == [1, 2, 248, 249]
+    search = BatchSearch(lambda batch: max(2000 + batch // 2, 400 + 95 * batch), 24_000)  # an optimizer's peak first
+    assert search.largest() == 248 and [*search.peaks] == [1, 2, 128, 264, 248, 249]
 
 
 def test_nothing_fits_and_everything_fits() -> None:

@@ -6,7 +6,6 @@ PyTorch's profiler by `scripts/sweep memory`. Buffers of a few rows per thread a
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -18,11 +17,7 @@ from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 
 def cpu_kernels() -> DeviceKernels:
     """The kernels of the CPU."""
-    return DeviceKernels(_FORMULAS, _choices)
-
-
-def _choices() -> AbstractContextManager[None]:
-    return attention_as_on_cpu(lambda: None)
+    return DeviceKernels(_FORMULAS, attention_as_on_cpu)
 
 
 def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:

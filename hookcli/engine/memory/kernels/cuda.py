@@ -7,7 +7,6 @@ Workspaces of cuBLAS and cuDNN are left out: they depend on the GPU and on the a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ class CudaKernels(DeviceKernels):
     """
 
     def __init__(self, real: bool, fake: bool) -> None:
-        super().__init__(_FORMULAS, partial(operators_as_on_cuda, fake and not real))
+        super().__init__(_FORMULAS, lambda unfused: operators_as_on_cuda(fake and not real))
         self._all = real or fake
 
     def allocated(self, x: Tensor) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 from hookcli.engine.memory.kernels import convolutions
 
 Formula = Callable[[tuple[Any, ...], Any], int]
+Choices = Callable[[Callable[[], object]], AbstractContextManager[None]]
 
 
 def size(*tensors: Any) -> int:
@@ -32,10 +33,11 @@ def copied(tensor: Tensor, like: Tensor | None = None) -> int:
 class DeviceKernels:
     """The kernels of a device, by the formulas of its operators.
 
-    `choices` makes a block in which PyTorch chooses operators as it does for tensors on the device.
+    `choices` makes a block in which PyTorch chooses operators as it does for tensors on the device; its argument is
+    called where the CPU's attention keeps its weights.
     """
 
-    def __init__(self, formulas: Mapping[str, Formula], choices: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, formulas: Mapping[str, Formula], choices: Choices) -> None:
         self._formulas = {**COPIES, **formulas}
         self.choices = choices
 

@@ -40,12 +40,14 @@ function facts(reports) {
   const times = (key) => [...new Set((judged.length ? judged : reports).map((report) => num(report.meta[key])).filter((value) => value !== null))];
   const [took, own] = [times("seconds"), times("hookcli_seconds")].map((each) => each.reduce((sum, value) => sum + value, 0));
   const loss = reports.find((report) => (report.meta.loss_value ?? null) !== null)?.meta;
-  const versions = ["torch", "torchvision"].flatMap((name) => all(name).map((version) => `${name} ${version}`));
+  const versions = ["torch", "torchvision", "timm", "transformers"].flatMap((name) => all(name).map((version) => `${name} ${version}`));
   return [
     ["Input", all("input").join(" / ")],
     ["Device", devices(all("device"))],
     ["Dtype", all("dtype").join(" / ")],
     ["Mode", all("mode").join(" / ")],
+    ["Autocast", all("amp").join(" / ")],
+    ["Optimizer", all("optimizer").join(" / ")],
     ["Backward", loss ? "" : all("backward_vector").map((vector) => `vector-Jacobian product with ${vector}`).join(" / ")],
     ["Loss", loss ? `${Number.isNaN(num(loss.loss_value)) ? "NaN" : number(num(loss.loss_value))}${loss.loss ? ` (${loss.loss})` : ""}` : ""],
     ["Processes", all("processes").join(" / ")],

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { bytes, num } from "./format.js";
 import { select } from "./selection.js";
 
-const KIND_COLORS = 6; // of series, in chart.css
+const KIND_COLORS = 8; // of series, in chart.css
 const MIB = 2 ** 20;
 
 /** Mount the chart; a click on a moment selects its module. */
