@@ -146,10 +146,11 @@ _OPTIMIZER = "adamw"  # the default of `hookcli memory`
 
 def _of_memory(job: Job) -> Sequence[str]:
     """The options with which `hookcli memory` takes the step of --max-peak-memory."""
+    device = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
     if job.settings["backward"]:
         chosen = job.settings["optimizer"]
-        return ["--optimizer", chosen] if chosen != _OPTIMIZER else []
-    return ["--inference", *(["--train"] if job.options.train is None else [])]
+        return [*device, *(["--optimizer", chosen] if chosen != _OPTIMIZER else [])]
+    return [*device, "--inference", *(["--train"] if job.options.train is None else [])]
 
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
@@ -168,7 +169,8 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
     feedback = feedback_of(options, progress)
-    plan = MemoryPlan(settings["optimizer"], inference=not settings["backward"])
+    device = "cuda" if setting.device.type == "cuda" else "cpu"
+    plan = MemoryPlan(settings["optimizer"], inference=not settings["backward"], device=device)
     capture = partial(capture_recipe, recipe, hooking=Hooking(fastpath=options.fastpath), feedback=feedback)
     try:
         run = prepare_run(recipe, setting, step, feedback)

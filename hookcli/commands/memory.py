@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.checks.selection import parse_figure
@@ -15,9 +16,10 @@ from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_OPTIMIZERS, PARALLEL
+from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZERS, PARALLEL
 from hookcli.report import Column
 from hookcli.report.columns import FITS, MEMORY, TIMELINE
+from hookcli.report.names import checked_filter
 from hookcli.reporters import moments
 
 if TYPE_CHECKING:
@@ -26,19 +28,19 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
-    "hookcli memory vit_b_16 --fits 24GiB --optimizer sgd-momentum",
+    "hookcli memory vit_b_16 --device cuda --fits 24GiB",
     "hookcli memory resnet50 -b 64 --checkpoint 'layer?.*'",
     "hookcli memory resnet50 -b 64 --format chart",
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
 FIRST = (
-    *("optimizer", "inference", "fits", "checkpoint", "timeline"),
-    *("input", "batch_size", "depth", "format", "output"),
+    *("device", "optimizer", "inference", "fits", "checkpoint", "timeline"),
+    *("input", "batch_size", "format", "output"),
 )
 _SHARED = (
     *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
-    *("depth", "columns", "sort", "format", "output", "quiet", "debug"),
+    *("depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _MEMORY = "Memory"
 _AMP = ("bfloat16", "float16")
@@ -48,6 +50,7 @@ _AMP = ("bfloat16", "float16")
 class MemoryOptions:
     """Options of `hookcli memory` alone."""
 
+    device: str = choice("cpu", _MEMORY, "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
     optimizer: str = option("adamw", _MEMORY, f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.", metavar="NAME")
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
@@ -72,6 +75,7 @@ def memory(
 
     The model runs on the meta device, so neither a GPU nor that much memory is needed, unless the model reads values.
     """
+    check_choice("--device", own.device, MEMORY_DEVICES)
     check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
     check_choice("--amp", own.amp, _AMP)
     check_choice("--implementation", own.implementation, IMPLEMENTATIONS)
@@ -103,11 +107,20 @@ def _question(
     return MemoryQuestion(
         find_recipe(model, options),
         replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel),
-        MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint),
+        MemoryPlan(
+            own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint, device=own.device
+        ),
         step.make(),
         parallel,
         feedback,
+        partial(_wanted, options) if options.match is not None or options.type is not None else None,
     )
+
+
+def _wanted(options: Options, types: Mapping[str, str]) -> Callable[[str], bool]:
+    """The test of modules by --match and --type. Raises UsageError for names that none has."""
+    matches = checked_filter(options.match, options.type, types)
+    return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
 
 
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
@@ -116,6 +129,9 @@ def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> 
         refuse_alone(options)
     if own.fits is not None and own.timeline:
         raise UsageError("--timeline and --fits: the search for a batch has no timeline; give one of them")
+    for name, given in {"match": options.match, "type": options.type}.items():
+        if own.fits is not None and given is not None:
+            raise UsageError(f"--{name} {given}: --fits has a row for each batch; leave one out")
     plain = MemoryOptions()
     named = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
     named |= {"optimizer": own.optimizer if own.optimizer != plain.optimizer else None}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from hookcli.commands.backward_options import StepOptions
@@ -41,7 +41,10 @@ Compare = Callable[[Report, Report], Report]
 
 
 def feedback_of(options: Options, progress: Progress, processes: Processes | None = None, label: str = "") -> Feedback:
-    """Feedback that shows people, and the other processes, what a run is doing. `label` goes before remarks."""
+    """Feedback that shows people, and the other processes, what a run is doing.
+
+    `label` goes before remarks; those of several runs are made once.
+    """
     from hookcli.engine.feedback import Feedback
 
     def stage(text: str) -> None:
@@ -49,7 +52,11 @@ def feedback_of(options: Options, progress: Progress, processes: Processes | Non
         if processes:
             processes.stage(text)
 
-    return Feedback(stage, lambda text: remark(label + text, options), progress.follow)
+    @cache
+    def once(text: str) -> None:
+        remark(label + text, options)
+
+    return Feedback(stage, once, progress.follow)
 
 
 def inspect_model(

@@ -63,7 +63,8 @@ def prepare_run(
         feedback.remark(remark)
     with UserCode(lambda e: ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(e)}")):
         _ = [*model.named_modules(), *model.parameters(), *model.buffers()]  # methods that a model may have of its own
-        set_mode(model, setting.train)
+        if setting.train is not None:
+            set_mode(model, setting.train)
         if setting.dtype is not None:
             model.to(dtype=setting.dtype)
         if setting.shard:

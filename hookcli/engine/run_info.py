@@ -35,6 +35,8 @@ class RunInfo:
     """Shapes of the target in each batch of real input, and who got it."""
     not_on_meta: str = UNSET
     """Why the model had to run for real although shapes alone were asked for."""
+    simulated: str = UNSET
+    """The device whose memory is computed, where that is not the CPU's."""
     fill: str = UNSET
     seed: int = UNSET
     source: Mapping[str, Any] = field(default_factory=dict)

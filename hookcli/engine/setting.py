@@ -29,7 +29,8 @@ class Setting:
     seed: int = 0
     weights: str | None = None
     strict: bool = True
-    train: bool = False
+    train: bool | None = False
+    """The model's mode; None: each module keeps its own."""
     targets: bool = False
     """True if a detector in training gets targets, too."""
     device: torch.device = torch.device("cpu")

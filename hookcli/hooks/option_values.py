@@ -20,3 +20,4 @@ MEMORY_OPTIMIZERS = (
     *("adafactor", "none"),
 )
 IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
+MEMORY_DEVICES = ("cpu", "cuda")

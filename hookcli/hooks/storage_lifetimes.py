@@ -29,10 +29,13 @@ class Kernels(Protocol):
     def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
         """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
 
+    def allocated(self, x: Tensor) -> int:
+        """The bytes that the device's allocator hands out for the storage of a tensor."""
+
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """A storage that was in use: its size in bytes, the place and operator that created it, and what it is for."""
+    """A storage that was in use: its bytes, as the device allocates them, where it was created, and what it is for."""
 
     nbytes: int
     place: Any
@@ -101,7 +104,7 @@ class StorageLifetimes(TorchDispatchMode):
                 continue
             known = self.find(tensor)
             if known is None:
-                known = self._note(tensor.untyped_storage(), place, "")
+                known = self._note(tensor, place, "")
                 self.log.append(OperatorCall("", place, [known], known.nbytes))
             known.kind, known.place = kind, place
 
@@ -130,12 +133,13 @@ class StorageLifetimes(TorchDispatchMode):
             return None
         storage = x.untyped_storage()
         if func not in _FROM_DATA and any(_shares(y, storage) for y in _tensors(args)):
-            self.older.append(self._note(storage, place, ""))
+            self.older.append(self._note(x, place, ""))
             return None
-        return self._note(storage, place, _name(func)) if storage.nbytes() else None
+        return self._note(x, place, _name(func)) if storage.nbytes() else None
 
-    def _note(self, storage: torch.UntypedStorage, place: Any, operator: str) -> Storage:
-        noted = Storage(storage.nbytes(), place, operator)
+    def _note(self, tensor: Tensor, place: Any, operator: str) -> Storage:
+        storage = tensor.untyped_storage()
+        noted = Storage(self._kernels.allocated(tensor), place, operator)
         reference = ref(storage, self.log.append)
         self._known[storage_key(storage)] = reference, noted
         self._noted[id(reference)] = noted

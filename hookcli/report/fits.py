@@ -186,7 +186,7 @@ def value_type(name: str) -> type | None:
 META: Mapping[str, Fits] = {
     "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
     **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format"), is_text),
-    **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
+    **dict.fromkeys(("input", "device", "simulated", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in SEVERITIES,
     **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
     **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),

@@ -143,6 +143,7 @@ def run_line(report: Report) -> str:
     first = f"{counted(meta['batches'], 'batch', 'batches')}, first {meta['input']}" if "batches" in meta else ""
     said += [f"input {first or meta['input']}"] if meta.get("input") else []
     said += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
+    said += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
     said += [f"autocast {meta['amp']}"] if meta.get("amp") else []
     said += [str(meta["optimizer"])] if meta.get("optimizer") else []
     if "loss_value" in meta and meta["loss_value"] is not None:

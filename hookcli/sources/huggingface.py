@@ -103,6 +103,8 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
         raise UsageError(f"{spec}: no {CONFIG} in that folder")
     with UserCode(lambda error: UsageError(f"{spec}: {CONFIG} can't be read ({in_brief(error)})")):
         found = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
+    if not isinstance(found, dict):
+        raise UsageError(f"{spec}: {CONFIG} is not a JSON object")
     kind = str(found.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
         own = "; its code (auto_map) is not run" if "auto_map" in found else ""
@@ -133,7 +135,10 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     if not names:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
     with UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})")):
-        return getattr(library, names[0])
+        found = getattr(library, str(names[0]))
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
+    return found
 
 
 def _take_meta_for_fake(library: Any) -> None:

@@ -47,7 +47,7 @@ def _configuration(source: str, name: str) -> str | None:
         return ""
     text = _text(Path(name, "config.json"))
     kind = name
-    with suppress(ValueError, AttributeError):
+    with suppress(ValueError, AttributeError, RecursionError):
         kind = str(json.loads(text).get("model_type"))
     return text if kind in entries("hf") else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,14 +12,18 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli import registry
+from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.engine.memory.question import MemoryQuestion
+from hookcli.engine.setting import Setting
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.parameters import ParametersProbe
 from hookcli.probes.shapes import ShapesProbe
 from hookcli.report import Report, Row
-from hookcli.report.formatting import number
+from hookcli.report.formatting import number, size
 from hookcli.report.grouping import View
 from hookcli.report.histogram import QUANTILES
+from hookcli.sources.base import InputSpec, Recipe
 
 Visit = Callable[..., Any]
 FIRST = ".chart-plot >> nth=0"
@@ -162,3 +167,14 @@ def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> No
     page.set_viewport_size({"width": 900, "height": 800})
     grown = "e => new Promise(done => new ResizeObserver(() => e.clientWidth > 420 && done(true)).observe(e))"
     assert page.locator(".chart canvas").first.evaluate(grown)
+
+
+def test_the_memory_of_a_step_is_read_from_operator_to_operator(visit: Visit) -> None:
+    recipe = Recipe("net", partial(nn.Linear, 8, 4), (InputSpec((2, 8)),))
+    reports = MemoryQuestion(recipe, Setting(train=True), MemoryPlan("sgd")).reports(["memory", "timeline"])
+    page = visit(registry.load("reporters", "html")().render(reports, View()))
+    page.get_by_role("tab", name="Over the step").click()
+    texts = list(along(page))
+    for text, row in zip(texts, reports[1].rows, strict=True):
+        assert text.startswith(f"{row['phase']} {row.fqn} {row['operator']}".replace("  ", " "))
+        assert f"Parameters {size(row['param_bytes'])}" in text

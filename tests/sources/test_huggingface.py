@@ -132,11 +132,16 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
+    for name, text in (("list", "[1]"), ("none", '{"model_type": "bert", "architectures": ["__doc__"]}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
     (tmp_path / "own").mkdir()
     own = configured(tmp_path / "own", model_type="mine", auto_map={"AutoModel": "code.Mine"})
     for spec, asked, said in (
         (f"hf:{tmp_path / 'empty'}", {}, "no config.json in that folder"),
         (f"hf:{tmp_path / 'broken'}", {}, "config.json can't be read"),
+        (f"hf:{tmp_path / 'list'}", {}, "config.json is not a JSON object"),
+        (f"hf:{tmp_path / 'none'}", {}, "__doc__ is not a model of Transformers"),
         (own, {}, r"unknown type of Transformers \S+ 'mine'.*its code \(auto_map\) is not run"),
         (
             "hf:bert",

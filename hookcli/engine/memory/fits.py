@@ -35,7 +35,8 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
             raise
         largest = search.largest(lowest=2)
     shown = profiles[largest or min(profiles)]
-    meta = {**shown.info.to_meta(), "notes": [*shown.notes, _NOT_INCLUDED]}
+    general = [] if shown.info.simulated == "cuda" else [_NOT_INCLUDED]  # the notes of CUDA say it in detail
+    meta = {**shown.info.to_meta(), "notes": [*shown.notes, *general]}
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = [_row(batch, profiles[batch], limit) for batch in sorted(profiles)]
     return Report("fits", shown.model, FITS, rows, meta, totals, grouping="list")

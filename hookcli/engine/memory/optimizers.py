@@ -40,8 +40,12 @@ def make_optimizer(plan: MemoryPlan, parameters: Sequence[nn.Parameter]) -> torc
     """
     if plan.optimizer == "none" or not parameters:
         return None
-    maker, flags = _MAKERS[plan.optimizer], _FLAGS[plan.implementation]
+    maker = _MAKERS[plan.optimizer]
     accepted = signature(maker).parameters
+    implementation = plan.implementation or ("foreach" if plan.device == "cuda" else None)
+    if plan.implementation is None and plan.optimizer == "adafactor":  # by default the one that takes less memory
+        implementation = None
+    flags = _FLAGS[implementation]
     if not flags.keys() <= accepted.keys():
         known = [name for name, given in _FLAGS.items() if name and given.keys() <= accepted.keys()]
         wrong = f"--implementation {plan.implementation}: PyTorch's {plan.optimizer} has none"

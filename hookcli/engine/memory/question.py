@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +29,10 @@ _REPORTS = {"memory": modules_report, "timeline": timeline_report}
 
 @dataclass(frozen=True)
 class MemoryQuestion:
-    """The step whose memory is asked for. `parallel` spreads it over the setting's `parts`; None: one process."""
+    """The step whose memory is asked for. `parallel` spreads it over the setting's `parts`; None: one process.
+
+    `narrow` makes, from the modules' types by name, the test of the modules whose rows are wanted.
+    """
 
     recipe: Recipe
     setting: Setting
@@ -37,14 +40,21 @@ class MemoryQuestion:
     step: Step = Step()
     parallel: str | None = None
     feedback: Feedback = Feedback()
+    narrow: Callable[[Mapping[str, str]], Callable[[str], bool]] | None = None
 
     def reports(self, names: Sequence[str]) -> list[Report]:
         """The reports of these names: "memory" by module, and the "timeline"."""
         profile = self._profile(self.setting, self.plan)
         saved = self._saved(profile) if profile.checkpointed else {}
-        made = [_REPORTS[name](profile) for name in names]
+        made = [self._narrowed(_REPORTS[name](profile), profile) for name in names]
         first, *others = [replace(report, totals={**report.totals, **saved}) for report in made]
         return [first, *(replace(other, totals={**other.totals, "verdict": ""}) for other in others)]
+
+    def _narrowed(self, report: Report, profile: MemoryProfile) -> Report:
+        if self.narrow is None:
+            return report
+        wanted = self.narrow(profile.types)
+        return replace(report, rows=[row for row in report.rows if wanted(row.fqn)])
 
     def report(self) -> Report:
         """The report by module."""
@@ -81,5 +91,6 @@ def memory_of(run: PreparedRun, backward: bool) -> Report:
     """The memory of an AdamW step, or without backward of a forward, of a copy of a run's model on the run's inputs."""
     args, kwargs = arguments(run.inputs)
     recipe = Recipe(run.name, partial(copy_model, run.model), example=lambda model: kwargs or tuple(args))
-    setting = Setting(train=run.model.training)
-    return MemoryQuestion(recipe, setting, MemoryPlan(inference=not backward), run.step).report()
+    on_cuda = any(parameter.is_cuda for parameter in run.model.parameters())
+    plan = MemoryPlan(inference=not backward, device="cuda" if on_cuda else "cpu")
+    return MemoryQuestion(recipe, Setting(train=None), plan, run.step).report()

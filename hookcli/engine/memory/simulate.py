@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.checkpointing import checkpoint_modules
-from hookcli.engine.memory.kernels.cpu import CpuKernels
+from hookcli.engine.memory.kernels.cpu import cpu_kernels
+from hookcli.engine.memory.kernels.cuda import CudaKernels, remarks
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.mixed_precision import autocast, castable
 from hookcli.engine.memory.optimizers import make_optimizer
@@ -31,13 +33,12 @@ from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.run_info import UNSET, RunInfo
-from hookcli.engine.setting import Setting
+from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
 from hookcli.hooks.saved_tensors import UNFUSED
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
-from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
@@ -54,7 +55,7 @@ def simulate(
     step: Step = Step(),
     feedback: Feedback = Feedback(),
 ) -> MemoryProfile:
-    """The memory of the recipe's model in the plan's step, on the setting's device.
+    """The memory of the recipe's model in the plan's step, on the plan's device.
 
     `step` has the loss. A model that can't run on the meta device is built again and runs for real; `info` of the
     profile says why. The random number generators are afterwards as they were. Raises as `capture_recipe` does.
@@ -89,6 +90,10 @@ class _Simulation:
         self._owners = dict(_owners(run.model))
         self._unfused = False
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
+        real, cuda = run.info.device != META.type, plan.device == "cuda"
+        self._kernels = CudaKernels(real, fake=plan.amp is not None) if cuda else cpu_kernels()
+        ran = [f"ran for real, not on the meta device: {run.info.not_on_meta}"] if real else []
+        self._notes = ran + ([*remarks(run.model, real)] if cuda else [])
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""
@@ -96,13 +101,13 @@ class _Simulation:
         with (
             run.step.mode(),
             uncompiled(model),
-            attention_as_on_cpu(self._note_unfused),
+            self._kernels.choices(self._note_unfused),
             fused_on_meta(),
             self._session,
         ):
             self._session.modules.hook(everything=True)
             places = Places(self._session)
-            self._lifetimes = StorageLifetimes(lambda args: places(), CpuKernels())
+            self._lifetimes = StorageLifetimes(lambda args: places(), self._kernels)
             self._hold_what_exists()
             optimizer = make_optimizer(self._plan, [p for p in model.parameters() if p.requires_grad])
             self._note_state(optimizer)  # Adagrad has it from the beginning
@@ -119,7 +124,7 @@ class _Simulation:
             lives.steps[1],
             lives.steps[0],
             types,
-            notes=[UNFUSED] if self._unfused else [],
+            [*self._notes, *([UNFUSED] if self._unfused else [])],
             parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
             trained=_nbytes(p for p in model.parameters() if p.requires_grad),
             blocks=[modules[id(block)] for block in blocks(model)],
@@ -157,7 +162,8 @@ class _Simulation:
             self._note([parameter.grad], Kind.GRADIENTS, parameter)
         lifetimes.mark("step")
         if optimizer is not None:
-            optimizer.step()
+            with torch.no_grad():  # PyTorch's wrapper of `step` does so, too, but imports torch.compile, in two seconds
+                unwrap(type(optimizer).step)(optimizer)
             self._note_state(optimizer)
 
     def _loss(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor] | None]:
@@ -176,6 +182,8 @@ class _Simulation:
 
 def _describe(plan: MemoryPlan, info: RunInfo) -> None:
     """Note what the plan asks for."""
+    if plan.device != "cpu":
+        info.simulated = plan.device
     if plan.amp is not None:
         info.amp = str(plan.amp).removeprefix("torch.")
     if not plan.inference and plan.optimizer != "none":

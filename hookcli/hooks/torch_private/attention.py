@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,10 +22,13 @@ _LOST = "on the meta device attention keeps its weights for backward, which fuse
 _choose = private("torch.ops.aten", "_fused_sdp_choice", None, _LOST)
 fused_attention = private("torch.ops.aten", "_scaled_dot_product_flash_attention_for_cpu", None, _LOST)
 """The CPU's fused kernel; None if this PyTorch has none."""
+_LOST_CUDA = "memory of CUDA is simulated without fused attention, and is too high"
+flash_attention = private("torch.ops.aten", "_scaled_dot_product_flash_attention", None, _LOST_CUDA)
+efficient_attention = private("torch.ops.aten", "_scaled_dot_product_efficient_attention", None, _LOST_CUDA)
+"""The fused kernels of CUDA; None if this PyTorch has none."""
 _library = private("torch.library", "_scoped_library", None, _LOST)
 _keys = private("torch._C", "DispatchKeySet", None, _LOST)
 _key = private("torch._C", "DispatchKey", None, _LOST)
-_attention = torch.ops.aten.scaled_dot_product_attention.default
 _FUSED = 1  # torch.nn.attention.SDPBackend.FLASH_ATTENTION, in an import of 0.1 s
 _BATCHED = (3, 4)  # dimensions of a query that the fused kernel takes
 
@@ -56,16 +59,33 @@ def attention_as_on_cpu(unfused: Callable[[], object]) -> Iterator[None]:
 
 
 def _replaced() -> ExitStack:
-    """Register the kernel, until the stack is closed; nothing where this PyTorch lacks a part, or another has one."""
+    """Register the CPU's choice, until the stack is closed; nothing where this PyTorch lacks a part of it."""
+    if None in (_choose, fused_attention):
+        return ExitStack()
+    return registered({"scaled_dot_product_attention": _as_on_cpu}, ("AutogradMeta",))
+
+
+def registered(kernels: Mapping[str, Callable[..., Any]], keys: Sequence[str]) -> ExitStack:
+    """Register kernels of composed operators, by name, for these dispatch keys, until the stack is closed.
+
+    Nothing is registered where this PyTorch lacks a part, or another has registered a kernel.
+    """
     stack = ExitStack()
-    if None not in (_choose, fused_attention, _library, _keys, _key):
+    if None not in (_library, _keys, _key):
         with warnings.catch_warnings(action="ignore"):
             library = stack.enter_context(_library("aten", "IMPL"))
             try:
-                library.impl("scaled_dot_product_attention", _as_on_cpu, "AutogradMeta")
+                for name, kernel in kernels.items():
+                    for key in keys:
+                        library.impl(name, kernel, key)
             except RuntimeError:  # the program has already registered a kernel
                 stack.close()
     return stack
+
+
+def as_composed(name: str, *args: Any, **options: Any) -> Any:
+    """Call a composed operator as PyTorch composes it, around a kernel that is registered for its tensors."""
+    return getattr(torch.ops.aten, name).default.redispatch(_keys(_key.AutogradLazy), *args, **options)
 
 
 def _as_on_cpu(
@@ -84,7 +104,7 @@ def _as_on_cpu(
     if chosen != _FUSED or query.dim() not in _BATCHED:
         for unfused in _listeners:
             unfused()
-        return _attention.redispatch(_keys(_key.AutogradCPU), *given, **options)
+        return as_composed("scaled_dot_product_attention", *given, **options)
     if attn_mask is not None and attn_mask.dtype is torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -math.inf)
     scale = options.get("scale")

@@ -49,7 +49,9 @@ _DISABLED = "__dynamo_disable"  # the attribute in which such a function keeps w
 
 @contextmanager
 def not_imported_by_operators() -> Iterator[None]:
-    """Keep operators on the meta device from importing torch.compile in this block: the import takes two seconds.
+    """Keep operators on the meta device, and optimizers, from importing torch.compile in this block.
+
+    The import takes two seconds.
 
     Many of these operators are Python functions that torch.compile must not trace, and they import it to be marked so.
     As long as it is not imported nothing is traced, and they need no mark. Afterwards they are as before.
@@ -127,12 +129,13 @@ _UTILS = f"{_PACKAGE}.utils"
 
 @cache
 def _never_traced() -> list[Any]:
-    """Return the functions for operators on the meta device that torch.compile must not trace."""
+    """Return the functions for operators on the meta device, and of optimizers, that torch.compile must not trace."""
     if _disabling is None:
         return []
     marker = _disabling(len).__code__
     modules = [module for name, module in [*sys.modules.items()] if name.startswith(_OPERATORS)]
     todo = [value for module in modules for value in vars(module).values()]
+    todo += [value for kind in todo if isinstance(kind, type) for value in vars(kind).values()]
     todo += [vars(mode).get("__torch_dispatch__") for mode in TorchDispatchMode.__subclasses__()]
     seen: set[int] = set()
     found = []
@@ -147,7 +150,7 @@ def _never_traced() -> list[Any]:
 
 
 _EMPTY = CellType()
-_OPERATORS = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
+_OPERATORS = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations", "torch.optim")
 
 
 def _imported(name: str) -> ModuleType | None:

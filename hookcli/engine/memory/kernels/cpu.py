@@ -1,52 +1,23 @@
 """Memory that PyTorch's CPU kernels use inside of themselves, by operator.
 
-A formula gives the most that a call has in use at any time, in bytes: its results, and copies and buffers that are
-released before it returns. Those of convolutions are in `convolutions`. They follow aten/src/ATen/native/ (torch 2.15),
-compared with PyTorch's profiler by `scripts/sweep memory`. Buffers of a few rows per thread are left out.
+The formulas, with those of convolutions in `convolutions`, follow aten/src/ATen/native/ (torch 2.15), compared with
+PyTorch's profiler by `scripts/sweep memory`. Buffers of a few rows per thread are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hookcli.engine.memory.kernels import convolutions
-
-Formula = Callable[[tuple[Any, ...], Any], int]
-
-
-def size(*tensors: Any) -> int:
-    """The bytes of the elements of these tensors; others than tensors count nothing."""
-    return sum(x.numel() * x.element_size() for x in tensors if isinstance(x, Tensor))
+from hookcli.engine.memory.kernels.device import DeviceKernels, norm_backward, size
+from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 
 
-def copied(tensor: Tensor, like: Tensor | None = None) -> int:
-    """The bytes of a contiguous copy of the tensor (in the layout of `like`), which is made unless it is so already."""
-    wanted = convolutions.memory_format(like) if like is not None else torch.contiguous_format
-    return 0 if tensor.is_contiguous(memory_format=wanted) else size(tensor)
-
-
-class CpuKernels:
-    """The kernels of the CPU, for operators that run on the meta device."""
-
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the operator; its results get the strides that the CPU's kernel gives them."""
-        if str(func.overloadpacket) in _IN_PLACE and args[0][0].is_meta:
-            return None
-        out = func(*args, **kwargs)
-        if func is _CONVOLUTION:
-            return convolutions.laid_out(out, args)
-        if func is _CONVOLUTION_BACKWARD:
-            return *(x if x is None else convolutions.laid_out(x, args[1:]) for x in out[:2]), out[2]
-        return out
-
-    def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
-        """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
-        formula = _FORMULAS.get(str(func.overloadpacket))
-        return formula(args, out) if formula else 0
+def cpu_kernels() -> DeviceKernels:
+    """The kernels of the CPU."""
+    return DeviceKernels(_FORMULAS, attention_as_on_cpu)
 
 
 def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
@@ -54,31 +25,13 @@ def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
     return size(*out) + size(args[0])
 
 
-def _layer_norm(args: tuple[Any, ...], out: Any) -> int:
-    return size(*out) + copied(args[0])
-
-
 def _layer_norm_backward(args: tuple[Any, ...], out: Any) -> int:
-    """Contiguous copies, and per thread a row of each gradient of the parameters."""
-    rows = 2 * torch.get_num_threads() * size(args[5])
-    return size(*out) + copied(args[0]) + copied(args[1]) + rows
-
-
-def _group_norm_backward(args: tuple[Any, ...], out: Any) -> int:
-    return size(*out) + copied(args[0]) + copied(args[1])
-
-
-def _roll(args: tuple[Any, ...], out: Any) -> int:
-    """One dimension after another."""
-    return size(out) * min(len(args[1]), 2)
+    """Per thread a row of each gradient of the parameters, besides the copies."""
+    return norm_backward(args, out) + 2 * torch.get_num_threads() * size(args[5])
 
 
 def _dropout(args: tuple[Any, ...], out: Any) -> int:
     return size(*out) + size(args[0])
-
-
-def _pool_backward(args: tuple[Any, ...], out: Any) -> int:
-    return size(out) + copied(args[0], args[1])
 
 
 def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
@@ -87,24 +40,11 @@ def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
     return size(*out) + (size(grad) if grad.stride() != output.stride() else 0)
 
 
-def _softmax_backward(args: tuple[Any, ...], out: Any) -> int:
-    return size(out) + copied(args[0]) + copied(args[1])
-
-
-_CONVOLUTION, _CONVOLUTION_BACKWARD = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
-_IN_PLACE = {f"aten._fused_{name}_" for name in ("adam", "adamw", "adagrad", "sgd")}
-"""Operators that change their arguments and return nothing; not all have a kernel for the meta device."""
-_FORMULAS: dict[str, Formula] = {
+_FORMULAS = {
     "aten.convolution": convolutions.forward,
     "aten.convolution_backward": convolutions.backward,
     "aten.native_batch_norm_backward": _batch_norm_backward,
-    "aten.native_layer_norm": _layer_norm,
     "aten.native_layer_norm_backward": _layer_norm_backward,
-    "aten.native_group_norm_backward": _group_norm_backward,
-    "aten.roll": _roll,
     "aten.native_dropout": _dropout,
-    "aten.max_pool2d_with_indices_backward": _pool_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "aten._softmax_backward_data": _softmax_backward,
-    "aten._log_softmax_backward_data": _softmax_backward,
 }
