@@ -116,10 +116,13 @@ def reduced(line: str) -> str:
     return f"{small} --input 2x3x64x64" if small != line else line
 
 
-AS_PRINTED = [pytest.param(line, marks=pytest.mark.sweep) for line in EXAMPLES if reduced(line) != line]
+AS_PRINTED = [line for line in EXAMPLES if reduced(line) != line]
+# The largest batch takes several simulations; test_memory.py has one that is quick.
+LONG = [line for line in map(reduced, EXAMPLES) if "--fits" in line]
+SWEPT = [pytest.param(line, marks=pytest.mark.sweep) for line in (*AS_PRINTED, *LONG)]
 
 
-@pytest.mark.parametrize("line", [*map(reduced, EXAMPLES), *AS_PRINTED])
+@pytest.mark.parametrize("line", [*(line for line in map(reduced, EXAMPLES) if line not in LONG), *SWEPT])
 def test_examples_work(cli: Cli, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(SMALL)

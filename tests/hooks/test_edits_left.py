@@ -114,7 +114,7 @@ def test_a_frozen_parameter_is_said_to_be_frozen() -> None:
     model.first.requires_grad_(False)
     with pytest.raises(UsageError, match=r"'first\.\*:grad=zero' matches nothing: .*frozen"):
         check_edits([parse_edit("first.*:grad=zero")], model, backward=True)
-    with pytest.raises(UsageError, match=r"unknown parameter 'firs\.weight'; did you mean first\.weight"):
+    with pytest.raises(UsageError, match=r"no parameter matches 'firs\.weight'; did you mean 'first\.weight'"):
         check_edits([parse_edit("firs.weight:grad=zero")], model, backward=True)
 
 

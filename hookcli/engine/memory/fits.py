@@ -12,6 +12,7 @@ from hookcli.report import Report, Row
 from hookcli.report.columns import FITS
 from hookcli.report.formatting import size
 
+_CPU = "kernels and workspaces are a CPU's; --device cuda has those of a GPU"
 _NOT_INCLUDED = "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too"
 
 
@@ -35,7 +36,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
             raise
         largest = search.largest(lowest=2)
     shown = profiles[largest or min(profiles)]
-    general = [] if shown.info.simulated == "cuda" else [_NOT_INCLUDED]  # the notes of CUDA say it in detail
+    general = [] if shown.info.simulated == "cuda" else [_CPU, _NOT_INCLUDED]  # the notes of CUDA say it in detail
     meta = {**shown.info.to_meta(), "notes": [*shown.notes, *general]}
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = [_row(batch, profiles[batch], limit) for batch in sorted(profiles)]
