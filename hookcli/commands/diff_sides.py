@@ -172,7 +172,7 @@ class CommonInput:
             yield a, b, batch.target
 
     def of_side(self, number: int) -> DataBatches | None:
-        """The batches of one side, for a run of its own."""
+        """Open the batches again for one side, which runs separately."""
         return self.data.cast(*self.casts[number]) if self.data else None
 
 

@@ -73,7 +73,7 @@ class Probing:
                 probe.attach(session)
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
-        """Let the probes whose tensors go elsewhere, too, see the batch that the model is about to run on."""
+        """Pass the batch that the model is about to run on to the probes that also write their tensors to a sink."""
         for probe in self._probes:
             if isinstance(probe, StatsProbe):
                 with _blaming(probe):

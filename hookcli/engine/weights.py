@@ -50,7 +50,7 @@ class WeightsReport:
     """Number of matrices whose largest singular value is only bounded from below."""
 
     def measure(self, wanted: Wanted, begin: Callable[[StoredTensor], Told]) -> None:
-        """Measure all tensors. `begin` is told of each, and returns what is told of the bytes that were read."""
+        """Measure all tensors. `begin(name)` is called for each tensor and returns a callback for the bytes read."""
         for tensor in self.tensors:
             if tensor.tied:
                 self.skipped.append(Skipped(tensor.name, f"tied to {tensor.tied}", kind=Reason.TIED))

@@ -63,8 +63,8 @@ class Mark:
 class StorageLifetimes(TorchDispatchMode):
     """Notes every storage that an operator creates, and the moment at which it is released.
 
-    `place` tells where an operator with these arguments runs. Storages that exist already are told by `hold`. A view
-    creates none, nor does an operator that writes in place.
+    `place(arguments)` returns the place in which an operator runs. Pass storages that exist already to `hold`.
+    Views and in-place operators create no storage.
     """
 
     def __init__(self, place: Callable[[Any], Any], kernels: Kernels) -> None:

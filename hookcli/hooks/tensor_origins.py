@@ -2,7 +2,7 @@
 
 Tensors are known by their identity and a weak reference without a callback, so none is kept alive. A tensor that is
 not known itself, such as another Python object for the same tensor, has the origin of its memory. Memory is known by
-a weak reference, too, which keeps a few bytes and the number, but not the data.
+a weak reference as well, which keeps a few bytes and the number, but not the data.
 """
 
 from __future__ import annotations

@@ -207,7 +207,8 @@ class GradsProbe(StatsProbe):
         return [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
 
     def _parameters_without(self) -> list[Skipped]:
-        measured = {row.fqn for row in self.rows()}
+        # The names of the rows, without reading their statistics back once more.
+        measured = {row.fqn for row in self._batches.rows()} or {values["fqn"] for values, _ in self.pending()}
         without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
         skipped = [Skipped(fqn, self._why_without(fqn, p.requires_grad)) for fqn, p in without.items()]
         return [*skipped, *(item.skipped() for item in unregistered(self.session))]

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from torch.export.unflatten import InterpreterModule, UnflattenedModule
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe, Request
 from hookcli.system.files import is_file
+from hookcli.system.streams import logged_from
 from hookcli.tensors.weak import WeakIds
 
 
@@ -60,7 +59,8 @@ def _build(file: str, version: str, examples: WeakIds[nn.Module, Arguments]) -> 
     """The program as modules, on the meta device where that is the default one."""
     here = torch.get_default_device()
     again = f"torch {torch.__version__} can't load what torch {version} exported; export it again with this version"
-    with torch.device("cpu"), _quiet(), UserCode(lambda e: UsageError(f"{file}: {again} ({in_brief(e)})")):
+    logged = logged_from(logging.CRITICAL, "torch.export")  # not the tracebacks of a file that it can't load
+    with torch.device("cpu"), logged, UserCode(lambda e: UsageError(f"{file}: {again} ({in_brief(e)})")):
         program = torch.export.load(file)
         if here.type == "meta":
             program = move_to_device_pass(program, "meta")
@@ -73,18 +73,6 @@ def _build(file: str, version: str, examples: WeakIds[nn.Module, Arguments]) -> 
     model.positional = tuple(positional)  # type: ignore[assignment]
     examples[model] = dict(zip(positional, args, strict=True)) | keywords if keywords else tuple(args)
     return model
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch logs tracebacks of a file that it can't load before it raises."""
-    logger = logging.getLogger("torch.export")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class _Program(UnflattenedModule):

@@ -126,7 +126,7 @@ def _merged(own: Any, given: Any) -> Any:
 
 
 def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
-    """The model's class: that of the task, else the configuration's own, else the type's first."""
+    """The model's class: the one for the task, else the one that the configuration names, else the type's first."""
     tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
     if task is not None and task not in tasks:
         raise UsageError(unknown(f"task of {config.model_type}", task, tuple(tasks)), option="task")
@@ -142,7 +142,7 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
 
 
 def _take_meta_for_fake(library: Any) -> None:
-    """Have Transformers skip the reading of values on the meta device, too, as it does for FakeTensors."""
+    """Make Transformers treat meta tensors as it treats FakeTensors: it reads no values from them."""
     utilities = library.utils.import_utils
     own = getattr(utilities, "is_fake_tensor", None)
     if own is not None and not hasattr(own, "hookcli"):

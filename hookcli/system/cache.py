@@ -19,7 +19,7 @@ _ABANDONED = 3600.0  # seconds after which a scratch file is taken for one whose
 
 
 class Cache:
-    """Texts by key in one folder of the user's cache, each compressed in a file of its own.
+    """Texts by key in one folder of the user's cache, each in a compressed file.
 
     Entries are written whole, so several processes may use the folder at once. An entry that is damaged or can't be
     read counts as absent. `bound` is the size of all entries in bytes; the least recently used are deleted. Where

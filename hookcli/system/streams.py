@@ -213,3 +213,17 @@ def _cleared() -> bytes:
     global _shown
     shown, _shown = _shown, False
     return _CLEAR if shown else b""
+
+
+@contextmanager
+def logged_from(level: int, name: str) -> Iterator[None]:
+    """Keep messages below this level of Python's logger `name` out of the logs for the block."""
+    from logging import getLogger  # few commands need it
+
+    logger = getLogger(name)
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -14,8 +14,8 @@ from hookcli.tensors.files.stored import BLOCK, StoredTensor
 class Pairing:
     """Tensors that belong together, in A's order, and those that only one side has.
 
-    `prefix` is what all names of A lack and those of B have ("model."), or after a minus what those of B lack; "" if
-    names are alike.
+    `prefix` begins all names of B but not those of A ("model."), or, after a minus, all names of A but not those of B;
+    "" if the names are alike.
     """
 
     pairs: Sequence[tuple[StoredTensor, StoredTensor]]

@@ -40,7 +40,7 @@ class WeightsDiff:
     complete: bool = False
 
     def compare(self, begin: Callable[[StoredTensor], Told]) -> None:
-        """Compare all pairs. `begin` is told of each tensor, and returns what is told of the bytes that were read."""
+        """Compare all pairs. `begin(name)` is called for each tensor and returns a callback for the bytes read."""
         for x, y in self.pairing.pairs:
             self._compare(x, y, begin(y))
         for tensors, change in ((self.pairing.removed, "removed"), (self.pairing.added, "added")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,7 +13,7 @@ from torch import nn
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.report.names import no_match
+from hookcli.report.names import is_within_any, no_match
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
@@ -23,16 +23,11 @@ def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
     """
     found: dict[str, nn.Module] = {}
     for fqn, module in model.named_modules():
-        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not within(fqn, found):
+        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, found):
             found[fqn] = module
     if not found:
         raise UsageError(f"--compile: {no_match(pattern, dict(model.named_modules()), 'module')}")
     return found
-
-
-def within(fqn: str, modules: Iterable[str]) -> bool:
-    """True if a module lies inside one of `modules` without being one of them."""
-    return any(not owner or fqn.startswith(f"{owner}.") for owner in modules if owner != fqn)
 
 
 UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
@@ -41,7 +36,7 @@ UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give
 def unseen_parts(model: nn.Module, pattern: str | None) -> set[str]:
     """The modules whose hooks do not fire, since they lie in modules that are compiled, or that match the pattern."""
     chosen = outermost(model, pattern) if pattern else {}
-    return {fqn for fqn, _ in model.named_modules() if within(fqn, chosen)} | {*compiled_parts(model)}
+    return {fqn for fqn, _ in model.named_modules() if is_within_any(fqn, chosen)} | {*compiled_parts(model)}
 
 
 @contextmanager

@@ -62,9 +62,9 @@ def module_parts(model: nn.Module) -> list[NamedPart]:
 
 
 def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
-    """The number of modules of a dump that others have, too, and that of all; neither counts the whole model.
+    """Count the modules that a dump shares with others, and all modules of the dump; the whole model is not counted.
 
-    Such modules are aligned, and have the same type and last name.
+    Shared modules are aligned and have the same type and last name.
     """
     mine = parts_of(dump, others)
     alike = [a for a, b in align(mine, others).pairs if a.type == b.type and _last(a.fqn) == _last(b.fqn) != ""]

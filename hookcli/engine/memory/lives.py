@@ -12,8 +12,8 @@ from hookcli.hooks.storage_lifetimes import Mark, OperatorCall, Storage, Storage
 class Lives:
     """The storages in use as the log goes on; a step is made from it as soon as it is over.
 
-    What a storage is for may be known only later (a gradient is one when it has been accumulated), but by the end of
-    its step.
+    The purpose of a storage may be known only later (a gradient becomes one when it is accumulated), but always by the
+    end of its step.
     """
 
     def __init__(self, lifetimes: StorageLifetimes) -> None:

@@ -103,7 +103,7 @@ def _changed(moment: Moment, change: dict[Kind, int]) -> Moment:
 
 
 def _remade(step: StepMemory, moments: Iterator[Moment]) -> StepMemory:
-    """A step of these moments. What its peak holds is known by kind, not by place."""
+    """Make a step of these moments. Memory at its peak is known by kind, but not by place."""
     timeline: Sequence[Moment] = list(moments)
     top = max(timeline, key=lambda moment: moment.highest)
     before = step.before + timeline[0].bytes - step.timeline[0].bytes

@@ -16,17 +16,15 @@ class MemoryPlan:
     """Settings of a training step, or of inference: one forward without gradients.
 
     `optimizer`: the name of one of PyTorch's, "none" for a step that ends with backward. `implementation`: "for-loop",
-    "foreach" or "fused"; None for PyTorch's choice on the device. `set_to_none`: gradients are released before each
-    forward, as `zero_grad()` does; otherwise they live on, filled with zeros. `amp`: the precision in which
-    `torch.autocast` runs the forward. `checkpoint`: patterns of modules whose activations `torch.utils.checkpoint`
-    drops and recomputes. `device`: "cpu" or "cuda", whose kernels and allocator the figures are of; it need not be at
-    hand. Raises UsageError for an unknown name.
+    "foreach" or "fused"; None for PyTorch's choice on the device. Gradients are released before each forward, as
+    `zero_grad()` does. `amp`: the precision in which `torch.autocast` runs the forward. `checkpoint`: patterns of
+    modules whose activations `torch.utils.checkpoint` drops and recomputes. `device`: "cpu" or "cuda", whose kernels
+    and allocator the figures are of; it need not be at hand. Raises UsageError for an unknown name.
     """
 
     optimizer: str = "adamw"
     implementation: str | None = None
     inference: bool = False
-    set_to_none: bool = True
     amp: torch.dtype | None = None
     checkpoint: Sequence[str] = ()
     device: str = "cpu"

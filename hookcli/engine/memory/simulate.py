@@ -1,8 +1,8 @@
 """Simulates the memory of a training step, or of a forward: the model runs on the meta device, and allocates nothing.
 
 Every storage that an operator creates is followed until it is released (`hooks.storage_lifetimes`), as the operators,
-autograd and the optimizer create and release them on a real device. What kernels use inside of themselves is computed
-(`kernels`).
+autograd and the optimizer create and release them on a real device. Memory that kernels use internally is
+computed (`kernels`).
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ class _Simulation:
         lifetimes = self._lifetimes
         trained = [p for p in self._model.parameters() if p.requires_grad]
         lifetimes.mark("forward")
-        _zero(trained, self._plan.set_to_none)
+        for parameter in trained:
+            parameter.grad = None
         args, kwargs = arguments(self._run.inputs)
         if self._plan.inference:
             with autocast(self._plan.amp):
@@ -162,7 +163,7 @@ class _Simulation:
             self._note([parameter.grad], Kind.GRADIENTS, parameter)
         lifetimes.mark("step")
         if optimizer is not None:
-            with torch.no_grad():  # PyTorch's wrapper of `step` does so, too, but imports torch.compile, in two seconds
+            with torch.no_grad():  # as PyTorch's wrapper of `step`, which also imports torch.compile (2 s)
                 unwrap(type(optimizer).step)(optimizer)
             self._note_state(optimizer)
 
@@ -206,11 +207,3 @@ def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
 
 def _nbytes(parameters: Iterable[nn.Parameter]) -> int:
     return sum(p.numel() * p.element_size() for p in parameters if not is_lazy(p))
-
-
-def _zero(parameters: Iterable[nn.Parameter], set_to_none: bool) -> None:
-    for parameter in parameters:
-        if set_to_none:
-            parameter.grad = None
-        elif parameter.grad is not None:
-            parameter.grad.detach_().zero_()

@@ -29,6 +29,7 @@ import torch
 
 from hookcli import tensors
 from hookcli.errors import UsageError, shortened
+from hookcli.system.streams import logged_from
 
 SOURCES = (
     *(Path(__file__).with_name(name) for name in ("timeline.cpp", "hooks.h", "state.h", "moments.h")),
@@ -142,7 +143,8 @@ def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str
 
 
 def _compile(folder: Path, chosen: str) -> str:
-    with _ninja_on_path(), patch.dict(os.environ, CXX=chosen), _quiet():
+    remarks_on_cuda = logged_from(logging.ERROR, "torch.utils.cpp_extension")  # which the C++ hooks do not use
+    with _ninja_on_path(), patch.dict(os.environ, CXX=chosen), remarks_on_cuda:
         from torch.utils import cpp_extension
 
         try:
@@ -207,15 +209,3 @@ def _ninja_on_path() -> Any:
     """Add Python's scripts folder to PATH: PyPI's ninja is there, also if hookcli was called by its full path."""
     folders = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
     return patch.dict(os.environ, PATH=os.pathsep.join(filter(None, folders)))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence cpp_extension's remarks about CUDA, which the C++ hooks do not use."""
-    logger = logging.getLogger("torch.utils.cpp_extension")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -32,7 +32,7 @@ _FLOAT32 = (
 )
 """Operators that autocast computes in float32 on CUDA (aten/src/ATen/autocast_mode.h)."""
 _TO_FLOAT32 = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod")
-"""Those that give float32 there, whatever they take."""
+"""Operators whose result is float32 under autocast on CUDA, whatever the dtype of their arguments."""
 
 
 @contextmanager

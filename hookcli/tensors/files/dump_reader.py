@@ -54,6 +54,6 @@ class DumpReader:
                 return read(opened)
         except ImportError as error:
             raise UsageError("dumps: reading them needs safetensors: pip install 'hookcli[safetensors]'") from error
-        except Exception as error:  # safetensors has errors of its own
+        except Exception as error:  # safetensors raises its own classes
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise UsageError(f"{path}: can't be read as a dump's tensors ({why})") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,7 +119,7 @@ class DumpWriter:
         return {name: values.get(name, otherwise) for name, otherwise in absent.items()}
 
     def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, Any]:
-        """Write the tensor to a file of its own; the values of its row, which tell the file, or why it was left out."""
+        """Write the tensor to a file. Return the values of its row: the file's name, or why it was left out."""
         values = dense(tensor)
         known = {"shape": list(values.shape), "dtype": tree.dtype_text(values), "file": None}
         size = values.numel() * values.element_size()
@@ -159,23 +159,16 @@ class DumpWriter:
         replace(self._dump, tensors=self.rows, skipped=self._skipped, meta=meta).write(self.folder)
         self._saved = time.monotonic()
 
-    def _disk_errors(self) -> _DiskErrors:
-        return _DiskErrors(self.folder)
-
-
-class _DiskErrors:
-    """Turns errors of the disk into UsageErrors, which people read."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        """Nothing is needed to write."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """Turn errors of the disk into UsageErrors, which people read."""
+        try:
+            yield
+        except Exception as error:  # safetensors raises its own class, which is imported only where it is needed
+            if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+                raise
             why = getattr(error, "strerror", None) or error
-            raise UsageError(f"--dump {self._folder}: {why}; it holds the tensors until then") from error
+            raise UsageError(f"--dump {self.folder}: {why}; it holds the tensors until then") from error
 
 
 def dense(tensor: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def _folder(folder: Path) -> TensorFile:
 
 
 def _indexes(folder: Path) -> list[Path]:
-    """The indexes of sharded checkpoints; those of safetensors files if there are such."""
+    """The indexes of sharded checkpoints in a folder; only the indexes of safetensors files if it has any."""
     found = sorted(folder.glob(f"*{INDEX}"))
     return [file for file in found if file.name.endswith(f".safetensors{INDEX}")] or found
 

@@ -87,7 +87,7 @@ export function excessOfModules({ parts }, label) {
     if (num(row.times) !== null) found.set(fqn, Math.max(num(row.times), found.get(fqn) ?? 0));
   }
   const most = Math.max(1, ...[...found.values()].filter(Number.isFinite));
-  for (const [fqn, times] of found) if (times === Infinity) found.set(fqn, 10 * most); // a colour of its own, above all others
+  for (const [fqn, times] of found) if (times === Infinity) found.set(fqn, 10 * most); // a separate colour, above all others
   return found;
 }
 

@@ -24,7 +24,7 @@ function timelineChart({ rows, columns }) {
     title: `Memory in use (MiB): peak ${bytes(num(rows[top].highest))} in ${text(rows[top])}`,
     x: rows.map((_, i) => i),
     names: rows.map(text),
-    // The loss is a few operators, whose name would hide that of backward.
+    // The loss is a few operators, whose name would hide the word backward.
     ticks: rows.flatMap(({ phase }, i) => (phase === "loss" || (i && rows[i - 1].phase === phase) ? [] : [{ x: i, text: String(phase) }])),
     marks: [{ index: top, severity: "warning", text: "peak" }],
     lines: stackedLines(rows, columns),
