@@ -26,7 +26,7 @@ from hookcli.commands.options import (
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
+from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
 from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
 from hookcli.report.formatting import figure
 
@@ -78,7 +78,7 @@ class CheckOptions(CacheOptions):
     max_peak_memory: str | None = option(
         None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
     )
-    optimizer: str = option("adamw", _CHECKS, "Optimizer of the step of --max-peak-memory.", metavar="NAME")
+    optimizer: str = option(MEMORY_OPTIMIZER, _CHECKS, "Optimizer of the step of --max-peak-memory.", metavar="NAME")
     repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
     backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")

@@ -23,6 +23,7 @@ from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
+from hookcli.hooks.option_values import MEMORY_OPTIMIZER
 from hookcli.report import Report
 from hookcli.system.files import exists
 from hookcli.system.streams import say
@@ -141,15 +142,12 @@ def _with_next(report: Report, job: Job, **meta: str) -> Report:
     return replace(report, meta={**report.meta, **meta})
 
 
-_OPTIMIZER = "adamw"  # the default of `hookcli memory`
-
-
 def _of_memory(job: Job) -> Sequence[str]:
     """The options with which `hookcli memory` takes the step of --max-peak-memory."""
     device = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
     if job.settings["backward"]:
         chosen = job.settings["optimizer"]
-        return [*device, *(["--optimizer", chosen] if chosen != _OPTIMIZER else [])]
+        return [*device, *(["--optimizer", chosen] if chosen != MEMORY_OPTIMIZER else [])]
     return [*device, "--inference", *(["--train"] if job.options.train is None else [])]
 
 

@@ -101,9 +101,9 @@ def diff(
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if given and (named(a) or named(b)):
             raise UsageError(f"{given[0]}: both sides must be models, not {what}")
-    if is_record(a) or is_record(b):
-        return compare_records(a, b, Tolerance(own.rtol, own.atol), narrowing(options), options)
     tolerance = Tolerance(own.rtol, own.atol)
+    if is_record(a) or is_record(b):
+        return compare_records(a, b, tolerance, narrowing(options), options)
     if is_dump(a) or is_dump(b):
         output = Output(options)
         output.check_columns(DUMPED)

@@ -16,7 +16,7 @@ from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZERS, PARALLEL
+from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, PARALLEL
 from hookcli.report import Column
 from hookcli.report.columns import FITS, MEMORY, TIMELINE
 from hookcli.report.names import checked_filter
@@ -51,7 +51,9 @@ class MemoryOptions:
     """Options of `hookcli memory` alone."""
 
     device: str = choice("cpu", _MEMORY, "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
-    optimizer: str = option("adamw", _MEMORY, f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.", metavar="NAME")
+    optimizer: str = option(
+        MEMORY_OPTIMIZER, _MEMORY, f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.", metavar="NAME"
+    )
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )

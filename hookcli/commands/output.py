@@ -69,8 +69,7 @@ class Output:
 
     def draws(self, columns: Sequence[str]) -> bool:
         """True if the format is only for certain reports, and those with these columns are among them."""
-        needed = selection.needed(self._reporter)
-        return any(needed) and tuple(columns) in needed
+        return tuple(columns) in selection.needed(self._reporter)
 
     def write(
         self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False, growing: bool = False

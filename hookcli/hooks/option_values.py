@@ -19,5 +19,7 @@ MEMORY_OPTIMIZERS = (
     *("sgd", "sgd-momentum", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam"),
     *("adafactor", "none"),
 )
+MEMORY_OPTIMIZER = "adamw"
+"""The optimizer of a step whose memory is computed, unless another is chosen."""
 IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
 MEMORY_DEVICES = ("cpu", "cuda")

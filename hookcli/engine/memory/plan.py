@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZERS
+from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class MemoryPlan:
     and allocator the figures are of; it need not be at hand. Raises UsageError for an unknown name.
     """
 
-    optimizer: str = "adamw"
+    optimizer: str = MEMORY_OPTIMIZER
     implementation: str | None = None
     inference: bool = False
     amp: torch.dtype | None = None
