@@ -1,17 +1,25 @@
-"""Alignment of two models: modules are paired by name, then by order and type if they were renamed."""
+"""Alignment of two models: modules are paired by name, then by order and type if they were renamed.
+
+Operators of paired modules are paired by function, in the order in which they ran.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import NamedTuple
 
+from hookcli.report.names import function_of, is_operator, owner_of
+
 
 class NamedPart(NamedTuple):
-    """A module or parameter: its fully qualified name and its class (for a parameter, its module's class)."""
+    """A module, parameter or operator: its fully qualified name and its class.
+
+    For a parameter, its module's class; for an operator, its function.
+    """
 
     fqn: str
     type: str
@@ -19,7 +27,7 @@ class NamedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """The modules of A and B that belong together, in A's order, and those that only one of the models has."""
+    """The modules and operators of A and B that belong together, in A's order, and those that only one model has."""
 
     pairs: Sequence[tuple[NamedPart, NamedPart]]
     removed: Sequence[NamedPart]
@@ -27,8 +35,8 @@ class Alignment:
 
     @property
     def renamed(self) -> list[tuple[NamedPart, NamedPart]]:
-        """The pairs whose names differ."""
-        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn]
+        """The modules whose names differ; names of operators follow from their modules and order."""
+        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn and not is_operator(a.fqn)]
 
     @cached_property
     def in_b(self) -> dict[str, str]:
@@ -47,19 +55,16 @@ class Alignment:
 
 
 def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
-    """Pair the modules of two models, each given in its model's order, every name once.
+    """Pair the modules and operators of two models, each given in its model's order, every name once.
 
     Modules of the same name and type are paired first. The others are paired if they stand in the same order between
     these: by type and the last part of the name (a container was renamed), then by type alone. At last, modules of the
-    same name whose type changed are paired.
+    same name whose type changed are paired. Operators are paired if their modules are: those of the same function in
+    the same order, whatever their numbers, then those that differ in working in place.
     """
     ours, theirs = list(a), list(b)
-    paired: Pairs = {place: place for place in set(ours) & set(theirs)}
-    for likeness in (_type_and_last_name, _type):
-        paired |= _in_order(ours, theirs, paired, likeness)
-    taken = set(paired.values())
-    by_name = {place.fqn: place for place in theirs if place not in taken}
-    paired |= {place: by_name[place.fqn] for place in ours if place not in paired and place.fqn in by_name}
+    paired = _modules(*([place for place in side if not is_operator(place.fqn)] for side in (ours, theirs)))
+    paired |= _operators(_by_owner(ours), _by_owner(theirs), paired)
     taken = set(paired.values())
     return Alignment(
         pairs=[(place, paired[place]) for place in ours if place in paired],
@@ -70,6 +75,41 @@ def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
 
 Pairs = dict[NamedPart, NamedPart]
 Likeness = Callable[[NamedPart], Hashable]
+
+
+def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
+    paired: Pairs = {place: place for place in set(ours) & set(theirs)}
+    for likeness in (_type_and_last_name, _type):
+        paired |= _in_order(ours, theirs, paired, likeness)
+    taken = set(paired.values())
+    by_name = {place.fqn: place for place in theirs if place not in taken}
+    return paired | {place: by_name[place.fqn] for place in ours if place not in paired and place.fqn in by_name}
+
+
+def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
+    found: Pairs = {}
+    for a, b in modules.items():
+        here, there = ours.get(a.fqn, []), theirs.get(b.fqn, [])
+        paired = _in_order(here, there, {}, _function)
+        found |= paired | _in_order(here, there, paired, _function_in_place_or_not)
+    return found
+
+
+def _by_owner(places: Iterable[NamedPart]) -> dict[str, list[NamedPart]]:
+    """Group the operators among these places by the modules in which they ran."""
+    found: dict[str, list[NamedPart]] = defaultdict(list)
+    for place in places:
+        if is_operator(place.fqn):
+            found[owner_of(place.fqn)].append(place)
+    return found
+
+
+def _function(place: NamedPart) -> Hashable:
+    return function_of(place.fqn)
+
+
+def _function_in_place_or_not(place: NamedPart) -> Hashable:
+    return function_of(place.fqn).removesuffix("_")
 
 
 def _type(place: NamedPart) -> Hashable:
