@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import NamedTuple
 
-from hookcli.report.names import function_of, is_operator, owner_of
+from hookcli.report.names import operator_owner
 
 
 class NamedPart(NamedTuple):
@@ -23,6 +23,11 @@ class NamedPart(NamedTuple):
 
     fqn: str
     type: str
+
+    @property
+    def is_operator(self) -> bool:
+        """True for a call of a function in a module's forward."""
+        return operator_owner(self.fqn) is not None
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Alignment:
     @property
     def renamed(self) -> list[tuple[NamedPart, NamedPart]]:
         """The modules whose names differ; names of operators follow from their modules and order."""
-        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn and not is_operator(a.fqn)]
+        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn and not a.is_operator]
 
     @cached_property
     def in_b(self) -> dict[str, str]:
@@ -59,11 +64,11 @@ def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
 
     Modules of the same name and type are paired first. The others are paired if they stand in the same order between
     these: by type and the last part of the name (a container was renamed), then by type alone. At last, modules of the
-    same name whose type changed are paired. Operators are paired if their modules are: those of the same function in
-    the same order, whatever their numbers, then those that differ in working in place.
+    same name whose type changed are paired. Operators are paired if their modules are, by function, whether it works in
+    place or not, in the order in which they ran; their numbers don't matter.
     """
     ours, theirs = list(a), list(b)
-    paired = _modules(*([place for place in side if not is_operator(place.fqn)] for side in (ours, theirs)))
+    paired = _modules(*([place for place in side if not place.is_operator] for side in (ours, theirs)))
     paired |= _operators(_by_owner(ours), _by_owner(theirs), paired)
     taken = set(paired.values())
     return Alignment(
@@ -89,9 +94,7 @@ def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
 def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
     found: Pairs = {}
     for a, b in modules.items():
-        here, there = ours.get(a.fqn, []), theirs.get(b.fqn, [])
-        paired = _in_order(here, there, {}, _function)
-        found |= paired | _in_order(here, there, paired, _function_in_place_or_not)
+        found |= _in_order(ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, _in_place_or_not)
     return found
 
 
@@ -99,21 +102,17 @@ def _by_owner(places: Iterable[NamedPart]) -> dict[str, list[NamedPart]]:
     """Group the operators among these places by the modules in which they ran."""
     found: dict[str, list[NamedPart]] = defaultdict(list)
     for place in places:
-        if is_operator(place.fqn):
-            found[owner_of(place.fqn)].append(place)
+        if (owner := operator_owner(place.fqn)) is not None:
+            found[owner].append(place)
     return found
-
-
-def _function(place: NamedPart) -> Hashable:
-    return function_of(place.fqn)
-
-
-def _function_in_place_or_not(place: NamedPart) -> Hashable:
-    return function_of(place.fqn).removesuffix("_")
 
 
 def _type(place: NamedPart) -> Hashable:
     return place.type
+
+
+def _in_place_or_not(place: NamedPart) -> Hashable:
+    return place.type.removesuffix("_")
 
 
 def _type_and_last_name(place: NamedPart) -> Hashable:

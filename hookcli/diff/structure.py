@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.report.names import is_operator, owner_of
+from hookcli.report.names import operator_owner
 
 _NAMED = 3
 
@@ -36,7 +36,7 @@ def structure_line(alignment: Alignment) -> str:
 def _outermost(places: Sequence[NamedPart]) -> list[NamedPart]:
     """The modules, and the operators that do not just belong to these."""
     modules = {place.fqn for place in places}
-    return [place for place in places if not is_operator(place.fqn) or owner_of(place.fqn) not in modules]
+    return [place for place in places if operator_owner(place.fqn) not in modules]
 
 
 def _name(place: NamedPart) -> str:

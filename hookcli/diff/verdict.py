@@ -14,7 +14,7 @@ from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.report import Column, Finding, Report, Row, Skipped
 from hookcli.report.formatting import counted, number
-from hookcli.report.names import is_operator, is_within
+from hookcli.report.names import is_within
 
 CHECK = "diff"
 WEIGHT = "weight"
@@ -157,7 +157,7 @@ def _changed(alignment: Alignment, reset: int) -> str:
     parentheses; "" if all are alike.
     """
     alone = {"only in A": alignment.removed, "only in B": alignment.added}
-    operators = {what: sum(is_operator(place.fqn) for place in places) for what, places in alone.items()}
+    operators = {what: sum(place.is_operator for place in places) for what, places in alone.items()}
     modules = {"renamed": len(alignment.renamed), "with other settings": reset}
     modules |= {what: len(places) - operators[what] for what, places in alone.items()}
     said = [
