@@ -16,6 +16,7 @@ from hookcli.report.levels import Levels
 from hookcli.report.merged_rows import merged, merged_by_owner
 from hookcli.report.moments import stretches
 from hookcli.report.norms import NORMS, gathered
+from hookcli.report.times import NAMES as TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def fitted(report: Report, lines: int) -> Report:
     return next((rows for rows in found if len(rows.rows) <= lines), None) or group_rows(report, depth)
 
 
-_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept", *TIMES)
 """Columns whose figures add up over the blocks of a model."""
 
 

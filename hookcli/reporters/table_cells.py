@@ -12,6 +12,7 @@ from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.folding import repeats
 from hookcli.report.grouping import View, deepest, fitted, for_people, leading
 from hookcli.report.levels import Levels
+from hookcli.report.times import NAMES as TIMES
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
@@ -162,7 +163,7 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 
 # Columns of a call, which a further tensor of it leaves empty.
-_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
+_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept", *TIMES)
 
 
 def _footer(
