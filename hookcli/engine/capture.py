@@ -71,7 +71,7 @@ def capture(
 
     `inputs` is a tensor, a tuple of positional arguments or a mapping of keyword arguments. With a probe that needs
     gradients there is a backward pass too, from `loss` or as `step` says (see Step: several passes, an optimizer ...).
-    `edits`, `select`, `fastpath`, `globally` and `time` are those of Hooking; `info` describes the run in the reports' `meta`.
+    `edits`, `select`, `fastpath`, `globally` and `time` are those of Hooking; `info` describes the run in `meta`.
 
     Afterwards the model (parameters, gradients, buffers, modes), the inputs and the random number generators are as
     they were, even where the model changes them itself; see `hookcli.engine.preserve.preserved`. That takes a copy of

@@ -58,7 +58,7 @@ class DeviceTimer:
 
 
 def timer_for(device: torch.device, clock: ProgramClock) -> Timer:
-    """The timer of a model on this device; the program's clock where an accelerator has no events that tell the time."""
+    """The timer for a device: the program's clock on the CPU, and where an accelerator has no events that tell time."""
     if device.type == "cpu":
         return ProgramTimer(clock)
     timer = DeviceTimer(device)

@@ -39,10 +39,10 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(timing, "timer_for", lambda device, clock: made)
-    yield made
+    return made
 
 
 class Working(torch.autograd.Function):

@@ -20,7 +20,7 @@ from hookcli.report.times import INCLUSIVE, Place, Times
 
 @dataclass(slots=True)
 class OwnTimes:
-    """Microseconds of one call without its parts; None where it was not timed. `around`: the call that it is part of."""
+    """Microseconds of one call without its parts, None if not timed; `around` is the call that it is part of."""
 
     around: Place | None
     forward: float | None = None
@@ -75,7 +75,8 @@ class CallTimer:
     def own(self) -> dict[Place, OwnTimes]:
         """Return the times of each call without its parts, in the order in which calls began. Waits for the device."""
         self._timer.wait()
-        spent = {place: self._timer.between(c.began, c.ended) for place, c in self._calls.items() if c.ended is not None}
+        ended = {place: call for place, call in self._calls.items() if call.ended is not None}
+        spent = {place: self._timer.between(call.began, call.ended) for place, call in ended.items()}
         found = {place: OwnTimes(call.around, spent.get(place)) for place, call in self._calls.items()}
         for place, microseconds in spent.items():
             outer = found.get(self._calls[place].around or place)
