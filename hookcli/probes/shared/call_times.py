@@ -77,11 +77,11 @@ class CallTimer:
         self._timer.wait()
         ended = {place: call for place, call in self._calls.items() if call.ended is not None}
         spent = {place: self._timer.between(call.began, call.ended) for place, call in ended.items()}
-        found = {place: OwnTimes(call.around, spent.get(place)) for place, call in self._calls.items()}
+        alone = dict(spent)
         for place, microseconds in spent.items():
-            outer = found.get(self._calls[place].around or place)
-            if outer is not found[place] and outer is not None and outer.forward is not None:
-                outer.forward = max(outer.forward - microseconds, 0.0)
+            if (outer := self._calls[place].around) in alone:
+                alone[outer] = max(alone[outer] - microseconds, 0.0)
+        found = {place: OwnTimes(call.around, alone.get(place)) for place, call in self._calls.items()}
         for (made, began), (_, ended) in zip(self._nodes, self._nodes[1:], strict=False):
             if made is not None and (owner := self._owner(made)) is not None:
                 found[owner].backward = (found[owner].backward or 0.0) + self._timer.between(began, ended)
