@@ -53,6 +53,23 @@ class Alignment:
         """The names in A of the modules of B."""
         return {b.fqn: a.fqn for a, b in self.pairs}
 
+    def name_in(self, side: int, fqn: str) -> str | None:
+        """The name in B (`side` 1) of a module or operator of A, or in A (0) of one of B; None if it has none there.
+
+        An operator that ran after the two were aligned, as with other values, has the same name in its module there.
+        """
+        names, back = (self.in_b, self.in_a) if side else (self.in_a, self.in_b)
+        owner = operator_owner(fqn)
+        if fqn in names or owner is None or owner not in names or fqn in self._known[1 - side]:
+            return names.get(fqn)
+        same = names[owner] + fqn[len(owner) :]
+        return same if same not in back else None
+
+    @cached_property
+    def _known(self) -> tuple[set[str], set[str]]:
+        """The names in A and in B that have no counterpart."""
+        return {place.fqn for place in self.removed}, {place.fqn for place in self.added}
+
     def counterpart(self, fqn: str) -> str:
         """The name in B of a parameter or buffer of A; the same where its module has no counterpart."""
         owner, _, name = fqn.rpartition(".")
