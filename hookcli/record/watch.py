@@ -59,6 +59,7 @@ def watch(
     hist: bool = False,
     keep_bad: str | Path | None = None,
     no_grad: int = ...,
+    ops: str | None = None,
 ) -> ModelRecording: ...
 
 

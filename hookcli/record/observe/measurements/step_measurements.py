@@ -74,7 +74,9 @@ class StepMeasurements:
             select=partial(is_watched, selection, self._compiled),
             guard=guard,
             callers_run=True,
+            ops=plan.ops,
         )
+        self.session.unhooked |= self._compiled
         self._probes: list[Probe] = [
             GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
             for name in plan.probes
@@ -97,7 +99,9 @@ class StepMeasurements:
             self.session.forward_pre(self._take_input)
             self.session.forward(self._note_output)
         for probe in [*self._probes, *([self._times] if self._times else [])]:
+            self.session.operators_too = probe.operators
             probe.attach(self.session)
+        self.session.operators_too = False
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
