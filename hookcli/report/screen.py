@@ -36,7 +36,7 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
     return fits or group_rows(report, depth, operators=operators)
 
 
-_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept", "read_bytes", "written_bytes")
 """Columns whose figures add up over the blocks of a model."""
 
 
