@@ -14,7 +14,6 @@ import pytest
 from record.launching.small import SCRIPTS
 from record.launching.support import ENV, OURS, ROOT, under_both
 
-
 LIKE_OTHERS = {"exit 3", "exit true", "exit -1", "exit 256", "exit float", "exit builtin"}
 """Scripts that end as others do: `sys.exit` with a text, a tuple, a huge number and nothing stays."""
 
