@@ -11,6 +11,7 @@ from hookcli.report.folding import folded
 from hookcli.report.grouping import View, apply_view, deepest, group_rows, has_names
 from hookcli.report.levels import Levels
 from hookcli.report.names import is_operator
+from hookcli.report.times import NAMES as TIMES
 
 
 def fitted(report: Report, lines: int) -> Report:
@@ -36,7 +37,7 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
     return fits or group_rows(report, depth, operators=operators)
 
 
-_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept", "read_bytes", "written_bytes")
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept", "read_bytes", "written_bytes", *TIMES)
 """Columns whose figures add up over the blocks of a model."""
 
 
