@@ -61,7 +61,7 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        selection = Selection(plan.match, module, self.name, model)
+        selection = self._selection = Selection(plan.match, module, self.name, model, operators=bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
@@ -176,6 +176,7 @@ class StepMeasurements:
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
+        self._selection.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []
