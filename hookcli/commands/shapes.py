@@ -22,7 +22,7 @@ COLUMNS = SHAPES
 def shapes(
     model: Model = DEFAULT_MODEL,
     *,
-    options: Annotated[Options, all_but("batches", *SEVERAL)],
+    options: Annotated[Options, all_but("batches", "ops", *SEVERAL)],
     caching: CacheOptions,
 ) -> int:
     """Show shapes, parameters and MACs of modules, and training memory.

@@ -1,17 +1,32 @@
-"""Fully qualified names of modules and parameters."""
+"""Fully qualified names of modules, operators and parameters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 
 from hookcli.errors import UsageError, nearest, unknown
 
+_OPERATOR = re.compile(r":[^.:]+_\d+$")
+
+
+def is_operator(fqn: str) -> bool:
+    """True for the name of an operator: its module's, a colon, and its own with its number, as in `layer1:add_1`."""
+    return ":" in fqn and _OPERATOR.search(fqn) is not None
+
+
+def owner_of(fqn: str) -> str:
+    """The module that a module, parameter or operator is directly in; "" for the model."""
+    return fqn.rpartition(":" if is_operator(fqn) else ".")[0]
+
 
 def is_within(fqn: str, owner: str) -> bool:
-    """True for a module or parameter that is a part, at any depth, of the module `owner` ("": the model)."""
-    return fqn != owner and (not owner or fqn.startswith(f"{owner}."))
+    """True for a module, parameter or operator that is a part, at any depth, of the module `owner` ("": the model)."""
+    if not owner or fqn == owner:
+        return fqn != owner
+    return fqn.startswith(f"{owner}.") or (fqn.startswith(f"{owner}:") and owner_of(fqn) == owner)
 
 
 def is_within_any(fqn: str, owners: Iterable[str]) -> bool:
@@ -20,9 +35,9 @@ def is_within_any(fqn: str, owners: Iterable[str]) -> bool:
 
 
 def around(fqn: str) -> Iterator[str]:
-    """The names of the modules around a module or parameter, from the innermost to the model itself, ""."""
+    """The names of the modules around a module, parameter or operator, from the innermost to the model itself, ""."""
     while fqn:
-        fqn = fqn.rpartition(".")[0]
+        fqn = owner_of(fqn)
         yield fqn
 
 
@@ -36,7 +51,7 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
         return lambda fqn, kind: True
     if pattern == "(model)":
         return lambda fqn, kind: not fqn
-    if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
+    if pattern in names or not pattern or is_operator(pattern) or any(wildcard in pattern for wildcard in "*?["):
         return lambda fqn, kind: fnmatchcase(fqn, pattern)
     return _part_of(pattern)
 
