@@ -155,6 +155,13 @@ class HistOptions:
 
 
 @dataclass(frozen=True)
+class TimeOptions:
+    """The option of commands whose rows are calls of modules."""
+
+    time: bool = option(False, _RUN, "Time each module, in further passes without other hooks.", "--time")
+
+
+@dataclass(frozen=True)
 class CacheOptions:
     """The option of commands whose reports are cached."""
 

@@ -20,6 +20,7 @@ from hookcli.commands.selection import Selection
 from hookcli.errors import HookcliError, ToldError, UsageError
 from hookcli.hooks.option_values import FILLS, OPS
 from hookcli.report import Report
+from hookcli.report.times import TIMES
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def inspect_model(
     step: StepOptions = StepOptions(),
     compare: Compare | None = None,
     keep: Callable[[Sequence[Report]], object] | None = None,
+    time: bool = False,
 ) -> int:
-    """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too.
+    """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too;
+    `time` adds the times of calls.
 
     With `compare` the hooks are registered through PyTorch's global functions, then the model is run again with hooks
     registered module by module, and the two reports become one.
@@ -79,20 +82,22 @@ def inspect_model(
             from hookcli.engine.probing import make_probe as made
 
             probe = made(make_probe)
-            output.check_columns(columns_shown(probe.columns, options))
+            output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
             if options.batches != "1" and not probe.merges_batches:
                 raise UsageError(f"--batches: the rows of {probe.name} don't merge over batches; leave it out")
             if options.ops and not probe.operators:
                 raise UsageError(f"--ops: the rows of {probe.name} are not operators; leave it out", option="ops")
             check_choice("--ops", options.ops, OPS)
             asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
+            if time:
+                check_timed(options)
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
                 feedback = feedback_of(options, progress, processes)
                 recipe = find_recipe(spec, options)
-                inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback)
+                inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time)
                 reports = inspect(globally=compare is not None)
                 if compare:
                     reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
@@ -103,6 +108,14 @@ def inspect_model(
     if keep:
         keep(reports)
     return 0
+
+
+def check_timed(options: Options) -> None:
+    """Raises UsageError for options of a run that --time can't time."""
+    if max(options.nproc or 1, world().size) > 1:
+        raise UsageError("--time: times one process; remove --nproc")
+    if options.device == "meta":
+        raise UsageError("--time: nothing is computed on the meta device; remove --device meta", option="device")
 
 
 def use_threads(options: Options) -> None:
@@ -121,6 +134,7 @@ def _inspect(
     edits: Sequence[Edit],
     train: bool,
     feedback: Feedback,
+    time: bool,
     *,
     globally: bool,
 ) -> list[Report]:
@@ -134,7 +148,7 @@ def _inspect(
     if probe.values and setting.device == META:
         raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
     processes.check_edits(edits, probe.needs_backward)
-    hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally, ops=options.ops)
+    hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally, ops=options.ops, time=time)
     selection = Selection(options)
     narrow = partial(selection.of, parameters=probe.watches_parameters)
     run = partial(capture_recipe, recipe, make_probe, hooking=hooking, narrow=narrow, feedback=feedback)

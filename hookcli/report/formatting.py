@@ -13,6 +13,7 @@ from hookcli.report.folding import times
 from hookcli.report.histogram import OUTSIDE
 from hookcli.report.marks import mark
 from hookcli.report.stats import COUNTS, FIGURES
+from hookcli.report.times import NAMES as TIMES
 from hookcli.system.escaping import visible, visible_lines
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
-    "us": microseconds,
+    **dict.fromkeys(("us", *TIMES), microseconds),
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,

@@ -44,7 +44,7 @@ _DISPENSABLE = (
     *("order", "flags", "type", "shape", "zeros"),
     *("grad_bytes", "optimizer_bytes", "param_bytes", "change_bytes", "operator", "activation_bytes"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
-    *("error_max", "params", "elements", "fqns"),
+    *("error_max", "params", "elements", "fqns", "backward_self_us", "forward_self_us", "backward_us", "forward_us"),
     *("a", "b"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),

@@ -30,7 +30,7 @@ import { merged } from "./model.js";
  * @property {(row: TableRow) => number|null} [share] length of the bar, or place of the tick, from 0 to 1
  */
 
-const BARS = new Set(["params", "trainable", "macs", "kept", "zeros", "us", "bytes", "size", "seconds", "times", "kept_bytes", "tensor_bytes"]);
+const BARS = new Set(["params", "trainable", "macs", "kept", "zeros", "us", "forward_us", "forward_self_us", "backward_us", "backward_self_us", "bytes", "size", "seconds", "times", "kept_bytes", "tensor_bytes"]);
 const ON_REQUEST = new Set(["index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause", "params_share", "macs_share", "hint", "order", "numel"]);
 const TICKS = new Set(["mean", "std", "min", "max", "l2", "out_l2", "before_l2", "weight", "update", "ratio"]);
 const QUIET = new Set([null, undefined, "", 0, false, "float32", "train"]);

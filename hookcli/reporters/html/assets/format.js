@@ -8,7 +8,7 @@ each(["macs", "parameters"], quantity);
 each(["params_share", "macs_share"], percent);
 each(["bytes", "kept", "bytes_before", "bytes_after", "highest"], bytes);
 each(["loss", "first_loss", "loss_a", "loss_b"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
-each(["us"], microseconds);
+each(["us", "forward_us", "forward_self_us", "backward_us", "backward_self_us"], microseconds);
 each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"], seconds);
 each(["lr", "weight_decay", "momentum", "betas"], setting);
 each(["cosine"], (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)));
