@@ -12,8 +12,9 @@ from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
-from hookcli.commands.probe_command import feedback_of, selector, use_threads
+from hookcli.commands.probe_command import feedback_of, use_threads
 from hookcli.commands.progress import Progress
+from hookcli.commands.selection import Selection
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
@@ -65,14 +66,14 @@ class ModelRuns:
         from hookcli.engine.run_info import RunInfo
 
         left, right = pair.built
-        given = pair.given
+        given, selection = pair.given, Selection(self.options)
         sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         report = compare(
             *sides,
             tolerance=tolerance,
             step=replace(self.step_of(left, self.backward), target=given.target),
-            select=selector(left.prepared.model, self.options),
+            select=selection.among(left.prepared.model),
             seed=self.options.seed,
             info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
             feedback=left.prepared.feedback,
@@ -80,6 +81,7 @@ class ModelRuns:
             total=given.data.total if given.data else None,
             ops=self.options.ops,
         )
+        selection.require_some()
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
         return report
@@ -117,7 +119,10 @@ class ModelRuns:
         step = self.step_of(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
-        hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath)
+        selection = Selection(self.options)
+        hooking = Hooking(
+            select or selection.among(side.model), side.edits, side.fastpath, ops=self.options.ops
+        )
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:
