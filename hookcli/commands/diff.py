@@ -125,7 +125,9 @@ def diff(
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     output = Output(options)
-    output.check_columns(STATISTICS if any(side.file for side in sides) else with_source(TENSORS) if options.ops else TENSORS)
+    output.check_columns(
+        STATISTICS if any(side.file for side in sides) else with_source(TENSORS) if options.ops else TENSORS
+    )
     with _salvaging(output, options) as progress:
         saved = [read_reports(side.file) if side.file else None for side in sides]
         live = ModelRuns(options, progress, own.backward, step)

@@ -120,9 +120,7 @@ class ModelRuns:
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
         selection = Selection(self.options)
-        hooking = Hooking(
-            select or selection.among(side.model), side.edits, side.fastpath, ops=self.options.ops
-        )
+        hooking = Hooking(select or selection.among(side.model), side.edits, side.fastpath, ops=self.options.ops)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:

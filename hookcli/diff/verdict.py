@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.lone_operators import lone_before
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
@@ -115,10 +116,14 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
 
 
 def _cause(first: Row, rows: Iterable[Row]) -> str:
-    """Name the settings, parameters and buffers that make a module differ, in parentheses; "" if these are alike."""
+    """Name what makes a place differ, in parentheses: settings, parameters, buffers, and operators that one side alone
+    has just before it; "" if these are alike.
+    """
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
-    said = "; ".join(filter(None, (first.get("reset"), differ)))
+    lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]
+    operators = [f"{title(row)} in {'A' if row['change'] == 'removed' else 'B'} only" for row in lone]
+    said = "; ".join(filter(None, (first.get("reset"), differ, ", ".join(operators))))
     return f" ({said})" if said else ""
 
 

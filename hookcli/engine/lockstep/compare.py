@@ -175,7 +175,9 @@ class _Comparison:
             self.alignment,
             tolerance,
             model=" → ".join(names),
-            columns=[c for c in (with_source(TENSORS) if self.ops else TENSORS) if c.name != "kind" or self.step.backward],
+            columns=[
+                c for c in (with_source(TENSORS) if self.ops else TENSORS) if c.name != "kind" or self.step.backward
+            ],
             metas=[meta_of(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
             meta=info.to_meta(),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],

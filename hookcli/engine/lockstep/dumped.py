@@ -33,9 +33,9 @@ _HAS = {"output": "returned", "input": "received"}
 class DumpComparison:
     """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
 
-    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`, and the
-    operators, if the dump has some; `unseen` are parts of that model whose hooks do not fire. Each tensor of the dump is read when the other side's tensor
-    arrives, and let go at once.
+    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`, and its
+    operators, if the dump has some; `unseen` are parts of that model whose hooks do not fire. Each tensor of the dump
+    is read when the other side's tensor arrives, and let go at once.
     """
 
     def __init__(

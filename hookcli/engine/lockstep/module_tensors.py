@@ -32,9 +32,7 @@ class ModuleTensors:
 def of_event(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
     """The tensors of the call that an event is about."""
     if operator := event.operator:
-        return ModuleTensors(
-            kind, event.fqn, operator.name, event.call, event.index, tensors, source=operator.source
-        )
+        return ModuleTensors(kind, event.fqn, operator.name, event.call, event.index, tensors, source=operator.source)
     return ModuleTensors(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
 
 

@@ -31,14 +31,14 @@ def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ())
     session = HookSession(side.model, fastpath=side.fastpath, ops=ops)
     hide(session, hidden)
     forward = replace(step, backward=False, graph=step.backward, passes=1)
-    with side.tree() if side.tree else nullcontext(), preserved(side.model, side.inputs, parameters=False):
-        with suppress(Exception), session:
-            session.forward(note)
-            forward.run(session, *arguments(side.inputs), RunInfo())
+    place = side.tree() if side.tree else nullcontext()
+    with place, preserved(side.model, side.inputs, parameters=False), suppress(Exception), session:
+        session.forward(note)
+        forward.run(session, *arguments(side.inputs), RunInfo())
     return [*found]
 
 
 def hide(session: HookSession, modules: Collection[str]) -> None:
     """Keep a session from hooking parts of compiled modules, and from having compiled modules compiled again."""
     session.unhooked |= dict.fromkeys(modules, UNSEEN)
-    session.operators.past_compiled = True
+    session.past_compiled = True

