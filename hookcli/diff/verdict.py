@@ -116,9 +116,7 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
 
 
 def _cause(first: Row, rows: Iterable[Row]) -> str:
-    """Name what makes a place differ, in parentheses: settings, parameters, buffers, and operators that one side alone
-    has just before it; "" if these are alike.
-    """
+    """Name, in parentheses, settings and tensors of a module that differ, and operators before it on one side alone."""
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
     lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]

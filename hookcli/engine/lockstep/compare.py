@@ -203,7 +203,7 @@ class _Comparison:
                     operators.append(operators_of(side, self.step, self.ops, self.watched.hidden[number]))
                 states.append(ProcessState(accelerators(side.model, side.inputs), side.tree))
             if self.ops:
-                self.alignment = alignment_of(*(side.model for side in self.sides), operators)
+                self.alignment = alignment_of(self.sides[A].model, self.sides[B].model, operators)
                 self.pairs.alignment = self.watched.alignment = self.alignment
             yield states[A], states[B]
 

@@ -110,6 +110,25 @@ def test_a_side_that_fails_in_an_operator_shows_what_ran_until_then() -> None:
     assert [row.fqn for row in report.rows] == ["layer", ":relu_1", ":add_1"] and not report.totals["beyond"]
 
 
+def test_an_operator_that_one_side_alone_has_is_named_as_the_cause() -> None:
+    class Before(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x / 2)
+
+    class Within(Net):
+        def scaled(self, y: Tensor) -> Tensor:
+            return super().scaled(y).sigmoid()
+
+    for other, place, cause in (
+        (Before, "layer", f"(:div_1 ({{}}:{line_of(Before.forward, 'x / 2')}) in B only)"),
+        (Within, ":add_2", f"(:sigmoid_1 ({{}}:{line_of(Within.scaled, 'sigmoid')}) in B only)"),
+    ):
+        a, b = nets(other)
+        said = compare(Side(a, X), Side(b, X), ops="functions").totals["verdict"]
+        assert said.startswith(f"First difference: {place}") and cause.partition("{}")[2] in said
+        assert cause.partition("{}")[0] in said
+
+
 def test_selected_by_names_of_a() -> None:
     a, b = nets()
     report = compare(Side(a, X), Side(b, X), ops="functions", select=lambda fqn, part: fqn.startswith(":add"))
