@@ -14,6 +14,7 @@ from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of, selector, use_threads
 from hookcli.commands.progress import Progress
+from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
@@ -45,6 +46,7 @@ class ModelRuns:
     progress: Progress
     backward: bool = False
     step: StepOptions = StepOptions()
+    time: bool = False
 
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
@@ -78,6 +80,7 @@ class ModelRuns:
             feedback=left.prepared.feedback,
             batches=given.each(),
             total=given.data.total if given.data else None,
+            time=self.time,
         )
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
@@ -91,7 +94,8 @@ class ModelRuns:
             probe = _probe_of(report)
             built = self.built(spec, probe.needs_backward)
             given = common_input(built, built, self.options, probe.needs_backward)
-            reports += self.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
+            own = replace(self, time=bool(times_of(report)))
+            reports += own.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
         return reports
 
     def observed(
@@ -115,7 +119,7 @@ class ModelRuns:
         step = self._step(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
-        hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath)
+        hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath, time=self.time)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:

@@ -197,7 +197,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
-    **dict.fromkeys(("us", *TIMES), microseconds),
+    **dict.fromkeys(("us", *(side + name for side in ("", "a_", "b_") for name in TIMES)), microseconds),
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,
