@@ -17,7 +17,7 @@ from hookcli.report.norms import norm, total
 from hookcli.report.times import summed
 
 _SIZES = ("params", "params_share", "trainable")
-_COSTS = ("macs", "macs_share", "kept")
+_COSTS = ("macs", "macs_share", "kept", "read_bytes", "written_bytes")
 
 
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:

@@ -23,6 +23,11 @@ def operator_owner(fqn: str) -> str | None:
     return found[1] if found else None
 
 
+def is_operator(fqn: str) -> bool:
+    """True for the name of an operator."""
+    return operator_owner(fqn) is not None
+
+
 def owner_of(fqn: str) -> str:
     """The innermost module around a module, parameter or operator; "" for the model, and for the model itself."""
     owner = operator_owner(fqn)

@@ -33,8 +33,7 @@ _DISPENSABLE = (
         "update",
         "dtype",
         "numel",
-        "macs_share",
-        "params_share",
+        *("macs_share", "params_share", "read_bytes", "written_bytes", "source"),
         "input_shape",
         "before_l2",
         "l2",
@@ -89,6 +88,7 @@ def visible(report: Report, view: View) -> list[Column]:
     if view.columns:
         return list(report.columns)
     hidden = {*_ON_REQUEST, *_BELOW} - ({"id"} if any(c.name == "inputs" for c in report.columns) else set())
+    hidden -= {"source"} if report.meta.get("ops") else set()  # of operators; that of a check is on request
     chosen = [c for c in report.columns if c.name not in hidden and _speaks(report, c.name)]
     marked = not any(c.name in _BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen

@@ -35,10 +35,11 @@ def pair(report: Report, fqn: str, name: str) -> tuple[Any, Any]:
     return row[f"a_{name}"], row[f"b_{name}"]
 
 
-def compared(clock: Clock, *, backward: bool = True, x: Tensor = torch.ones(3, 2)) -> Report:
+def compared(clock: Clock) -> Report:
     a, b = net(clock, (100, 1000), (200, 2000), (300, 0)), net(clock, (100, 1000), (500, 2000), (301, 900))
+    x = torch.ones(3, 2)
     with untouched(a), untouched(b):
-        return compare(Side(a, x), Side(b, x), step=Step(backward=backward), time=True)
+        return compare(Side(a, x), Side(b, x), step=Step(backward=True), time=True)
 
 
 def test_both_sides_times_and_the_largest_slowdowns(clock: Clock) -> None:
