@@ -45,6 +45,7 @@ class TimedModel:
     step: Step
     fastpath: bool = True
     edits: Sequence[Edit] = ()
+    ops: str | None = None
     unhooked: Mapping[str, str] = field(default_factory=dict)
     within: Callable[[], AbstractContextManager[object]] = nullcontext
     warms_up: bool = False
@@ -61,7 +62,7 @@ class TimedModel:
         Raises ModelError where the model fails, and UsageError where it can't be timed.
         """
         session = HookSession(
-            self.model, fastpath=self.fastpath, edits=self.edits, discard_saved=not self.step.backward
+            self.model, fastpath=self.fastpath, edits=self.edits, ops=self.ops, discard_saved=not self.step.backward
         )
         session.unhooked |= self.unhooked
         step = replace(self.step, passes=1, optimizer=None, state_dict=False, graph=False, input_grad=False)

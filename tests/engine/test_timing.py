@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
@@ -166,3 +167,36 @@ def test_an_accelerator_s_moments_are_events_that_are_read_afterwards(monkeypatc
     assert said == ["stream of cuda:1"] * 2
     timer.wait()
     assert said[2:] == [device] and timer.between(began, ended) == 1500
+
+
+class Functional(Work):
+    """Multiplies in 2 x 3 microseconds, since it keeps two tensors, and in 2 x 5 in backward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        def passing(spent: float) -> Callable[[Tensor], Tensor]:
+            def take(kept: Tensor) -> Tensor:
+                self.clock.time += spent
+                return kept
+
+            return take
+
+        self.clock.time += 40
+        with torch.autograd.graph.saved_tensors_hooks(passing(3), passing(5)):
+            return x * self.weight * self.weight + 1
+
+
+def test_times_of_operators(clock: Clock) -> None:
+    model = nn.Sequential(Functional(clock, 0), Work(clock, 100, 1000)).train()
+    x = torch.ones(4, 2, requires_grad=True)
+    found = times(capture(model, x, "activations", ops="functions", time=True)[0])
+    assert found["", 0] == (152, 0, 1020, 0) and found["0", 0][::2] == (52, 20)
+    assert found["0", 0] == (52, 40, 20, 0)
+    assert found["0:mul_1", 0] == found["0:mul_2", 0] == (6, 6, 10, 10) and found["0:add_1", 0] == (0, 0, 0, 0)
+
+
+def test_each_call_of_a_module_has_operators_of_its_own(clock: Clock) -> None:
+    part = Functional(clock, 0)
+    with untouched(part):
+        report = capture(nn.Sequential(part, part).train(), torch.ones(1, 2), "activations", ops="functions", time=True)
+    found = times(report[0])
+    assert found["0:mul_2", 0][:2] == found["0:mul_2", 1][:2] == (6, 6) and found["", 0][:2] == (49 + 52, 0)
