@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -112,7 +111,7 @@ def _values_of_bytes(dtype: torch.dtype) -> Any:
         return (ctypes.c_float * 256)(*numbers.to(torch.float32).tolist())
 
 
-def _histogram(room: Sequence[int]) -> Histogram:
+def _histogram(room: ctypes.Array[ctypes.c_int64]) -> Histogram:
     low, bins = room[:2]
     begin = 2 + len(FORMATS)
     overflows, counts = room[2:begin], room[begin : begin + 2 * bins]
