@@ -23,7 +23,7 @@ COLUMNS = SHAPES
 def shapes(
     model: Model = DEFAULT_MODEL,
     *,
-    options: Annotated[Options, all_but("batches", *SEVERAL)],
+    options: Annotated[Options, all_but("batches", "ops", *SEVERAL)],
     timing: TimeOptions,
     caching: CacheOptions,
 ) -> int:

@@ -71,7 +71,12 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
         return lambda fqn, kind: True
     if pattern == "(model)":
         return lambda fqn, kind: not fqn
-    if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
+    if (
+        pattern in names
+        or not pattern
+        or operator_owner(pattern) is not None
+        or any(wildcard in pattern for wildcard in "*?[")
+    ):
         return lambda fqn, kind: fnmatchcase(fqn, pattern)
     return _part_of(pattern)
 
