@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls
+from hookcli.hooks.function_calls import FunctionCalls, signature_of
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.session import HookSession
@@ -111,7 +111,7 @@ class ShapesProbe(Probe):
 
     def _leave(self, event: HookEvent) -> None:
         if event.operator is not None:
-            self._operator(event)
+            self._operator(event, event.operator.function)
             return
         call = self._calls[event.fqn, event.call]
         if call.versions is not None:
@@ -120,8 +120,10 @@ class ShapesProbe(Probe):
             call.said["edited"] = ", ".join(filter(None, [call.said.get("edited"), event.edited]))
         call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
 
-    def _operator(self, event: HookEvent) -> None:
+    def _operator(self, event: HookEvent, function: Any) -> None:
         call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, said_of(event))
+        if self.session.ops == "aten":
+            call.signature = signature_of(function, event.args, event.kwargs, event.output)
         self._moved += of_operator(event)
         call.leave(tree.leaves(event.output), self._read())
         self._calls[event.fqn, event.call] = call
@@ -130,7 +132,10 @@ class ShapesProbe(Probe):
         """Return the rows in the order in which modules were entered."""
         spent = self._spent()
         whole = self.totals()
-        return [row for call in self._calls.values() for row in self._rows_of(call, _between(spent, call), whole)]
+        return [row for call in self._calls.values() for row in self._rows_of(call, self._macs(spent, call), whole)]
+
+    def _macs(self, spent: list[int], call: ShapeCall) -> int | None:
+        return self._cost(call.signature)[0] if call.signature else _between(spent, call)
 
     def _rows_of(self, call: ShapeCall, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
         params, trainable = count_parameters(call.module) if call.module else (None, None)

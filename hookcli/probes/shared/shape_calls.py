@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.function_calls import Signature
 from hookcli.probes.shared.traffic import Traffic
 from hookcli.tensors.tree import dtype_text, keyword, shape_of
 
@@ -28,6 +29,7 @@ class ShapeCall:
     """A call of a module, or of an operator (`module` is None): what went in, what came out, and the meters.
 
     `after` is None for a call that has not ended. `versions`: those of the tensors that a layer received, if asked.
+    `signature`: of an ATen operator, which runs inside of the functions that meters count.
     """
 
     fqn: str
@@ -42,6 +44,7 @@ class ShapeCall:
     outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
     after: Reading | None = None
     versions: Sequence[int] | None = None
+    signature: Signature | None = None
 
     @classmethod
     def of(cls, event: HookEvent, received: Tensors, before: Reading, said: Mapping[str, str]) -> Self:
@@ -58,8 +61,8 @@ class ShapeCall:
 
     @property
     def kept(self) -> int | None:
-        """The bytes that the call saved for backward."""
-        return None if self.after is None else self.after.kept - self.before.kept
+        """The bytes that the call saved for backward; not known of an ATen operator."""
+        return None if self.after is None or self.signature else self.after.kept - self.before.kept
 
     @property
     def moved(self) -> Mapping[str, int | None]:
