@@ -26,6 +26,11 @@ def addresses(*chunks: Tensor) -> tuple[int, ...]:
     return found if all(found) else ()
 
 
+def is_readable(chunk: Tensor) -> bool:
+    """True if a kernel may read the elements of a one-dimensional tensor by their address, on any device."""
+    return bool(_address(chunk))
+
+
 def _address(chunk: Tensor) -> int:
     """The address of the elements; 0 if they are not contiguous, or if asking would change something.
 
