@@ -10,7 +10,7 @@ from itertools import islice
 
 from hookcli.report import Report, Row
 from hookcli.report.marks import mark
-from hookcli.report.names import operator_owner, owner_of, prefixes, relative
+from hookcli.report.names import is_operator, owner_of, prefixes, relative
 
 _INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
 _ALIKE = ("kind", "type", "call", "calls", "pass", "path", "rank", "name", "dtype", "params", "trainable", "macs")
@@ -72,7 +72,7 @@ def _renamings(names: Sequence[str], signatures: Sequence[int], level: int) -> I
     families: dict[tuple[str, str], dict[int, _Block]] = defaultdict(lambda: defaultdict(_Block))
     for place, (name, signature) in enumerate(zip(names, signatures, strict=True)):
         block_name = next(islice(prefixes(name), level, None), "")
-        if not block_name or operator_owner(block_name) is not None:  # add_1 and add_2 do not repeat each other
+        if not block_name or is_operator(block_name):  # add_1 and add_2 do not repeat each other
             continue
         owner = owner_of(block_name)
         if found := _INDEXED.fullmatch(relative(block_name, owner)):

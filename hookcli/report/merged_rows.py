@@ -14,9 +14,10 @@ from hookcli.report.formatting import listed
 from hookcli.report.levels import Levels
 from hookcli.report.names import prefixes, relative
 from hookcli.report.norms import norm, total
+from hookcli.report.times import summed
 
 _SIZES = ("params", "params_share", "trainable")
-_COSTS = ("macs", "macs_share", "kept")
+_COSTS = ("macs", "macs_share", "kept", "read_bytes", "written_bytes")
 
 
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
@@ -38,6 +39,7 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
                 notes.append(_apart(rows))
         if "macs" in values:
             values |= _summed_costs(rows)
+        values |= summed(rows)
         if any("times" in row.values for row in rows):
             values |= _worst(rows)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):

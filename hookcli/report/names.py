@@ -23,6 +23,11 @@ def operator_owner(fqn: str) -> str | None:
     return found[1] if found else None
 
 
+def is_operator(fqn: str) -> bool:
+    """True for the name of an operator."""
+    return operator_owner(fqn) is not None
+
+
 def owner_of(fqn: str) -> str:
     """The innermost module around a module, parameter or operator; "" for the model, and for the model itself."""
     owner = operator_owner(fqn)
@@ -66,7 +71,12 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
         return lambda fqn, kind: True
     if pattern == "(model)":
         return lambda fqn, kind: not fqn
-    if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
+    if (
+        pattern in names
+        or not pattern
+        or operator_owner(pattern) is not None
+        or any(wildcard in pattern for wildcard in "*?[")
+    ):
         return lambda fqn, kind: fnmatchcase(fqn, pattern)
     return _part_of(pattern)
 

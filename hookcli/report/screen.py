@@ -10,7 +10,8 @@ from hookcli.report.columns import find_column
 from hookcli.report.folding import folded
 from hookcli.report.grouping import View, apply_view, deepest, group_rows, has_names
 from hookcli.report.levels import Levels
-from hookcli.report.names import operator_owner
+from hookcli.report.names import is_operator
+from hookcli.report.times import NAMES as TIMES
 
 
 def fitted(report: Report, lines: int) -> Report:
@@ -18,7 +19,7 @@ def fitted(report: Report, lines: int) -> Report:
 
     Where they fit, the operators of each module that is shown are shown, too, rather than modules that lie deeper.
     """
-    if any(operator_owner(row.fqn) is not None for row in report.rows):
+    if any(is_operator(row.fqn) for row in report.rows):
         whole = _fitted(report, lines, operators=True)
         if len(whole.rows) <= lines:
             return whole
@@ -36,7 +37,7 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
     return fits or group_rows(report, depth, operators=operators)
 
 
-_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept", "read_bytes", "written_bytes", *TIMES)
 """Columns whose figures add up over the blocks of a model."""
 
 

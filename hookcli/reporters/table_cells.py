@@ -14,6 +14,7 @@ from hookcli.report.grouping import View, deepest, for_people
 from hookcli.report.levels import Levels
 from hookcli.report.names import around
 from hookcli.report.screen import fitted, leading
+from hookcli.report.times import NAMES as TIMES
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
@@ -162,7 +163,7 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 
 # Columns of a call, which a further tensor of it leaves empty.
-_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
+_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept", *TIMES)
 
 
 def _footer(
