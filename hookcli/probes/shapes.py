@@ -105,7 +105,7 @@ class ShapesProbe(Probe):
     def _enter(self, event: HookEvent) -> None:
         received = self._unseen.arguments(event.fqn, event.args, event.kwargs)
         call = ShapeCall.of(event, received, self._read(), said_of(event))
-        if self.session.ops and is_whole(event.module):
+        if call.module and self.session.ops and is_whole(call.module):
             call.versions = [version_of(x) for _, x in tree.arguments(event.args, event.kwargs)]
         self._calls[event.fqn, event.call] = call
 
