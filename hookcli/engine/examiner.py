@@ -37,7 +37,7 @@ class Examiner:
 
     def __init__(self, run: PreparedRun, plan: CheckPlan, in_full: bool = False, edits: Edits = ()) -> None:
         self.run = run
-        self._hooking = Hooking(edits=edits)
+        self._hooking = Hooking(edits=edits, ops=plan.ops)
         self.plan = plan
         self.in_full = in_full
         self.needs = plan.needs | (_FULL if in_full else set())
@@ -151,4 +151,4 @@ class Examiner:
 
     def layout(self) -> Sequence[Report]:
         """Return the reports of LAYOUT in the mode that the model is in."""
-        return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name)
+        return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name, ops=self.plan.ops)
