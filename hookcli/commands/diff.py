@@ -16,12 +16,13 @@ from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, TimeOptions, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import DUMPED, TENSORS
+from hookcli.diff.times import PAIRED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
@@ -85,6 +86,7 @@ def diff(
     own: DiffOptions,
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
+    timing: TimeOptions,
 ) -> int:
     """Compare two models, reports, records, dumps or files of weights.
 
@@ -97,7 +99,8 @@ def diff(
     .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
     makes them. Exit code 1: a difference is beyond tolerance.
     """
-    given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
+    typed = (("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time))
+    given = [name for name, on in typed if on]
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if given and (named(a) or named(b)):
             raise UsageError(f"{given[0]}: both sides must be models, not {what}")
@@ -122,10 +125,10 @@ def diff(
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     output = Output(options)
-    output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
+    output.check_columns((*(STATISTICS if any(side.file for side in sides) else TENSORS), *PAIRED))
     with _salvaging(output, options) as progress:
         saved = [read_reports(side.file) if side.file else None for side in sides]
-        live = ModelRuns(options, progress, own.backward, step)
+        live = ModelRuns(options, progress, own.backward, step, timing.time)
         reports = _compared(sides, saved, tolerance, live, own.same_weights)
     remark_unfamiliar(sides, saved, options)
     output.write([next_compared(reports[0], sides, own, step, options), *reports[1:]])
@@ -221,8 +224,9 @@ def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
         if not readable:
             counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
             remark(f"{report.totals['verdict']}; {counts}", options)
-            if "weights" in report.totals:
-                remark(report.totals["weights"], options)
+            for line in ("weights", "times"):
+                if line in report.totals:
+                    remark(report.totals[line], options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")
     return int(beyond(reports))

@@ -15,6 +15,7 @@ from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of, use_threads
 from hookcli.commands.progress import Progress
 from hookcli.commands.selection import Selection
+from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
@@ -46,6 +47,7 @@ class ModelRuns:
     progress: Progress
     backward: bool = False
     step: StepOptions = StepOptions()
+    time: bool = False
 
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
@@ -79,6 +81,7 @@ class ModelRuns:
             feedback=left.prepared.feedback,
             batches=given.each(),
             total=given.data.total if given.data else None,
+            time=self.time,
         )
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
@@ -92,7 +95,8 @@ class ModelRuns:
             probe = _probe_of(report)
             built = self.built(spec, probe.needs_backward)
             given = common_input(built, built, self.options, probe.needs_backward)
-            reports += self.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
+            own = replace(self, time=bool(times_of(report)))
+            reports += own.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
         return reports
 
     def observed(
@@ -116,7 +120,8 @@ class ModelRuns:
         step = self._step(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
-        hooking = Hooking(select or Selection(self.options).among(side.model), side.edits, side.fastpath)
+        narrow = select or Selection(self.options).among(side.model)
+        hooking = Hooking(narrow, side.edits, side.fastpath, time=self.time)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:

@@ -11,6 +11,7 @@ from typing import Any
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
+from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
@@ -66,7 +67,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
-    return verdict.report(
+    found = verdict.report(
         rows,
         alignment,
         tolerance,
@@ -76,6 +77,8 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         meta={"of": a.probe},
         skipped=[item for item in a.skipped if item in b.skipped],
     )
+    times = times_of(a), times_of(b)
+    return with_both_times(found, *times, alignment.in_b) if all(times) else found
 
 
 def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance) -> list[Report]:

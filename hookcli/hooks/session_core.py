@@ -36,6 +36,7 @@ class SessionCore:
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
     `operators_too`: whether who asks for a kind now gets the events of operators, too.
+    `before_operators`: called before each function that may turn out to be an operator.
     `clock`: counts the time that callbacks take, unless `guard` does.
     """
 
@@ -64,6 +65,7 @@ class SessionCore:
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self.operators_too = True
+        self.before_operators: list[Callable[[], object]] = []
         self._before_backward: list[Callable[[Roots], object]] = []
 
     # What is watched.

@@ -94,6 +94,11 @@ def _text(library: ctypes.CDLL, name: str) -> str:
     return (ctypes.c_char_p.in_dll(library, name).value or b"").decode()
 
 
+def is_readable(chunk: Tensor) -> bool:
+    """True if a kernel may read the elements of a contiguous tensor by their address, on any device."""
+    return bool(_address(chunk))
+
+
 def _address(x: Tensor) -> int:
     """The lowest address of the elements; 0 if there are gaps between them, or if asking would change something.
 

@@ -10,7 +10,7 @@ fetches those of all tensors in one copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -20,7 +20,8 @@ from torch import Tensor
 
 from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, library, tree
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, reduced, resolved, unnested
+from hookcli.tensors.devices import launch, operators
 from hookcli.tensors.histograms import device_counts, from_device, histogram
 from hookcli.tensors.sums import CHUNK, Sums, by_operators
 from hookcli.tensors.unchanged import Unchanged
@@ -54,7 +55,7 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
         if chunks.on_cpu(values) and (whole := _by_library(values, hist)):
             pending = PendingFigures([whole])
         else:
-            on_device = _device_histogram if hist else _device_chunk
+            on_device = _device_histogram if hist else _device_rows
             pending = reduced((values,), CHUNK, partial(_cpu_chunk, hist=hist), on_device)
         if implied:
             pending.parts.append(TensorStats.of_zeros(implied))
@@ -163,9 +164,22 @@ def _finished(part: Part) -> TensorStats:
     )
 
 
+def _device_rows(chunk: Tensor) -> Tensor:
+    """Statistics of a chunk on its device, by STATS_KEYS: one row by Triton's kernels, else one for each piece."""
+    row = launch.moments(chunk)
+    return _stacked(operators.moments, chunk) if row is None else row[None]
+
+
 def _device_histogram(chunk: Tensor) -> Tensor:
-    """Statistics of a chunk as one tensor on its device, followed by the counts of its histogram."""
-    return torch.cat([_device_chunk(chunk), device_counts(chunk)])
+    """Statistics of a chunk on its device, each row followed by the counts of its histogram."""
+    row = launch.moments(chunk)
+    if row is None:
+        return _stacked(lambda piece: torch.cat([operators.moments(piece), device_counts(piece)]), chunk)
+    return torch.cat([row, device_counts(chunk)])[None]
+
+
+def _stacked(one: Callable[[Tensor], Tensor], chunk: Tensor) -> Tensor:
+    return torch.stack([one(piece) for piece in chunk.split(chunks.DEVICE_CHUNK)])
 
 
 def _exact_chunk(chunk: Tensor) -> TensorStats:
@@ -203,27 +217,3 @@ def _exact_chunk(chunk: Tensor) -> TensorStats:
         nan=nan,
         inf=inf,
     )
-
-
-def _device_chunk(chunk: Tensor) -> Tensor:
-    """Statistics of a chunk as one float64 tensor on its device, without reading anything back."""
-    wide = chunk.to(torch.float32 if chunk.device.type == "mps" else torch.float64)
-    finite = torch.isfinite(wide)
-    n = finite.sum()
-    some = torch.where(finite, wide, 0.0)
-    unit = unit_of(some) if chunk.dtype is torch.float64 else 1.0  # only squares of float64 can leave its range
-    units = some / unit
-    mean = units.sum() / n
-    centred = torch.where(finite, units - mean, 0.0)
-    found = {
-        "numel": wide.new_full((), wide.numel()),
-        "mean": mean * unit,
-        "std": ((centred * centred).sum() / (n - 1).clamp(min=1)).sqrt() * unit,
-        "min": torch.where(finite, wide, math.inf).amin(),
-        "max": torch.where(finite, wide, -math.inf).amax(),
-        "l2": (units * units).sum().sqrt() * unit,
-        "zeros": (wide == 0).sum(),
-        "nan": torch.isnan(wide).sum(),
-        "inf": torch.isinf(wide).sum(),
-    }
-    return torch.stack([found[key] for key in STATS_KEYS])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from hookcli.diff import verdict
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine import failure
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import UNSEEN, compiled, unseen_parts
@@ -22,14 +21,15 @@ from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
-from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, meta_of, share_parts
+from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise, meta_of, share_parts
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
+from hookcli.engine.lockstep.timed import AddTimes, time_sides
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, ModelError
+from hookcli.errors import HookcliError
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.events import HookEvent
@@ -54,6 +54,7 @@ def compare(
     feedback: Feedback = Feedback(),
     batches: Iterable[BatchOfBoth] | None = None,
     total: int | None = None,
+    time: bool = False,
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
 
@@ -65,23 +66,23 @@ def compare(
     or parameters, B is a copy.
 
     `batches` are several inputs, of which the sides have the first: the figures are those of all, concatenated.
-    `total` is their number, if it is known.
+    `total` is their number, if it is known. `time`: both sides are timed afterwards, in turns.
 
     Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
     then.
     """
-    started = time.perf_counter()
+    started = perf_counter()
     if share_parts(a.model, b.model):
         b = replace(b, model=copy_model(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
-    run = _Comparison(a, b, step, select)
+    run = _Comparison(a, b, step, select, time)
     each = [(a.inputs, b.inputs, step.target)] if batches is None else batches
     run.total = 1 if batches is None else total
     try:
-        error = _error_to_raise(run.execute(seed, feedback, each), run.sides)
+        error = error_to_raise(run.execute(seed, feedback, each), run.sides)
     except HookcliError as failed:  # the next batch could not be made
         error = failed
-    seconds = time.perf_counter() - started
+    seconds = perf_counter() - started
     info = replace(info or RunInfo(), seconds=seconds, hookcli_seconds=run.clock.own, complete=error is None)
     if batches is not None:
         info.batches = run.batches
@@ -99,7 +100,7 @@ def compare(
 class _Comparison:
     """A comparison under way."""
 
-    def __init__(self, a: Side, b: Side, step: Step, select: Select | None) -> None:
+    def __init__(self, a: Side, b: Side, step: Step, select: Select | None, time: bool) -> None:
         self.sides = (a, b)
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
@@ -117,6 +118,8 @@ class _Comparison:
         self.batches = 0
         self.total: int | None = 1
         self.clock = ProgramClock()
+        self.time = time
+        self.add_times: AddTimes | None = None
 
     def execute(
         self, seed: int, feedback: Feedback, batches: Iterable[BatchOfBoth]
@@ -134,6 +137,8 @@ class _Comparison:
                     break
                 self.pairs.batch_ended()
                 self.batches += 1
+            if self.time and not any(errors):
+                self.add_times = time_sides(self.sides, self.step, states, self.hidden, self.edits, feedback)
         return errors
 
     def _run(
@@ -160,7 +165,7 @@ class _Comparison:
         weights = self.state_diff.rows(tolerance)
         rows = with_state_rows(self.pairs.rows(tolerance, info.complete), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        return verdict.report(
+        found = verdict.report(
             rows,
             self.alignment,
             tolerance,
@@ -173,6 +178,7 @@ class _Comparison:
             settings=self.settings,
             identical=bool(info.complete) and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
+        return self.add_times(found, self.alignment) if self.add_times else found
 
     @contextmanager
     def _in_place(self, seed: int) -> Iterator[tuple[ProcessState, ProcessState]]:
@@ -230,17 +236,3 @@ class _Comparison:
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
-
-
-def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
-    """The error to raise: that of a side, with the side's letter, else an interrupt; None if both sides succeeded."""
-    for number, error in enumerate(errors):
-        if error is None or isinstance(error, KeyboardInterrupt):
-            continue
-        label = "AB"[number]
-        ours = isinstance(error, HookcliError)
-        said = str(error if ours else failure.explain(error, sides[number].model))
-        labelled = (type(error) if ours else ModelError)(f"{label}: {said}")
-        labelled.__cause__ = error
-        return labelled
-    return next((error for error in errors if error is not None), None)
