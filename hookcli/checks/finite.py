@@ -97,14 +97,14 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
 
 def _traced(bad: Sequence[Row], measured: _Read) -> Sequence[Row]:
     """These rows of modules, after the operator from which the first one's values come, if one is known."""
-    made = {(r.fqn, r["call"]): r["made_from"] for r in measured.inventory.rows if r["kind"] == "made"}
+    called = [row for row in measured.inventory.rows if row["kind"] == "made"]
+    made = {(row.fqn, row["call"]): [tuple(place) for place in row["made_from"]] for row in called}
     rows = {(row.fqn, row.get("call")): row for row in measured.activations.rows if _is_bad(row)}
-    place = (bad[0].fqn, bad[0].get("call")) if bad else None
-    seen = set[tuple[str, int] | None]()
-    while place not in seen:
+    begin = bad[0] if bad and made else None
+    seen = set[tuple[str, int]]()
+    while begin and (place := (begin.fqn, begin["call"])) not in seen:
         seen.add(place)
-        place = next((tuple(one) for one in made.get(place, ()) if tuple(one) in rows), place)
-    begin = rows.get(place) if place else None
+        begin = next((rows[maker] for maker in made.get(place, ()) if maker in rows), begin)
     return [begin, *(row for row in bad if row is not begin)] if begin else bad
 
 
