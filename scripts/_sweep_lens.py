@@ -1,0 +1,172 @@
+"""Compares the rows of `hookcli activations --ops` with the operations that TorchLens sees in the same forward.
+
+TorchLens wraps PyTorch's functions by another way than hookcli does, and finds names, modules, lines and tensors by
+itself. So each of its operations must be a row of the same call of the same module, with the same shape, figures and
+line; or have one of `REASONS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+REASONS = {
+    "module": "the work of a module of torch.nn: the module has the row",
+    "function": "a part of a PyTorch function: the function has the row",
+    "same": "the function returned its argument unchanged",
+    "whole": "inside a part that runs whole: `skipped` has it",
+}
+_CLOSE = 1e-4
+Place = tuple[str, int]
+
+
+@dataclass
+class Operation:
+    """An operation of TorchLens' list. `lines`: the frames of the model's forward, the outermost first."""
+
+    name: str
+    place: Place
+    shape: list[int]
+    figures: list[float]
+    lines: list[tuple[str, str]]
+    unchanged: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.name, str(self.shape)
+
+
+@dataclass
+class Compared:
+    """How many operations are rows, have which reason, or neither; rows whose figures or lines differ."""
+
+    operations: int = 0
+    rows: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    more: Counter[str] = field(default_factory=Counter)
+
+
+def compared(report: dict[str, Any], model: nn.Module, operations: Sequence[Operation]) -> Compared:
+    """Find the row or the reason of each operation."""
+    found = Compared(len(operations))
+    rows = _by_place(row for row in report["rows"] if "source" in row and ":" in row["fqn"])
+    modules = {(row["fqn"], row["call"]) for row in report["rows"]}
+    whole = {entry["fqn"]: entry["reason"] for entry in report["skipped"]}
+    for place, listed in _by_place_of(operations).items():
+        own = rows.pop(place, [])
+        left = _matched(listed, own, found)
+        for operation in left:
+            reason = _reason(operation, own, model, modules, whole)
+            if reason:
+                found.reasons[reason] += 1
+            else:
+                found.faults.append(f"{place[0]}:{operation.name} {operation.shape} {operation.lines[-1:]}")
+    found.more.update(row["type"] for left_over in rows.values() for row in left_over)
+    return found
+
+
+def _matched(listed: list[Operation], rows: list[dict[str, Any]], found: Compared) -> list[Operation]:
+    """Match one place's operations with its rows, in order, and return those without a row."""
+    keys = [(row["type"], str(row["shape"])) for row in rows]
+    blocks = SequenceMatcher(None, [o.key for o in listed], keys, autojunk=False).get_matching_blocks()
+    pairs = {block.a + i: block.b + i for block in blocks for i in range(block.size)}
+    taken = set(pairs.values())
+    found.more.update(row["type"] for i, row in enumerate(rows) if i not in taken)
+    for number, index in pairs.items():
+        operation, row = listed[number], rows[index]
+        found.rows += 1
+        found.faults += [f"{row['fqn']}: {what}" for what in _differences(operation, row)]
+    return [operation for number, operation in enumerate(listed) if number not in pairs]
+
+
+def _differences(operation: Operation, row: dict[str, Any]) -> Iterator[str]:
+    own = [float(row[key]) if row.get(key) is not None else math.nan for key in ("mean", "min", "max")]
+    if not all(_near(a, b) for a, b in zip(operation.figures, own, strict=True)):
+        yield f"figures {own}, not {operation.figures}"
+    line = next((line for line, _ in reversed(operation.lines) if not line.startswith("torch/")), None)
+    if line and row["source"] != line:
+        yield f"source {row['source']}, not {line}"
+
+
+def _near(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= _CLOSE * max(1e-3, abs(a), abs(b))
+
+
+def _reason(
+    operation: Operation, rows: list[dict[str, Any]], model: nn.Module, modules: set[Place], whole: dict[str, str]
+) -> str | None:
+    fqn = operation.place[0]
+    module = model.get_submodule(fqn)
+    if any(fqn == part or fqn.startswith(f"{part}.") or not part for part in whole):
+        return "whole"
+    if type(module).__module__.startswith("torch.nn.") and operation.place in modules:
+        return "module"
+    called = {name for line, name in operation.lines if line.startswith("torch/")}
+    line = next((line for line, _ in reversed(operation.lines) if not line.startswith("torch/")), None)
+    if any(row["type"] in called and row["source"] == line for row in rows):
+        return "function"
+    return "same" if operation.unchanged else None
+
+
+def _by_place(rows: Any) -> dict[Place, list[dict[str, Any]]]:
+    places: dict[Place, list[dict[str, Any]]] = {}
+    for row in rows:
+        places.setdefault((row["fqn"].rpartition(":")[0], row["call"]), []).append(row)
+    return places
+
+
+def _by_place_of(operations: Sequence[Operation]) -> dict[Place, list[Operation]]:
+    places: dict[Place, list[Operation]] = {}
+    for operation in operations:
+        places.setdefault(operation.place, []).append(operation)
+    return places
+
+
+# TorchLens' side.
+
+
+def operations_of(model: nn.Module, inputs: Any) -> list[Operation]:
+    """TorchLens' list for one forward, without inputs, outputs, parameters and buffers, which no function made.
+
+    It leaves PyTorch's functions wrapped, so this comes last in a process.
+    """
+    import torchlens
+    from torchlens.options import CaptureOptions
+
+    options = CaptureOptions(keep_orphans=True, random_seed=0)
+    args, kwargs = ([], inputs) if isinstance(inputs, dict) else (inputs, {})
+    trace = torchlens.trace(model, list(args) if isinstance(args, (list, tuple)) else [args], kwargs, capture=options)
+    listed = [op for op in trace.ops if op.is_compute_op]
+    return [_operation(trace, op) for op in listed]
+
+
+def _operation(trace: Any, op: Any) -> Operation:
+    from hookcli.hooks.flow_calls import _plain_name
+    from hookcli.hooks.origin import shown_path
+
+    fqn, _, call = (op.modules[-1] if op.modules else ":1").rpartition(":")
+    frames = [(f"{shown_path(c.file)}:{c.line_number}", c.func_name) for c in op.code_context or ()]
+    ours = str(Path(__file__))
+    frames = [(line, name) for line, name in frames if not line.startswith(ours)]
+    out = op.out
+    made_by = [trace[parent].out for parent in op.parents]
+    unchanged = any(isinstance(x, Tensor) and x.shape == out.shape and torch.equal(x, out) for x in made_by)
+    return Operation(_plain_name(op.func_name), (fqn, int(call) - 1), list(out.shape), _figures(out), frames, unchanged)
+
+
+def _figures(x: Tensor) -> list[float]:
+    """Mean, minimum and maximum of the finite elements, in float64."""
+    x = x.detach()
+    x = (x.to_dense() if x.layout is not torch.strided else x).flatten()
+    values = (x.abs() if x.is_complex() else x).double()
+    values = values[torch.isfinite(values)]
+    return [float(f(values)) for f in (torch.mean, torch.amin, torch.amax)] if len(values) else [math.nan] * 3
