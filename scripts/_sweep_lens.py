@@ -21,10 +21,12 @@ from torch import Tensor, nn
 REASONS = {
     "module": "the work of a module of torch.nn: the module has the row",
     "function": "a part of a PyTorch function: the function has the row",
+    "mapped": "`vmap` itself: the functions that it maps have the rows",
     "same": "the function returned its argument unchanged",
     "whole": "inside a part that runs whole: `skipped` has it",
 }
 _CLOSE = 1e-4
+_SAME = {"mod": "remainder"}  # one function under two names
 Place = tuple[str, int]
 
 
@@ -38,6 +40,11 @@ class Operation:
     figures: list[float]
     lines: list[tuple[str, str]]
     unchanged: bool
+
+    @property
+    def line(self) -> str | None:
+        """The innermost line outside of PyTorch."""
+        return next((line for line, _ in reversed(self.lines) if not line.startswith("torch/")), None)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -69,7 +76,7 @@ def compared(report: dict[str, Any], model: nn.Module, operations: Sequence[Oper
             if reason:
                 found.reasons[reason] += 1
             else:
-                found.faults.append(f"{place[0]}:{operation.name} {operation.shape} {operation.lines[-1:]}")
+                found.faults.append(f"{place[0]}:{operation.name} {operation.shape} {operation.line}")
     found.more.update(row["type"] for left_over in rows.values() for row in left_over)
     return found
 
@@ -90,15 +97,12 @@ def _matched(listed: list[Operation], rows: list[dict[str, Any]], found: Compare
 
 def _differences(operation: Operation, row: dict[str, Any]) -> Iterator[str]:
     own = [float(row[key]) if row.get(key) is not None else math.nan for key in ("mean", "min", "max")]
-    if not all(_near(a, b) for a, b in zip(operation.figures, own, strict=True)):
+    scale = max(map(abs, operation.figures))
+    near = (abs(a - b) <= _CLOSE * scale or str(a) == str(b) for a, b in zip(operation.figures, own, strict=True))
+    if not all(near) and "empty" not in operation.name:
         yield f"figures {own}, not {operation.figures}"
-    line = next((line for line, _ in reversed(operation.lines) if not line.startswith("torch/")), None)
-    if line and row["source"] != line:
-        yield f"source {row['source']}, not {line}"
-
-
-def _near(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= _CLOSE * max(1e-3, abs(a), abs(b))
+    if operation.line and row["source"] != operation.line:
+        yield f"source {row['source']}, not {operation.line}"
 
 
 def _reason(
@@ -111,9 +115,11 @@ def _reason(
     if type(module).__module__.startswith("torch.nn.") and operation.place in modules:
         return "module"
     called = {name for line, name in operation.lines if line.startswith("torch/")}
-    line = next((line for line, _ in reversed(operation.lines) if not line.startswith("torch/")), None)
-    if any(row["type"] in called and row["source"] == line for row in rows):
+    here = [row["type"] for row in rows if row["source"] == operation.line]
+    if called.intersection(here):
         return "function"
+    if operation.name == "vmap" and here:
+        return "mapped"
     return "same" if operation.unchanged else None
 
 
@@ -150,17 +156,19 @@ def operations_of(model: nn.Module, inputs: Any) -> list[Operation]:
 
 
 def _operation(trace: Any, op: Any) -> Operation:
-    from hookcli.hooks.flow_calls import _plain_name
+    from hookcli.hooks.operators.functions import _plain_name
     from hookcli.hooks.origin import shown_path
 
     fqn, _, call = (op.modules[-1] if op.modules else ":1").rpartition(":")
-    frames = [(f"{shown_path(c.file)}:{c.line_number}", c.func_name) for c in op.code_context or ()]
-    ours = str(Path(__file__))
-    frames = [(line, name) for line, name in frames if not line.startswith(ours)]
+    context = [c for c in op.code_context or () if Path(c.file) != Path(__file__)]
+    frames = [(f"{shown_path(c.file)}:{c.line_number}", c.func_name) for c in context]
     out = op.out
+    name = _plain_name(op.func_name)
     made_by = [trace[parent].out for parent in op.parents]
-    unchanged = any(isinstance(x, Tensor) and x.shape == out.shape and torch.equal(x, out) for x in made_by)
-    return Operation(_plain_name(op.func_name), (fqn, int(call) - 1), list(out.shape), _figures(out), frames, unchanged)
+    unchanged = op.is_inplace and not name.endswith("_")
+    unchanged |= any(isinstance(x, Tensor) and x.shape == out.shape and torch.equal(x, out) for x in made_by)
+    place = fqn, int(call) - 1
+    return Operation(_SAME.get(name, name), place, list(out.shape), _figures(out), frames, unchanged)
 
 
 def _figures(x: Tensor) -> list[float]:
