@@ -8,15 +8,21 @@ line; or have one of `REASONS`.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from hookcli.hooks.operators.functions import _plain_name
+from hookcli.hooks.origin import shown_path
+from hookcli.report.names import is_within
 
 REASONS = {
     "module": "the work of a module of torch.nn: the module has the row",
@@ -26,6 +32,7 @@ REASONS = {
     "whole": "inside a part that runs whole: `skipped` has it",
 }
 _CLOSE = 1e-4
+_WHOLE = re.compile("compiled|TorchScript|fused")
 _SAME = {"mod": "remainder"}  # one function under two names
 Place = tuple[str, int]
 
@@ -67,7 +74,7 @@ def compared(report: dict[str, Any], model: nn.Module, operations: Sequence[Oper
     found = Compared(len(operations))
     rows = _by_place(row for row in report["rows"] if "source" in row and ":" in row["fqn"])
     modules = {(row["fqn"], row["call"]) for row in report["rows"]}
-    whole = {entry["fqn"]: entry["reason"] for entry in report["skipped"]}
+    whole = {entry["fqn"] for entry in report["skipped"] if _WHOLE.search(entry["reason"])}
     for place, listed in _by_place_of(operations).items():
         own = rows.pop(place, [])
         left = _matched(listed, own, found)
@@ -106,12 +113,10 @@ def _differences(operation: Operation, row: dict[str, Any]) -> Iterator[str]:
 
 
 def _reason(
-    operation: Operation, rows: list[dict[str, Any]], model: nn.Module, modules: set[Place], whole: dict[str, str]
+    operation: Operation, rows: list[dict[str, Any]], model: nn.Module, modules: set[Place], whole: set[str]
 ) -> str | None:
     fqn = operation.place[0]
     module = model.get_submodule(fqn)
-    if any(fqn == part or fqn.startswith(f"{part}.") or not part for part in whole):
-        return "whole"
     if type(module).__module__.startswith("torch.nn.") and operation.place in modules:
         return "module"
     called = {name for line, name in operation.lines if line.startswith("torch/")}
@@ -120,7 +125,9 @@ def _reason(
         return "function"
     if operation.name == "vmap" and here:
         return "mapped"
-    return "same" if operation.unchanged else None
+    if operation.unchanged:
+        return "same"
+    return "whole" if any(is_within(fqn, part) for part in whole) else None
 
 
 def _by_place(rows: Any) -> dict[Place, list[dict[str, Any]]]:
@@ -151,22 +158,25 @@ def operations_of(model: nn.Module, inputs: Any) -> list[Operation]:
     options = CaptureOptions(keep_orphans=True, random_seed=0)
     args, kwargs = ([], inputs) if isinstance(inputs, dict) else (inputs, {})
     trace = torchlens.trace(model, list(args) if isinstance(args, (list, tuple)) else [args], kwargs, capture=options)
-    listed = [op for op in trace.ops if op.is_compute_op]
-    return [_operation(trace, op) for op in listed]
+    listed = [_operation(op) for op in trace.ops if op.is_compute_op]
+    around = _common_end([operation.lines for operation in listed])
+    for operation in listed:
+        del operation.lines[len(operation.lines) - around :]
+    return listed
 
 
-def _operation(trace: Any, op: Any) -> Operation:
-    from hookcli.hooks.operators.functions import _plain_name
-    from hookcli.hooks.origin import shown_path
+def _common_end(lines: list[list[tuple[str, str]]]) -> int:
+    """How many frames all have in common at the end, where TorchLens puts those around the model's forward."""
+    return sum(1 for _ in takewhile(lambda frames: len(set(frames)) == 1, zip(*map(reversed, lines), strict=False)))
 
+
+def _operation(op: Any) -> Operation:
     fqn, _, call = (op.modules[-1] if op.modules else ":1").rpartition(":")
     context = [c for c in op.code_context or () if Path(c.file) != Path(__file__)]
     frames = [(f"{shown_path(c.file)}:{c.line_number}", c.func_name) for c in context]
     out = op.out
     name = _plain_name(op.func_name)
-    made_by = [trace[parent].out for parent in op.parents]
-    unchanged = op.is_inplace and not name.endswith("_")
-    unchanged |= any(isinstance(x, Tensor) and x.shape == out.shape and torch.equal(x, out) for x in made_by)
+    unchanged = name == "identity" or (op.is_inplace and not name.endswith("_") and name != "setitem")
     place = fqn, int(call) - 1
     return Operation(_SAME.get(name, name), place, list(out.shape), _figures(out), frames, unchanged)
 
