@@ -6,7 +6,7 @@ import typer
 
 from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, TimeOptions
 from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
@@ -25,8 +25,14 @@ FIRST = (
 
 
 def activations(
-    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: TensorOptions, options: Options
+    ctx: typer.Context,
+    model: Model = DEFAULT_MODEL,
+    layer: Layer = None,
+    *,
+    own: TensorOptions,
+    options: Options,
+    timing: TimeOptions,
 ) -> int:
     """Show statistics of every module's outputs."""
     model, options = requested(ctx, model, layer, own, options)
-    return inspect_tensors(model, "activations", own=own, options=options)
+    return inspect_tensors(model, "activations", own=own, options=options, time=timing.time)

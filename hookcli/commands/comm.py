@@ -72,7 +72,7 @@ def comm(
     *,
     own: CommOptions,
     step: OnePassOptions,
-    options: Annotated[Options, all_but("edit", "match", "type", "fastpath", "batches")],
+    options: Annotated[Options, all_but("edit", "match", "type", "fastpath", "ops", "batches")],
 ) -> int:
     """Measure what DDP's communication hooks do to gradients.
 

@@ -12,8 +12,9 @@ from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
-from hookcli.commands.probe_command import feedback_of, selector, use_threads
+from hookcli.commands.probe_command import feedback_of, use_threads
 from hookcli.commands.progress import Progress
+from hookcli.commands.selection import Selection
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
@@ -72,7 +73,7 @@ class ModelRuns:
             *sides,
             tolerance=tolerance,
             step=replace(self._step(left, self.backward), target=given.target),
-            select=selector(left.prepared.model, self.options),
+            select=Selection(self.options).among(left.prepared.model),
             seed=self.options.seed,
             info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
             feedback=left.prepared.feedback,
@@ -115,7 +116,7 @@ class ModelRuns:
         step = self._step(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
-        hooking = Hooking(select or selector(side.model, self.options), side.edits, side.fastpath)
+        hooking = Hooking(select or Selection(self.options).among(side.model), side.edits, side.fastpath)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:

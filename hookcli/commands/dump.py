@@ -47,6 +47,7 @@ def inspect_tensors(
     options: Options,
     train: bool = False,
     step: StepOptions = StepOptions(),
+    time: bool = False,
 ) -> int:
     """Run a probe that sees tensors, made with the `given` arguments; write its report, and the dump if asked for."""
     if own.dump is None and own.max_bytes != TensorOptions.max_bytes:
@@ -54,7 +55,7 @@ def inspect_tensors(
     sink = _writer(own, options, step) if own.dump is not None else None
     make_probe = partial(load("probes", probe), *given, hist=own.hist, sink=sink)
     try:
-        return inspect_model(model, make_probe, options, train=train, step=step)
+        return inspect_model(model, make_probe, options, train=train, step=step, time=time)
     finally:
         if sink and sink.rows:
             remark(_written(sink, own.max_bytes), options)

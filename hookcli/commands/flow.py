@@ -16,7 +16,7 @@ EXAMPLES = (
 )
 COLUMNS = FLOW
 FIRST = ("weights", "input", "batch_size", "train", "depth", "columns", "format", "output")
-_NEEDLESS = ("match", "type", "sort", "batches", *SEVERAL)
+_NEEDLESS = ("match", "type", "sort", "batches", "ops", *SEVERAL)
 
 
 def flow(model: Model = DEFAULT_MODEL, *, options: Annotated[Options, all_but(*_NEEDLESS)]) -> int:

@@ -9,7 +9,7 @@ import typer
 from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions, check_choice, choice
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
 from hookcli.report.columns import GRADS
@@ -47,6 +47,7 @@ def grads(
     own: GradsOptions,
     step: PassesOptions,
     options: Options,
+    timing: TimeOptions,
 ) -> int:
     """Show statistics of gradients, in order of arrival.
 
@@ -57,4 +58,5 @@ def grads(
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     model, options = requested(ctx, model, layer, own, options)
-    return inspect_tensors(model, "grads", own.of, own.via, own=own, options=options, train=True, step=step)
+    given = (own.of, own.via)
+    return inspect_tensors(model, "grads", *given, own=own, options=options, train=True, step=step, time=timing.time)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
-from hookcli.commands.probe_command import selector
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
+from hookcli.commands.selection import Selection
 from hookcli.report import Report, Row, columns_named
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     model, said = build(recipe, setting, original=True)
     if said:
         remark(said, options)
-    found = existing_hooks(model, selector(model, options))
+    found = existing_hooks(model, Selection(options).among(model))
     info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
     rows = [Row(asdict(hook) | {"flags": ", ".join(hook.flags)}) for hook in found]
     return Report("hooks", recipe.name, COLUMNS, rows, info.to_meta(), _totals(found))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
@@ -18,7 +20,12 @@ COLUMNS = STATISTICS
 
 
 def inputs(
-    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: TensorOptions, options: Options
+    ctx: typer.Context,
+    model: Model = DEFAULT_MODEL,
+    layer: Layer = None,
+    *,
+    own: TensorOptions,
+    options: Annotated[Options, all_but("ops")],
 ) -> int:
     """Show statistics of every module's inputs."""
     model, options = requested(ctx, model, layer, own, options)

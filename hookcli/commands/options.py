@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
+from hookcli.hooks.option_values import BACKENDS, FILLS, OPS, PARALLEL
 
 T = TypeVar("T")
 
@@ -119,6 +119,9 @@ class Options:
         True, _RUN, "Show the parts of attention: no fused path in eval mode.", "--fastpath/--no-fastpath"
     )
     edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
+    ops: str | None = choice(
+        None, _RUN, "Rows also for operators: each call of a PyTorch function, or (aten) each ATen operator.", OPS
+    )
     nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1)
     parallel: str = choice(
         "ddp", _PROCESSES, "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL
@@ -149,6 +152,13 @@ class HistOptions:
     """The option of commands that show statistics of tensors."""
 
     hist: bool = option(False, _SHOW, "Add quantiles; with a LAYER, draw its histogram.", "--hist")
+
+
+@dataclass(frozen=True)
+class TimeOptions:
+    """The option of commands whose rows are calls of modules."""
+
+    time: bool = option(False, _RUN, "Time each module, in further passes without other hooks.", "--time")
 
 
 @dataclass(frozen=True)
@@ -185,7 +195,7 @@ BuildingOptions = Annotated[
 """The options of commands that build a model without running it."""
 
 
-OneBatchOptions = Annotated[Options, all_but("batches")]
+OneBatchOptions = Annotated[Options, all_but("batches", "ops")]
 """The options of commands whose rows do not merge over batches."""
 
 

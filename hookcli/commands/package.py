@@ -57,7 +57,7 @@ def package(
     ] = None,
     *,
     own: PackageOptions,
-    options: Annotated[Options, all_but("output", "batches", *SEVERAL)],
+    options: Annotated[Options, all_but("output", "ops", "batches", *SEVERAL)],
 ) -> int:
     """Export a model with torch.package; show what becomes of modules.
 

@@ -16,20 +16,18 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
+from hookcli.commands.selection import Selection
 from hookcli.errors import HookcliError, ToldError, UsageError
-from hookcli.hooks.option_values import FILLS
+from hookcli.hooks.option_values import FILLS, OPS
 from hookcli.report import Report
-from hookcli.report.names import checked_filter
+from hookcli.report.times import TIMES
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from hookcli.engine.feedback import Feedback
     from hookcli.engine.setting import Setting
     from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
-    from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
 
@@ -68,8 +66,10 @@ def inspect_model(
     step: StepOptions = StepOptions(),
     compare: Compare | None = None,
     keep: Callable[[Sequence[Report]], object] | None = None,
+    time: bool = False,
 ) -> int:
-    """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too.
+    """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too;
+    `time` adds the times of calls.
 
     With `compare` the hooks are registered through PyTorch's global functions, then the model is run again with hooks
     registered module by module, and the two reports become one.
@@ -82,17 +82,22 @@ def inspect_model(
             from hookcli.engine.probing import make_probe as made
 
             probe = made(make_probe)
-            output.check_columns(columns_shown(probe.columns, options))
+            output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
             if options.batches != "1" and not probe.merges_batches:
                 raise UsageError(f"--batches: the rows of {probe.name} don't merge over batches; leave it out")
+            if options.ops and not probe.operators:
+                raise UsageError(f"--ops: the rows of {probe.name} are not operators; leave it out", option="ops")
+            check_choice("--ops", options.ops, OPS)
             asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
+            if time:
+                check_timed(options)
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
                 feedback = feedback_of(options, progress, processes)
                 recipe = find_recipe(spec, options)
-                inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback)
+                inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time)
                 reports = inspect(globally=compare is not None)
                 if compare:
                     reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
@@ -103,6 +108,14 @@ def inspect_model(
     if keep:
         keep(reports)
     return 0
+
+
+def check_timed(options: Options) -> None:
+    """Raises UsageError for options of a run that --time can't time."""
+    if max(options.nproc or 1, world().size) > 1:
+        raise UsageError("--time: times one process; remove --nproc")
+    if options.device == "meta":
+        raise UsageError("--time: nothing is computed on the meta device; remove --device meta", option="device")
 
 
 def use_threads(options: Options) -> None:
@@ -121,6 +134,7 @@ def _inspect(
     edits: Sequence[Edit],
     train: bool,
     feedback: Feedback,
+    time: bool,
     *,
     globally: bool,
 ) -> list[Report]:
@@ -134,11 +148,13 @@ def _inspect(
     if probe.values and setting.device == META:
         raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
     processes.check_edits(edits, probe.needs_backward)
-    hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally)
-    narrow = partial(_select, probe, options=options)
+    hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally, ops=options.ops, time=time)
+    selection = Selection(options)
+    narrow = partial(selection.of, parameters=probe.watches_parameters)
     run = partial(capture_recipe, recipe, make_probe, hooking=hooking, narrow=narrow, feedback=feedback)
     shared = replace(step, share=processes.share(probe.needs_backward))
     reports = run(processes.setting(setting, probe.needs_backward), step=shared)
+    selection.require_some()
     processes.remark_on(reports[0].meta, named_loss=not callable(step.loss))
 
     def whole() -> Report | None:
@@ -182,50 +198,6 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
         device=parse_device(options.device),
         dtype=dtype,
     )
-
-
-def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
-    """The selection by --match and --type. Raises UsageError if it is empty."""
-    from hookcli.hooks.select import selects_parameter
-
-    select = selector(model, options)
-    if select is None:
-        return None
-    if probe.watches_parameters:
-        left = any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())
-    else:
-        left = any(select(fqn, module) for fqn, module in model.named_modules())
-    if not left:
-        asked = [f"--match {options.match!r}"] if options.match else []
-        asked += [f"--type {options.type}"] if options.type else []
-        kind = "parameter" if probe.watches_parameters else "module"
-        raise UsageError(f"no {kind} matches {' and '.join(asked)}")
-    return select
-
-
-def selector(model: nn.Module, options: Options) -> Select | None:
-    """The selection by --match and --type; None without them. Raises UsageError for names that nothing has."""
-    if options.match is None and options.type is None:
-        return None
-
-    from hookcli.tensors import tree
-
-    types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
-    names = types | dict.fromkeys(_tensor_names(model), "")
-    matches = checked_filter(options.match, options.type, names)
-
-    def select(fqn: str, module: nn.Module) -> bool:
-        kind = tree.type_text(module)
-        # The name of a parameter comes with its module, whose type is not the parameter's.
-        return matches(fqn, kind if fqn in types else "") and (options.type is None or kind == options.type)
-
-    return select
-
-
-def _tensor_names(model: nn.Module) -> list[str]:
-    """The names of the parameters and buffers."""
-    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    return [fqn for pairs in named for fqn, _ in pairs]
 
 
 def write_partial(error: BaseException, output: Output) -> None:

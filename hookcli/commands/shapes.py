@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from hookcli.commands.cached_report import CachedReport
-from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, CacheOptions, Model, Options, all_but
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, CacheOptions, Model, Options, TimeOptions, all_but
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
@@ -14,6 +14,7 @@ from hookcli.report.columns import SHAPES
 EXAMPLES = (
     "hookcli shapes resnet50",
     "hookcli shapes vit_b_16 --depth all --columns fqn,output_shape,macs",
+    "hookcli shapes resnet50 --time --sort -forward_self_us",
     "hookcli shapes net.py:Net --input 8x1x28x28 --output shapes.json",
 )
 COLUMNS = SHAPES
@@ -22,18 +23,19 @@ COLUMNS = SHAPES
 def shapes(
     model: Model = DEFAULT_MODEL,
     *,
-    options: Annotated[Options, all_but("batches", *SEVERAL)],
+    options: Annotated[Options, all_but("batches", "ops", *SEVERAL)],
+    timing: TimeOptions,
     caching: CacheOptions,
 ) -> int:
     """Show shapes, parameters and MACs of modules, and training memory.
 
-    Needs no compute for models that run on the meta device; most do. Reports on models of libraries are cached: asked
-    again, hookcli answers at once, until the library or an option changes.
+    Needs no compute for models that run on the meta device; most do. With --time they run on the device. Reports on
+    models of libraries are cached: asked again, hookcli answers at once, until the library or an option changes.
     """
-    cached = CachedReport("shapes", model, options, wanted=caching.cache)
+    cached = CachedReport("shapes", model, options, wanted=caching.cache and not timing.time)
     if reports := cached.get():
         output = Output(options)
         output.check_columns(reports[0].columns)
         output.write(reports)
         return 0
-    return inspect_model(model, load("probes", "shapes"), options, keep=cached.put)
+    return inspect_model(model, load("probes", "shapes"), options, keep=cached.put, time=timing.time)

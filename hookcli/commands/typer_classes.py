@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from typer import TyperException
 from typer.core import TyperCommand, TyperGroup
 
 from hookcli.commands.help_pages import Details, command_page
+from hookcli.hooks.option_values import OPS
 from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
@@ -52,6 +55,20 @@ def _show_help(ctx: Any, parameter: Any, wanted: bool) -> None:
         ctx.exit()
 
 
+_BARE = {"--ops": OPS}
+"""Options whose value may be left out, with the values to choose from, the first of which is meant then."""
+
+
+def _with_values(args: Sequence[str]) -> list[str]:
+    """The arguments, with a value for each option that stands without one: Typer has no such options."""
+    given: list[str] = []
+    for word, following in zip_longest(args, args[1:]):
+        given.append(word)
+        if following not in (values := _BARE.get(word, (following,))) and "--" not in given:
+            given.append(values[0])
+    return given
+
+
 class _Helpful:
     """Help as hookcli writes it, and a start without Typer's conversion of values."""
 
@@ -70,7 +87,7 @@ class _Helpful:
         _spare_conversion(self, ctx)
         whole: Any = super()
         try:
-            rest: list[str] = whole.parse_args(ctx, args)
+            rest: list[str] = whole.parse_args(ctx, _with_values(args))
         except TyperException as error:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # some of Typer's errors don't say whose they are
             raise

@@ -16,13 +16,14 @@ from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.report import STATS_KEYS, Column, Report, Row, columns_named
 from hookcli.report.formatting import shape
+from hookcli.report.times import NAMES as TIMES
 
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")
 # Columns that identify a row rather than hold a measurement.
 _PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on", "input_names", *_KEY}
-# What follows from other columns, or from how PyTorch computes.
-DERIVED = {"kept", "params_share", "macs_share"}
+# What follows from other columns, or from how PyTorch computes, and times, which are others in each run.
+DERIVED = {"kept", "params_share", "macs_share", *TIMES}
 
 _NAMED = 2  # figures that a row tells of in words
 

@@ -18,8 +18,10 @@ from hookcli.engine.probing import Edits, MakeProbe, Probing, make_probes, parse
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Loss, Step
-from hookcli.errors import HookcliError, ModelError, UsageError, message_of
+from hookcli.engine.timing import TimedModel, with_measured_times
+from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
+from hookcli.hooks.option_values import OPS
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
@@ -38,14 +40,22 @@ T = TypeVar("T")
 class Hooking:
     """Options of the hooks: the modules that get them, and their kind.
 
+    `ops`: operators are places, too: "functions" (PyTorch's, as the model calls them) or "aten".
     `edits` change tensors on their way, as `--edit` does. `fastpath`: attention may take PyTorch's fused path.
-    `globally`: register through PyTorch's global functions.
+    `globally`: register through PyTorch's global functions. `time`: the rows have the times of their calls, from
+    further passes without other hooks.
     """
 
     select: Select | None = None
     edits: Edits = ()
     fastpath: bool = True
     globally: bool = False
+    ops: str | None = None
+    time: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ops not in (None, *OPS):
+            raise UsageError(unknown("ops", self.ops, OPS))
 
 
 def capture(
@@ -59,6 +69,8 @@ def capture(
     select: Select | None = None,
     fastpath: bool = True,
     globally: bool = False,
+    ops: str | None = None,
+    time: bool = False,
     restore: bool = True,
     name: str | None = None,
     info: RunInfo | None = None,
@@ -67,7 +79,8 @@ def capture(
 
     `inputs` is a tensor, a tuple of positional arguments or a mapping of keyword arguments. With a probe that needs
     gradients there is a backward pass too, from `loss` or as `step` says (see Step: several passes, an optimizer ...).
-    `edits`, `select`, `fastpath` and `globally` are those of Hooking; `info` describes the run in the reports' `meta`.
+    `edits`, `select`, `fastpath`, `globally`, `ops` and `time` are those of Hooking; `info` describes the run in the
+    reports' `meta`.
 
     Afterwards the model (parameters, gradients, buffers, modes), the inputs and the random number generators are as
     they were, even where the model changes them itself; see `hookcli.engine.preserve.preserved`. That takes a copy of
@@ -85,7 +98,7 @@ def capture(
     run = PreparedRun.of(model, inputs, step or Step(loss=loss), name)
     if info:
         run = replace(run, info=run.info.overlaid(info))
-    return capture_run(run, make_probes(probes), Hooking(select, edits, fastpath, globally), restore)
+    return capture_run(run, make_probes(probes), Hooking(select, edits, fastpath, globally, ops, time), restore)
 
 
 def capture_recipe(
@@ -123,7 +136,7 @@ def capture_recipe(
     devices = [setting.device] if setting.device.type not in ("cpu", "meta") else []
     states = random_states(devices)
     try:
-        if setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
+        if hooking.time or setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
             return attempt(setting)
         with not_imported_by_operators():
             return on_meta(attempt, setting)
@@ -162,6 +175,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
     info = replace(run.info, fastpath=fastpath, edits=[edit.text for edit in edits] or run.info.edits)
+    info.ops = hooking.ops or UNSET
     if compiled_parts(model):
         info.compiled = "run without torch.compile"
     probing = Probing(probes, run.name, info)
@@ -173,6 +187,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             fastpath=fastpath,
             globally=hooking.globally,
             edits=edits,
+            ops=hooking.ops,
             discard_saved=not step.backward,
             processes=step.share.of if step.backward and step.share.averaged else 1,
         )
@@ -188,7 +203,14 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                 run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
             reports = probing.reports(complete=True)
             check_applied(edits, reports)
+        if not hooking.time:
             return reports
+        timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits)
+        try:
+            return with_measured_times(reports, timed, run.feedback)
+        except KeyboardInterrupt as error:
+            error.reports = tuple(reports)  # type: ignore[attr-defined]
+            raise
 
 
 @contextmanager

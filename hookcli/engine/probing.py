@@ -69,6 +69,7 @@ class Probing:
         """Let each probe ask the session for hooks."""
         self._clock = session.clock
         for probe in self._probes:
+            session.operators_too = probe.operators
             with _blaming(probe):
                 probe.attach(session)
 

@@ -47,6 +47,8 @@ class RunInfo:
     backend: str = UNSET
     parallel: str = UNSET
     fastpath: bool = UNSET
+    ops: str = UNSET
+    """The operators that have rows, too: "functions" or "aten"."""
     edits: Sequence[str] = UNSET
     compiled: str = UNSET
     input_requires_grad: bool = UNSET

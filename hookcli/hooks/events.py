@@ -1,4 +1,4 @@
-"""The event that a probe gets when a hook fires, and facts about an autograd node."""
+"""The event that a probe gets when a hook fires, and facts about operators and autograd nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
-__all__ = ["Callback", "HookEvent", "HookKind", "NodeInfo"]
+__all__ = ["Callback", "HookEvent", "HookKind", "NodeInfo", "Operator"]
 
 
 @dataclass(slots=True)
@@ -19,14 +19,15 @@ class HookEvent:
     """One firing of a hook. It holds live tensors: reduce them in the callback and keep none.
 
     Every kind fills these:
-    `fqn`: the module, or for kinds of parameters the parameter.
+    `fqn`: the module or operator, or for kinds of parameters the parameter.
     `call`: the number of the module's call, from 0.
     `index`: the order in which calls began; for gradients, in which they arrived.
     `edited`: the edits that changed what the event shows.
     `watched`: the event belongs to a watched module. (Tensors saved for backward are reported for all modules.)
 
     The rest depends on the kind:
-    `args`, `kwargs`, `output`: a module's call.
+    `args`, `kwargs`, `output`: a module's call, or an operator's.
+    `operator`: the operator that the event is about, instead of a `module`.
     `grad`: the gradient of the tensor at `path`.
     `grad_outputs`, `grad_inputs`: the gradients of a node, or of a module's full backward hook.
     `tensor`: a tensor saved for backward.
@@ -54,6 +55,7 @@ class HookEvent:
     watched: bool = True
     handed_on: bool = False
     inner: bool = False
+    operator: Operator | None = None
 
     def tensors(self) -> Iterator[Tensor | None]:
         """Yield the tensors that the event shows; None for a gradient that is undefined."""
@@ -70,6 +72,20 @@ class HookEvent:
 
 
 Callback = Callable[[HookEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A call of a function, without its tensors.
+
+    `function`: what was called. `name`: its short name, as in `add`; `full_name`: PyTorch's, as in `torch.Tensor.add`.
+    `source`: the file and line of the program that called it, as in `net.py:12`; "" if it is not known.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    full_name: str
+    source: str
 
 
 @dataclass(slots=True)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.operators.functions import Given, reads_attribute
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins, version_of
-from hookcli.hooks.torch_private.overrides import OPERATORS
+from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
 from hookcli.tensors import tree
 
-_TENSOR_ATTRIBUTES = tuple(getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data", "real", "imag"))
 _READS_VALUES = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"}
 
 
@@ -45,8 +43,7 @@ class FlowCall:
 class _Received:
     """The tensors that a call under way received, and where they came from. It lives as long as the call."""
 
-    tensors: list[Tensor]
-    versions: list[int]
+    given: Given
     inputs: list[int]
     shapes: list[list[int]]
     leaf: Call | None = None
@@ -113,7 +110,7 @@ class FlowCalls(ObservingMode):
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """See ObservingMode."""
-        if not self._running or self._session.clock.busy or self._in_leaf() or _reads_attribute(func):
+        if not self._running or self._session.clock.busy or self._in_leaf() or reads_attribute(func):
             return run(*args, **kwargs)
         owner = self._session.calls.innermost()
         fqn, number = (owner.hooked.fqn, owner.number) if owner else ("", 0)
@@ -121,7 +118,7 @@ class FlowCalls(ObservingMode):
         output = run(*args, **kwargs)
         if getattr(func, "__name__", "") in _READS_VALUES and given.inputs:
             self.read[fqn, func.__name__] = None
-        if _makes(output, given):
+        if given.given.makes(output):
             self._note(FlowCall("function", fqn, number, func), given, output)
         return output
 
@@ -135,12 +132,12 @@ class FlowCalls(ObservingMode):
             self.unknown[fqn] = None
         made = [(x, origin) for x, origin in found if origin is not None and origin != CONSTANT]
         shapes = [tree.shape_of(x) for x, _ in made]
-        return _Received(tensors, [version_of(x) for x in tensors], [origin for _, origin in made], shapes)
+        return _Received(Given(tensors), [origin for _, origin in made], shapes)
 
     def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
         call.inputs, call.input_shapes = given.inputs, given.shapes
-        written = [x for x, before in zip(given.tensors, given.versions, strict=True) if version_of(x) != before]
+        written = list(given.given.written())
         made = _tensors(output)
         number = self._append(call, made or [("", x) for x in written[:1]])
         for _, x in made:
@@ -165,44 +162,8 @@ def _tensors(values: Any) -> list[tuple[str, Tensor]]:
     return found
 
 
-def _makes(output: Any, given: _Received) -> bool:
-    """True for a call that made a tensor or changed one; `contiguous()` may hand on what it received."""
-    known = {id(x) for x in given.tensors}
-    changed = any(version_of(x) != before for x, before in zip(given.tensors, given.versions, strict=True))
-    return changed or any(id(x) not in known or x.is_inference() for _, x in tree.leaves(output))
-
-
-def _reads_attribute(func: Any) -> bool:
-    return getattr(func, "__name__", "") == "__get__" and func not in _TENSOR_ATTRIBUTES
-
-
 def is_leaf(module: nn.Module | None) -> bool:
     """True for a module that is one box of the flow: without parts, or with parts that only it uses."""
     if module is None or isinstance(module, nn.MultiheadAttention) or parametrize.is_parametrized(module):
         return True
     return next(module.children(), None) is None
-
-
-def shown(what: Any) -> tuple[str, str]:
-    """The short name of a function, and PyTorch's full name of it: `add` and `torch.Tensor.__add__`."""
-    if isinstance(what, OPERATORS):  # aten.add.Tensor, or torchvision.nms
-        return str(what).split(".")[1], f"torch.ops.{what}"
-    if not isinstance(what, (FunctionType, BuiltinFunctionType)) and isinstance(getattr(what, "name", None), str):
-        return what.name, f"TorchScript {what.name}"
-    found = torch.overrides.resolve_name(what) or getattr(what, "__name__", type(what).__name__)
-    full = str(found).removesuffix(".__get__")
-    return _plain_name(full.rpartition(".")[2]), full
-
-
-def _plain_name(name: str) -> str:
-    """Name the function that an operator of Python calls: `add` for `__radd__`, `add_` for `__iadd__`."""
-    if not (name.startswith("__") and name.endswith("__")):
-        return name
-    inner = name.strip("_")
-    for first, ending in (("r", ""), ("i", "_")):
-        if inner.startswith(first) and hasattr(Tensor, f"__{inner[1:]}__"):
-            return _SAME.get(inner[1:], inner[1:]) + ending
-    return _SAME.get(inner, inner)
-
-
-_SAME = {"truediv": "div", "floordiv": "floor_divide"}

@@ -116,6 +116,7 @@ class Call:
     `received`: the tensors that it received, by id, if their gradients are watched.
     `versions`: the versions that the received memory had, by the id of the tensor that owns the memory.
     `began`: the number that autograd's next node had when the call began, where it matters.
+    `operators`: how many operators of each name ran in this call itself, where they are watched.
     """
 
     hooked: HookedModule
@@ -128,6 +129,7 @@ class Call:
     versions: dict[int, int] = field(default_factory=dict)
     thread: int = field(default_factory=threading.get_ident)
     began: int = 0
+    operators: dict[str, int] = field(default_factory=dict)
 
 
 class CallStack:
@@ -153,12 +155,15 @@ class CallStack:
         """The call around the innermost one."""
         return self.running[-2] if self.running[1:] else None
 
+    def next_index(self) -> int:
+        """Count a call that begins, and return its place in the order."""
+        self._begun += 1
+        return self._begun - 1
+
     def begin(self, hooked: HookedModule) -> Call:
         """Begin a call of a module."""
         number, again = hooked.begin(self.own_pack)
-        call = Call(hooked, number, -1 if again else self._begun, again)
-        if not again:
-            self._begun += 1
+        call = Call(hooked, number, -1 if again else self.next_index(), again)
         self.running.append(call)
         return call
 

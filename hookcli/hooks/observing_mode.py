@@ -25,7 +25,9 @@ from hookcli.hooks.torch_private.overrides import (
 
 
 class ObservingMode(TorchFunctionMode):
-    """The base class of modes that observe."""
+    """The base class of modes that observe. `opens_attention`: see the functions that F.multi_head_attention calls."""
+
+    opens_attention = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +41,7 @@ class ObservingMode(TorchFunctionMode):
 
     def __enter__(self) -> ObservingMode:
         compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(_without_mode, _observed, compiled))
+        self._stack.enter_context(exchanged_for_counting(_without_mode, _observed, compiled, self.opens_attention))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self

@@ -8,6 +8,8 @@ VECTORS = ("ones", "randn")
 AUTOGRAD_CALLS = ("backward", "grad")
 PARALLEL = ("ddp", "fsdp")
 FILLS = ("ones", "zeros", "randn", "rand")
+OPS = ("functions", "aten")
+"""The operators that can have rows: PyTorch's functions as the model calls them, or ATen's operators."""
 BACKENDS = ("gloo", "nccl")
 OPTIMIZERS = ("sgd", "adamw")
 COMM_HOOKS = (

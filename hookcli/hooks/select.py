@@ -1,13 +1,14 @@
-"""Selects the modules and parameters of a model that a session watches."""
+"""Selects the modules, operators and parameters of a model that a session watches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
-Select = Callable[[str, nn.Module], bool]
-"""`select(fqn, module)` returns whether to watch the module."""
+Select = Callable[[str, Any], bool]
+"""`select(fqn, part)` returns whether to watch a part: a module, or an operator by the function that it calls."""
 
 
 def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:

@@ -21,6 +21,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.nodes.node_hooks import NodeHooks
+from hookcli.hooks.operators.calls import AtenCalls, OperatorCalls
 from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
@@ -38,6 +39,7 @@ class HookSession(SessionCore):
     `callers_run` (implied by `follow`): the gradients are the caller's, so not even the order of their sums may change.
     `discard_saved`: nothing runs backward, so that tensors saved for it need not be kept (except on the meta device,
     where they take no memory).
+    `ops`: emit events for operators, too: "functions" (PyTorch's, as the program calls them) or "aten".
     `processes`: how many processes average the gradients of parameters in the course of backward.
     `guard`: wraps every callback that is registered on modules and tensors; it keeps the errors of hookcli's own
     callbacks out of a program that hookcli only observes.
@@ -50,7 +52,7 @@ class HookSession(SessionCore):
         self.pass_number, self._passes = 0, 1
         self.batch_number = 0
         self._batches: int | None = 1
-        self._in_backward = False
+        self._in_backward = self._operators_watched = False
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
         creation = NodeCreation(self)
@@ -92,6 +94,7 @@ class HookSession(SessionCore):
         for group in {id(group): group for group in self._groups.values()}.values():
             group.release()
         self._callbacks = {kind: [] for kind in HookKind}
+        self._of_operators = {kind: [] for kind in HookKind}
         self._before_backward, self._after_backward = [], []
 
     # For the run that the session observes.
@@ -152,7 +155,15 @@ class HookSession(SessionCore):
             if group.needs is not Needs.NOTHING:
                 self.modules.hook(everything=group.needs is Needs.EVERY_CALL)
             group.start(kind)
+        if self.ops and self.operators_too and kind in OperatorCalls.kinds:
+            self._watch_operators()
         self.subscribe(kind, callback)
+
+    def _watch_operators(self) -> None:
+        if not self._operators_watched:
+            self._operators_watched = True
+            self.modules.hook(everything=True)  # operators are named by the module that runs
+            self.enter_context(AtenCalls(self) if self.ops == "aten" else OperatorCalls(self))
 
     def forward_pre(self, callback: Callback) -> None:
         """Call back before each module's forward, with `event.args` and `event.kwargs`."""

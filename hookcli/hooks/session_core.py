@@ -35,6 +35,7 @@ class SessionCore:
     `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
+    `operators_too`: whether who asks for a kind now gets the events of operators, too.
     `clock`: counts the time that callbacks take, unless `guard` does.
     """
 
@@ -49,6 +50,7 @@ class SessionCore:
     guard: CallbackGuard | None = None
     callers_run: bool = False
     discard_saved: bool = False
+    ops: str | None = None
 
     def __post_init__(self) -> None:
         self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})
@@ -60,6 +62,8 @@ class SessionCore:
         self._inner = False
         self.arrived = 0
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
+        self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
+        self.operators_too = True
         self._before_backward: list[Callable[[Roots], object]] = []
 
     # What is watched.
@@ -90,8 +94,10 @@ class SessionCore:
         return self.stack.enter_context(context)
 
     def subscribe(self, kind: HookKind, callback: Callback) -> None:
-        """Call back with every event of this kind."""
+        """Call back with every event of this kind; those of operators only if `operators_too`."""
         self._callbacks[kind].append(callback)
+        if self.operators_too:
+            self._of_operators[kind].append(callback)
 
     def before_backward(self, callback: Callable[[Roots], object]) -> None:
         """Call `callback(roots)` before each backward pass, once the graph of its roots is complete."""
@@ -123,7 +129,7 @@ class SessionCore:
 
     def emit(self, event: HookEvent) -> None:
         """Call the callbacks for the kind. Their errors become PluginErrors: the model did not raise them."""
-        for callback in self._callbacks[event.kind]:
+        for callback in (self._callbacks if event.operator is None else self._of_operators)[event.kind]:
             try:
                 self.clock.enter()
                 callback(event)

@@ -1,4 +1,4 @@
-"""Statistics of the tensors that each module returns."""
+"""Statistics of the tensors that each module returns, and each operator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from hookcli.probes.base import CallStatsProbe
 
 
 class ActivationsProbe(CallStatsProbe):
-    """A row per tensor that a module returned, per call."""
+    """A row per tensor that a module or operator returned, per call."""
 
     name = "activations"
     tensors = "output"
+    operators = True
 
     def attach(self, session: HookSession) -> None:
         """Register forward hooks."""

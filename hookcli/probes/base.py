@@ -18,7 +18,7 @@ from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.report.batch_rows import BatchRows
-from hookcli.report.columns import STATISTICS
+from hookcli.report.columns import STATISTICS, with_source
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -47,6 +47,9 @@ class Probe(ABC):
     """The grouping of its rows for a screen; see Report."""
     fastpath: bool = True
     """True if attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
+
+    operators: bool = False
+    """True if its rows can be operators, too."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:
@@ -91,7 +94,8 @@ class Probe(ABC):
         if notes := self.notes(rows):
             meta = {**meta, "notes": [*meta.get("notes", ()), *notes]}
         found = (rows, meta, self.totals(), skipped)
-        return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
+        columns = with_source(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
+        return Report(self.name, model, columns, *found, grouping=self.grouping)
 
     one_tensor: OneTensorError | None = None
     """The modules that get no full backward hooks, because these would change what the model computes."""
@@ -224,9 +228,12 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
         "call": event.call,
         "index": event.index,
         "path": path,
-    } | edited(event)
+    } | said_of(event)
 
 
-def edited(event: HookEvent) -> dict[str, str]:
-    """The edits that changed the event's values, as a row's `edited`; empty if there were none."""
-    return {"edited": event.edited} if event.edited else {}
+def said_of(event: HookEvent) -> dict[str, str]:
+    """The edits that changed the event's values, as a row's `edited`; for an operator, its name and source line."""
+    said = {"edited": event.edited} if event.edited else {}
+    if event.operator is not None:
+        said |= {"type": event.operator.name, "source": event.operator.source}
+    return said

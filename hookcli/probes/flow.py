@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hookcli.hooks.flow_calls import FlowCall, FlowCalls, shown
+from hookcli.hooks.flow_calls import FlowCall, FlowCalls
+from hookcli.hooks.operators.functions import shown
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe

@@ -13,7 +13,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.full_backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import Probe, StatsProbe, edited
+from hookcli.probes.base import Probe, StatsProbe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unregistered import unregistered
@@ -144,7 +144,7 @@ class GradsProbe(StatsProbe):
             "pass": self.session.pass_number,
             "index": event.index,
             "path": event.path,
-        } | edited(event)
+        } | said_of(event)
         if event.handed_on:
             values["handed_on"] = True
         self.take(values, event.grad, *key, layout=self._layouts.get(key[:3]))

@@ -17,7 +17,7 @@ from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION,
 from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import preload
-from hookcli.probes.base import Probe, edited
+from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unmeasured import unmeasured
@@ -134,7 +134,7 @@ class TraceProbe(Probe):
             )
         row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
         row |= {"pass": self.session.pass_number, "call": event.call, "path": event.path, "name": event.name or None}
-        row |= edited(event)
+        row |= said_of(event)
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:

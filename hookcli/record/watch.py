@@ -40,6 +40,7 @@ def watch(
     edits: str | Edit | Sequence[str | Edit] = (),
     select: Select | None = None,
     fastpath: bool = True,
+    ops: str | None = None,
     name: str | None = None,
 ) -> AbstractContextManager[Watch]: ...
 
@@ -85,15 +86,16 @@ def _around_step(
     edits: Edits = (),
     select: Select | None = None,
     fastpath: bool = True,
+    ops: str | None = None,
     name: str | None = None,
 ) -> Iterator[Watch]:
     """Attach the probes around a step that the caller runs; see `hookcli.watch`."""
     chosen = [probe.in_callers_run() for probe in make_probes(probes)]
     fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
-    with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
+    with HookSession(model, select=select, fastpath=fastpath, edits=changes, ops=ops, follow=True) as session:
         info = describe_run(model, ())
-        info = replace(info, fastpath=fastpath, edits=[edit.text for edit in changes] or UNSET)
+        info = replace(info, fastpath=fastpath, edits=[edit.text for edit in changes] or UNSET, ops=ops or UNSET)
         probing = Probing(chosen, name or type(model).__name__, info)
         probing.attach(session)
         yield Watch(session, probing)

@@ -122,6 +122,12 @@ FITS = (
 """Batches with the peak of a training step on each, and how much of a limit is left."""
 
 
+def with_source(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """These columns with that of the operators' source lines, beside the type."""
+    at = next((number + 1 for number, column in enumerate(columns) if column.name == "type"), len(columns))
+    return (*columns[:at], *columns_named("source"), *columns[at:])
+
+
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
     named = {column.name: column for column in columns}

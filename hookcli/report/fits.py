@@ -8,6 +8,7 @@ from typing import Any
 from hookcli.report.histogram import is_histogram
 from hookcli.report.report import SEVERITIES
 from hookcli.report.stats import COUNTS, STATS_KEYS
+from hookcli.report.times import NAMES as TIMES
 
 _GREATEST = 2**63
 _SHOWN = 40  # characters of a value in a message
@@ -158,7 +159,7 @@ ROW: Mapping[str, Fits] = {
             *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
             *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
             *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank", "rank_share"),
-            *("params_share", "macs_share"),
+            *("params_share", "macs_share", *TIMES),
             *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
             *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
         ),
@@ -223,6 +224,7 @@ TOTALS: Mapping[str, Fits] = {
         is_mapping(value) and all(is_mapping(v) and is_count(v.get("bytes")) for v in value.values())
     ),
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
-    **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),
+    **dict.fromkeys(("forward_us", "backward_us"), is_figure),
+    **dict.fromkeys(("errors", "warnings", "checks", "modules"), is_count),
     **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes", "bytes"), is_count),
 }

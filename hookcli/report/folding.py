@@ -6,9 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hookcli.report import Report, Row
 from hookcli.report.marks import mark
+from hookcli.report.names import is_operator, owner_of, prefixes, relative
 
 _INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
 _ALIKE = ("kind", "type", "call", "calls", "pass", "path", "rank", "name", "dtype", "params", "trainable", "macs")
@@ -23,11 +25,11 @@ def folded(report: Report) -> Report:
     """
     names = [row.fqn for row in report.rows]
     containers = [str(name) for name in report.meta.get("containers", ())]
-    deepest = max((name.count(".") for name in names), default=0)
+    deepest = max((len(prefixes(name)) for name in names), default=0)
     numbers: dict[str, int] = {}
     signatures = [numbers.setdefault(_signature(row), len(numbers)) for row in report.rows]
     changed = False
-    for level in range(deepest, -1, -1):
+    for level in range(deepest - 1, -1, -1):
         if new := dict(_renamings(names, signatures, level)):
             changed = True
             names, containers = _renamed(names, new, level), _renamed(containers, new, level)
@@ -69,10 +71,13 @@ def _renamings(names: Sequence[str], signatures: Sequence[int], level: int) -> I
     """Old and new names of blocks whose last name is at this level, counted from 0."""
     families: dict[tuple[str, str], dict[int, _Block]] = defaultdict(lambda: defaultdict(_Block))
     for place, (name, signature) in enumerate(zip(names, signatures, strict=True)):
-        parts = name.split(".", level + 1)  # as many as this level needs, and the rest
-        if len(parts) > level and (found := _INDEXED.fullmatch(parts[level])):
-            block = families[".".join(parts[:level]), found[1]][int(found[2])]
-            block.rows.append((parts[level + 1] if parts[level + 1 :] else "", signature))
+        block_name = next(islice(prefixes(name), level, None), "")
+        if not block_name or is_operator(block_name):  # add_1 and add_2 do not repeat each other
+            continue
+        owner = owner_of(block_name)
+        if found := _INDEXED.fullmatch(relative(block_name, owner)):
+            block = families[owner, found[1]][int(found[2])]
+            block.rows.append((name[len(block_name) :], signature))
             block.places.append(place)
     for (owner, stem), blocks in families.items():
         start = f"{owner}.{stem}" if owner else stem
@@ -93,7 +98,7 @@ def _runs(blocks: dict[int, _Block], anywhere: bool) -> Iterator[list[int]]:
 
 def _renamed(names: Iterable[str], new: Mapping[str, str], level: int) -> list[str]:
     """The names with their first parts, down to this level, replaced."""
-    split = ((name, ".".join(name.split(".")[: level + 1])) for name in names)
+    split = ((name, next(islice(prefixes(name), level, None), name)) for name in names)
     return [new[old] + name[len(old) :] if old in new else name for name, old in split]
 
 

@@ -13,6 +13,7 @@ from hookcli.report.folding import times
 from hookcli.report.histogram import OUTSIDE
 from hookcli.report.marks import mark
 from hookcli.report.stats import COUNTS, FIGURES
+from hookcli.report.times import NAMES as TIMES
 from hookcli.system.escaping import visible, visible_lines
 
 T = TypeVar("T")
@@ -146,9 +147,7 @@ def _plain(name: str, value: Any) -> str:
 
 def microseconds(value: float | None) -> str:
     """8.9, 1,669."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+    return "-" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
 def ends(value: list[str] | None) -> str:
@@ -191,12 +190,21 @@ def setting(value: Any) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
+def source(value: str | None) -> str:
+    """The line of a program with the last parts of its path, which tell it from others: …/models/resnet.py:92."""
+    text = value or ""
+    folder = text.find("/", len(text) + 1 - _SOURCE)
+    return text if len(text) <= _SOURCE else f"…{text[folder if folder >= 0 else 1 - _SOURCE :]}"
+
+
+_SOURCE = 28  # characters
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
     **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
-    "us": microseconds,
+    "source": source,
+    **dict.fromkeys(("us", *TIMES), microseconds),
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,

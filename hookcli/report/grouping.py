@@ -11,10 +11,10 @@ from typing import Any
 from hookcli.errors import UsageError, shortened
 from hookcli.report import Report, Row
 from hookcli.report.columns import find_column
-from hookcli.report.folding import folded
 from hookcli.report.levels import Levels
 from hookcli.report.merged_rows import merged, merged_by_owner
 from hookcli.report.moments import stretches
+from hookcli.report.names import owner_of
 from hookcli.report.norms import NORMS, gathered
 
 
@@ -72,58 +72,15 @@ def deepest(report: Report) -> int:
 
 def as_asked(report: Report, depth: float) -> float:
     """The depth that was asked for; math.inf if the report is not so deep."""
-    return math.inf if _has_names(report) and depth > deepest(report) else depth
+    return math.inf if has_names(report) and depth > deepest(report) else depth
 
 
-def fitted(report: Report, lines: int) -> Report:
-    """The report, grouped to at most `lines` rows where possible; repeated blocks are folded if more depth fits so."""
-    depth = fitting_depth(report, lines)
-    if math.isinf(depth) or report.grouping not in ("nested", "disjoint"):
-        return group_rows(report, depth)
-    blocks = folded(report)
-    deeper = range(deepest(blocks), int(depth), -1) if blocks is not report else ()
-    found = (group_rows(blocks, each) for each in deeper)
-    return next((rows for rows in found if len(rows.rows) <= lines), None) or group_rows(report, depth)
-
-
-_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
-"""Columns whose figures add up over the blocks of a model."""
-
-
-def leading(report: Report, view: View, lines: int) -> Report:
-    """The sorted report, cut to these rows if the view has a height; repeated blocks fold if their figures add up."""
-    if len(report.rows) <= lines:
-        return report
-    if view.sort and find_column("--sort", view.sort.removeprefix("-"), report.columns).name in _SUMS:
-        in_order = sorted(report.rows, key=lambda row: row.get("index") or 0)  # only neighbours are folded
-        blocks = folded(replace(report, rows=in_order))
-        report = apply_view(group_rows(blocks, deepest(blocks)), replace(view, columns=()))
-    return replace(report, rows=report.rows[:lines]) if view.height else report
-
-
-def fitting_depth(report: Report, lines: int) -> float:
-    """The greatest depth with at most `lines` rows, or the least that tells parts apart; math.inf if all fit."""
-    if report.grouping == "steps":
-        return 1
-    if len(report.rows) <= lines or not _has_names(report):
-        return math.inf
-    levels = range(deepest(report), _branching(report), -1)
-    return next((depth for depth in levels if len(group_rows(report, depth).rows) <= lines), levels.stop)
-
-
-def _branching(report: Report) -> int:
-    """The least depth at which there is more than a lone child of the model, whose row would say nothing new."""
-    levels = Levels.of(report.meta)
-    names = {row.fqn for row in report.rows if levels.depth(row.fqn)}
-    return next((n for n in range(1, deepest(report) + 1) if len({levels.owner(x, n) for x in names}) > 1), 1)
-
-
-def _has_names(report: Report) -> bool:
+def has_names(report: Report) -> bool:
     """True for rows that can be grouped by module; a list of models or findings can't."""
     return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
 
 
-def group_rows(report: Report, depth: float) -> Report:
+def group_rows(report: Report, depth: float, *, operators: bool = False) -> Report:
     """The report with one row for all calls of a module, and rows deeper than `depth` grouped into their ancestor.
 
     A module at the limit keeps its own figures, with a `note` if something below it is not finite. Parameters have no
@@ -134,9 +91,9 @@ def group_rows(report: Report, depth: float) -> Report:
     If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
     (columns with a unit) are summed. Events below the limit are left out; successive moments within one ancestor are
     merged. For steps, the last one is kept, and the first if it had other buckets. Norms over a module's own parameters
-    become norms over all parameters within.
+    become norms over all parameters within. `operators`: operators of modules at the limit keep their rows.
     """
-    if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
+    if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
         return report
     if report.grouping in _GROUPED:
         return replace(report, rows=_GROUPED[report.grouping](report, depth))
@@ -144,10 +101,10 @@ def group_rows(report: Report, depth: float) -> Report:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
-    parents = {row.fqn.rpartition(".")[0] for row in report.rows}
+    parents = {owner_of(row.fqn) for row in report.rows}
     costs = any("macs" in row.values for row in report.rows)
     for row in report.rows:
-        owner = levels.owner(row.fqn, depth) if levels.depth(row.fqn) > depth else row.fqn
+        owner = levels.shown(row.fqn, depth, operators=operators)
         if owner == row.fqn:
             groups.setdefault(_identity(row), []).append(row)
         elif owner in present:
@@ -199,7 +156,7 @@ _GROUPED: Mapping[str, Callable[[Report, float], list[Row]]] = {
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
     """True if a row between `owner` and this one already holds its costs."""
-    while (fqn := fqn.rpartition(".")[0]) and fqn != owner:
+    while (fqn := owner_of(fqn)) and fqn != owner:
         if fqn in present:
             return True
     return False

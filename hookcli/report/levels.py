@@ -1,10 +1,12 @@
-"""Levels of depth: how deep a module lies, as people count it. Free of torch."""
+"""Levels of depth: how deep a module or operator lies, as people count it. Free of torch."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from hookcli.report.names import operator_owner, prefixes
 
 
 class Levels:
@@ -20,13 +22,25 @@ class Levels:
 
     def depth(self, fqn: str) -> int:
         """The number of names in an fqn that are a level; 0 for the model itself."""
-        if not self.containers:
-            return fqn.count(".") + 1 if fqn else 0
-        return sum(prefix not in self.containers for prefix in _prefixes(fqn))
+        return sum(prefix not in self.containers for prefix in prefixes(fqn))
 
     def owner(self, fqn: str, depth: float) -> str:
         """The module at this depth that an fqn lies in; the fqn itself if it is no deeper."""
-        return next((prefix for prefix in _prefixes(fqn) if self.depth(prefix) >= depth), fqn)
+        reached = 0
+        for prefix in prefixes(fqn):
+            reached += prefix not in self.containers
+            if reached >= depth:
+                return prefix
+        return fqn
+
+    def shown(self, fqn: str, depth: float, *, operators: bool = False) -> str:
+        """The name under which a table down to this depth shows a place: its own, or a module's around it.
+
+        `operators`: those of the modules at this depth are shown, too, although they lie one level deeper.
+        """
+        module = operator_owner(fqn) if operators else None
+        least = self.depth(fqn if module is None else module)
+        return self.owner(fqn, depth) if least > depth else fqn
 
 
 def numbered_lists(names: Iterable[str]) -> list[str]:
@@ -37,9 +51,3 @@ def numbered_lists(names: Iterable[str]) -> list[str]:
         for depth in range(1, len(parts)):
             children[".".join(parts[:depth])].add(parts[depth])
     return [owner for owner, below in children.items() if all(map(str.isdecimal, below))]
-
-
-def _prefixes(fqn: str) -> Iterator[str]:
-    """`a`, `a.b` and `a.b.c` for `a.b.c`."""
-    parts = fqn.split(".") if fqn else []
-    return (".".join(parts[:n]) for n in range(1, len(parts) + 1))

@@ -12,10 +12,12 @@ from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.folding import repeats
 from hookcli.report.formatting import listed
 from hookcli.report.levels import Levels
+from hookcli.report.names import prefixes, relative
 from hookcli.report.norms import norm, total
+from hookcli.report.times import summed
 
 _SIZES = ("params", "params_share", "trainable")
-_COSTS = ("macs", "macs_share", "kept")
+_COSTS = ("macs", "macs_share", "kept", "read_bytes", "written_bytes")
 
 
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
@@ -32,11 +34,12 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
             values |= _each_shape(rows, differing)
         if any("origin" in row.values for row in rows):
             values["origin"] = None
-            if any(repeats(name) > 1 for name in fqn.split(".")):
+            if any(repeats(name) > 1 for name in prefixes(fqn)):
                 values |= _blocks(rows, fqn)
                 notes.append(_apart(rows))
         if "macs" in values:
             values |= _summed_costs(rows)
+        values |= summed(rows)
         if any("times" in row.values for row in rows):
             values |= _worst(rows)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
@@ -123,7 +126,7 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
     if not bad:
         return None
     what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
-    return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+    return f"{what} in {relative(bad[0].fqn, fqn)}"
 
 
 def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
@@ -135,7 +138,7 @@ def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
         return None
     name, change = next(iter(changes.items()))
     more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
-    return f"{name.removeprefix(f'{fqn}.')}: {change}{more}"
+    return f"{relative(name, fqn)}: {change}{more}"
 
 
 _RENAMED = "renamed"
@@ -143,7 +146,7 @@ _RENAMED = "renamed"
 
 def _first_of(fqns: Sequence[str], owner: str) -> str:
     """The first of these parts of a module, and how many more there are."""
-    return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
+    return relative(fqns[0], owner) + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
 
 
 def merged_by_owner(report: Report, depth: float) -> list[Row]:

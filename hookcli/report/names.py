@@ -1,17 +1,52 @@
-"""Fully qualified names of modules and parameters."""
+"""Fully qualified names of modules, of their parameters, and of the operators that run in them.
+
+An operator is named after the module that runs and the operator's name, numbered in each call of the module:
+`layer1.0:add_1`, or `:add_1` in the model itself.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 
 from hookcli.errors import UsageError, nearest, unknown
 
+# A module's own name may hold a colon, too; it is taken for an operator's only if it ends as one.
+_OPERATOR = re.compile(r"(.*):[^.:]+_\d+", re.DOTALL)
+
+
+def operator_owner(fqn: str) -> str | None:
+    """The module in which an operator runs ("": the model); None for the name of a module or parameter."""
+    found = _OPERATOR.fullmatch(fqn) if ":" in fqn else None
+    return found[1] if found else None
+
+
+def is_operator(fqn: str) -> bool:
+    """True for the name of an operator."""
+    return operator_owner(fqn) is not None
+
+
+def owner_of(fqn: str) -> str:
+    """The innermost module around a module, parameter or operator; "" for the model, and for the model itself."""
+    owner = operator_owner(fqn)
+    return fqn.rpartition(".")[0] if owner is None else owner
+
+
+def relative(fqn: str, owner: str) -> str:
+    """The rest of the name of a part of `owner`: `conv1`, or `:add_1` for an operator; other names as they are."""
+    return fqn[len(owner) :].removeprefix(".") if is_within(fqn, owner) else fqn
+
+
+def prefixes(fqn: str) -> list[str]:
+    """The names of the modules around a place, the outermost first, and its own: `a`, `a.b`, `a.b:add_1`."""
+    return [*reversed([name for name in (fqn, *around(fqn)) if name])]
+
 
 def is_within(fqn: str, owner: str) -> bool:
-    """True for a module or parameter that is a part, at any depth, of the module `owner` ("": the model)."""
-    return fqn != owner and (not owner or fqn.startswith(f"{owner}."))
+    """True for a part, at any depth, of the module `owner` ("": the model): a module, parameter or operator."""
+    return fqn != owner and (not owner or fqn.startswith(f"{owner}.") or operator_owner(fqn) == owner)
 
 
 def is_within_any(fqn: str, owners: Iterable[str]) -> bool:
@@ -20,9 +55,9 @@ def is_within_any(fqn: str, owners: Iterable[str]) -> bool:
 
 
 def around(fqn: str) -> Iterator[str]:
-    """The names of the modules around a module or parameter, from the innermost to the model itself, ""."""
+    """The names of the modules around a place, from the innermost to the model itself, ""."""
     while fqn:
-        fqn = fqn.rpartition(".")[0]
+        fqn = owner_of(fqn)
         yield fqn
 
 
@@ -36,7 +71,12 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
         return lambda fqn, kind: True
     if pattern == "(model)":
         return lambda fqn, kind: not fqn
-    if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
+    if (
+        pattern in names
+        or not pattern
+        or operator_owner(pattern) is not None
+        or any(wildcard in pattern for wildcard in "*?[")
+    ):
         return lambda fqn, kind: fnmatchcase(fqn, pattern)
     return _part_of(pattern)
 
@@ -74,7 +114,7 @@ def is_also_a_part(pattern: str, names: Mapping[str, str]) -> bool:
     The module's own parameters don't count, since its name stands for them, too.
     """
     has = _part_of(pattern)
-    own = (pattern, *(fqn for fqn, kind in names.items() if not kind and fqn.rpartition(".")[0] == pattern))
+    own = (pattern, *(fqn for fqn, kind in names.items() if not kind and owner_of(fqn) == pattern))
     return pattern in names and any(has(*named) for named in names.items() if pattern and named[0] not in own)
 
 

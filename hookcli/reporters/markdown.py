@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from hookcli.report import Report, formatting
-from hookcli.report.grouping import View, fitted, for_people
+from hookcli.report.grouping import View, for_people
+from hookcli.report.screen import fitted
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
 

@@ -10,8 +10,11 @@ from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.folding import repeats
-from hookcli.report.grouping import View, deepest, fitted, for_people, leading
+from hookcli.report.grouping import View, deepest, for_people
 from hookcli.report.levels import Levels
+from hookcli.report.names import around
+from hookcli.report.screen import fitted, leading
+from hookcli.report.times import NAMES as TIMES
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
@@ -147,12 +150,10 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
 
 def _branch(row: Row, levels: dict[str, int]) -> str:
     """Return a row's name as a branch below its nearest shown container, and note the row's level."""
-    owner = row.fqn
-    while owner and (owner := owner.rpartition(".")[0]) not in levels:
-        pass
+    owner = next((name for name in around(row.fqn) if name in levels), "")
     levels[row.fqn] = levels[owner] + 1 if owner else 0
     name = formatting.cell(row, "fqn")
-    return "  " * levels[row.fqn] + (name[len(owner) + 1 :] if owner else name)
+    return "  " * levels[row.fqn] + (name[len(owner) :].removeprefix(".") if owner else name)
 
 
 def _cell(row: Row, column: str, name: str, continued: bool) -> str:
@@ -162,7 +163,7 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 
 # Columns of a call, which a further tensor of it leaves empty.
-_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
+_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept", *TIMES)
 
 
 def _footer(

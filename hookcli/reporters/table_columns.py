@@ -33,8 +33,7 @@ _DISPENSABLE = (
         "update",
         "dtype",
         "numel",
-        "macs_share",
-        "params_share",
+        *("macs_share", "params_share", "read_bytes", "written_bytes", "source"),
         "input_shape",
         "before_l2",
         "l2",
@@ -44,7 +43,7 @@ _DISPENSABLE = (
     *("order", "flags", "type", "shape", "zeros"),
     *("grad_bytes", "optimizer_bytes", "param_bytes", "change_bytes", "operator", "activation_bytes"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
-    *("error_max", "params", "elements", "fqns"),
+    *("error_max", "params", "elements", "fqns", "backward_self_us", "forward_self_us", "backward_us", "forward_us"),
     *("a", "b"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
@@ -87,6 +86,7 @@ def visible(report: Report, view: View) -> list[Column]:
     if view.columns:
         return list(report.columns)
     hidden = {*_ON_REQUEST, *_BELOW} - ({"id"} if any(c.name == "inputs" for c in report.columns) else set())
+    hidden -= {"source"} if report.meta.get("ops") else set()  # of operators; that of a check is on request
     chosen = [c for c in report.columns if c.name not in hidden and _speaks(report, c.name)]
     marked = not any(c.name in _BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen

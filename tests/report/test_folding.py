@@ -16,7 +16,8 @@ from hookcli.engine.capture import capture
 from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.folding import folded
 from hookcli.report.formatting import cell
-from hookcli.report.grouping import View, as_asked, deepest, fitted, group_rows
+from hookcli.report.grouping import View, as_asked, deepest, group_rows
+from hookcli.report.screen import fitted
 from hookcli.reporters.table import TableReporter
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from hookcli.errors import UsageError
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
-from hookcli.report.grouping import View, apply_view, fitting_depth, group_rows
+from hookcli.report.grouping import View, apply_view, group_rows
+from hookcli.report.screen import fitting_depth
 
 
 def stats(n: int, mean: float, **more: int) -> TensorStats:

@@ -7,7 +7,8 @@ import re
 from torch import nn, randn
 
 from hookcli import capture
-from hookcli.report.grouping import View, apply_view, leading
+from hookcli.report.grouping import View, apply_view
+from hookcli.report.screen import leading
 from hookcli.reporters.table import TableReporter
 
 MODEL = nn.Sequential(nn.Linear(4, 8), *(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(12)), nn.Linear(8, 2))

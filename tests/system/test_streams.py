@@ -25,7 +25,8 @@ SILENT = ("hooks", "package", "show", "models", "plugins", "explain")  # which r
 ALL = list(product(KINDS, KINDS))
 
 
-EACH = [(out, err) for out, err in ALL if out == "file" or err == "pty"]  # each kind of both
+# Each kind of both; errors are seen in a file and in a pipe.
+EACH = [("file", "pty"), ("pipe", "closed"), ("pty", "full"), ("closed", "file"), ("full", "pipe")]
 
 
 SAID = ("print", "stderr", "a child", "C", "os.write")

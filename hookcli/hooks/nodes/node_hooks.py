@@ -151,8 +151,10 @@ class NodeHooks(HookGroup):
         made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
         if not made.hooked and self.core.wants(HookKind.NODE_PRE, HookKind.NODE):
             made.hooked = True
-            self.core.stack.enter_context(node.register_prehook(partial(self._pre, made)))
-            self.core.stack.enter_context(node.register_hook(partial(self._post, made)))
+            if self.core.wants(HookKind.NODE_PRE):
+                self.core.stack.enter_context(node.register_prehook(partial(self._pre, made)))
+            if self.core.wants(HookKind.NODE):
+                self.core.stack.enter_context(node.register_hook(partial(self._post, made)))
 
     def _queue_callback(self, first: Node) -> None:
         queued = False

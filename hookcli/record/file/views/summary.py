@@ -14,7 +14,8 @@ from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedSte
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, fitted
+from hookcli.report.grouping import View
+from hookcli.report.screen import fitted
 from hookcli.system.escaping import shell_path, shell_word, visible
 from hookcli.system.wrapping import wrapped
 

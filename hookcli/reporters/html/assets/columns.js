@@ -30,9 +30,10 @@ import { merged } from "./model.js";
  * @property {(row: TableRow) => number|null} [share] length of the bar, or place of the tick, from 0 to 1
  */
 
-const BARS = new Set(["params", "trainable", "macs", "kept", "zeros", "us", "bytes", "size", "seconds", "times", "kept_bytes", "tensor_bytes"]);
+const BARS = new Set(["params", "trainable", "macs", "kept", "zeros", "us", "forward_us", "forward_self_us", "backward_us", "backward_self_us", "bytes", "size", "seconds", "times", "kept_bytes", "tensor_bytes", "read_bytes", "written_bytes"]);
 const ON_REQUEST = new Set(["index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause", "params_share", "macs_share", "hint", "order", "numel"]);
 const TICKS = new Set(["mean", "std", "min", "max", "l2", "out_l2", "before_l2", "weight", "update", "ratio"]);
+const COSTS = ["macs", "kept", "read_bytes", "written_bytes"];
 const QUIET = new Set([null, undefined, "", 0, false, "float32", "train"]);
 const SET_ONLY = new Set(["path", "call", "calls", "pass", "flags", "phase", "rank", "dtype", "fired", "nan", "inf", "grad_nan", "grad_inf"]);
 const STATS = { mean: "Mean", std: "Std", min: "Min", max: "Max", l2: "L2", zeros: "Zeros", nan: "NaN", inf: "Inf" };
@@ -44,8 +45,13 @@ export function reportColumns(report, rows, asked) {
   const declared = [...report.columns, ...more.map((name) => ({ name, title: name.replaceAll("_", " "), unit: null, extra: true }))];
   return declared.map((column) => {
     const made = column_(column.name, column.title || column.name, rows, (row) => row.values, column.unit);
-    return { ...made, shown: asked ? !column.extra : !column.extra && speaks(column.name, rows) };
+    return { ...made, shown: asked ? !column.extra : !column.extra && (speaks(column.name, rows) || isOfOperators(report, column)) };
   }).concat(asked ? [] : remarkColumn(rows));
+}
+
+/** True for the lines of operators; `source` of findings is on request. */
+function isOfOperators(report, { name }) {
+  return name === "source" && Boolean(report.meta.ops);
 }
 
 /** What is wrong with rows, in words; no column if nothing is. */
@@ -139,19 +145,28 @@ export function moduleColumns(model, rows) {
     named("trainable", "Trainable", "parameters"),
     named("macs", "MACs", "multiply-accumulates"),
     named("kept", "Kept", "bytes kept for backward"),
+    named("read_bytes", "Read", "bytes read"),
+    named("written_bytes", "Written", "bytes written"),
   ];
   for (const [list, group, prefix] of [["inputs", "Inputs", "in"], ["activations", "Activations", "act"], ["outputGrads", "Gradients", "grad"]]) {
     if (!modules.some((module) => module[list].length)) continue;
     const from = of(list);
     found.push(...Object.entries(STATS).map(([name, title]) => column_(`${prefix}.${name}`, title, rows, (row) => from(row.module), null, group, name)));
   }
-  const quiet = new Set(["trainable", "act.min", "grad.min", "grad.max", "in.min", "in.max", "grad.zeros", "act.l2", "in.l2", "grad.mean", "input_shape"]);
+  if (modules.some(sourceText)) found.push(own("source", "Source", sourceText));
+  const quiet = new Set(["trainable", "read_bytes", "written_bytes", "act.min", "grad.min", "grad.max", "in.min", "in.max", "grad.zeros", "act.l2", "in.l2", "grad.mean", "input_shape"]);
   const shown = (column) => !quiet.has(column.key) && rows.some((row) => (column.value(row) ?? null) !== null && !(isSetOnly(column.key) && column.value(row) <= Number(column.key === "calls")));
   return found.map((column) => ({ ...column, shown: shown(column) })).filter((column) => column.shown || rows.some((row) => (column.value(row) ?? null) !== null));
 }
 
 function isSetOnly(key) {
   return /(^|\.)(calls|nan|inf)$/.test(key);
+}
+
+/** The line of the program that called an operator; "" for a module. */
+function sourceText({ shapes, activations, inputs, outputGrads }) {
+  const [row] = [shapes, activations, inputs, outputGrads].flatMap((rows) => rows.slice(0, 1));
+  return row?.source ? cell(row, "source") : "";
 }
 
 /** The type of a module, or why there is none. */
@@ -172,7 +187,7 @@ function totalOf(rows) {
     return all.length > 1 ? { [name]: null, [`${name}s`]: all } : {};
   };
   const calls = new Set(rows.map((row) => row.call)).size;
-  return { ...rows[0], ...distinct("input_shape"), ...distinct("output_shape"), macs: sum("macs"), kept: sum("kept"), calls };
+  return { ...rows[0], ...distinct("input_shape"), ...distinct("output_shape"), ...Object.fromEntries(COSTS.map((name) => [name, sum(name)])), calls };
 }
 
 function remembered(compute) {

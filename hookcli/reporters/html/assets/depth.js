@@ -1,6 +1,7 @@
 // Activations and gradients through depth: two charts over the order of calls.
 import { h } from "./dom.js";
 import { LineChart } from "./chart.js";
+import { isWithin } from "./names.js";
 import { depthPoints, depthTicks, normOf, rmsOf, statisticOf } from "./depth_points.js";
 import { onSelect, select, selected } from "./selection.js";
 
@@ -86,7 +87,7 @@ function findingMarks(points, model) {
 function pointOfModule(points, fqn) {
   if (fqn === null) return null;
   const own = points.findIndex((point) => point.fqns.includes(fqn));
-  const inside = own >= 0 ? own : points.findLastIndex((point) => fqn !== "" && point.fqn.startsWith(`${fqn}.`));
+  const inside = own >= 0 ? own : points.findLastIndex((point) => fqn !== "" && isWithin(point.fqn, fqn));
   return inside >= 0 ? inside : null;
 }
 

@@ -1,5 +1,6 @@
 // The places of a model in the order in which its outputs were made, with their statistics, for charts over depth.
 import { num } from "./format.js";
+import { ancestors, isWithin } from "./names.js";
 
 const FEWEST_PARTS = 4;
 const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "inf"];
@@ -63,14 +64,10 @@ function depthPoint(fqn, row, figures) {
 export function leavesFirst(entered) {
   const [left, open] = [[], []];
   for (const item of entered) {
-    while (open.length && !isPartOf(item.module.fqn, open[open.length - 1].module.fqn)) left.push(open.pop());
+    while (open.length && !isWithin(item.module.fqn, open[open.length - 1].module.fqn)) left.push(open.pop());
     open.push(item);
   }
   return [...left, ...open.reverse()];
-}
-
-function isPartOf(fqn, container) {
-  return fqn !== container && (container === "" || fqn.startsWith(`${container}.`));
 }
 
 function isSamePlace(a, b) {
@@ -78,7 +75,7 @@ function isSamePlace(a, b) {
 }
 
 function isSameTensor({ activation: a, fqn }, { activation: b, fqn: container }) {
-  if (!a || !b || !isPartOf(fqn, container)) return false;
+  if (!a || !b || !isWithin(fqn, container)) return false;
   return String(a.shape) === String(b.shape) && COMPARED.every((key) => a[key] === b[key]);
 }
 
@@ -111,7 +108,7 @@ export function normOf(rows) {
  * @returns {{x: number, text: string}[]}
  */
 export function depthTicks(points) {
-  const deepest = Math.max(1, ...points.map(({ fqn }) => fqn.split(".").length));
+  const deepest = Math.max(1, ...points.map(({ fqn }) => ancestors(fqn).length - 1));
   const levels = Array.from({ length: deepest }, (_, i) => partsAt(points, i + 1));
   const isEven = (parts) => parts.every(({ size }) => size <= Math.max(points.length / 2, 1));
   const chosen = levels.find((parts) => parts.length >= FEWEST_PARTS && isEven(parts)) ?? levels[0];
@@ -122,7 +119,7 @@ export function depthTicks(points) {
 function partsAt(points, level) {
   const parts = [];
   points.forEach(({ fqn }, x) => {
-    const name = fqn.split(".").slice(0, level).join(".");
+    const name = ancestors(fqn).at(-1 - level) ?? fqn;
     const last = parts[parts.length - 1];
     if (last?.name === name) last.size += 1;
     else parts.push({ name, x, size: 1 });

@@ -1,6 +1,7 @@
 // Tables and lists of the details of a module.
 import { h } from "./dom.js";
 import { bytes, cell, count, num, number, quantity, shape } from "./format.js";
+import { relativeName } from "./names.js";
 import { advice } from "./verdict.js";
 
 const STATISTICS = [["numel", "elements"], ["mean"], ["std"], ["min"], ["max"], ["l2", "L2"], ["zeros"], ["nan", "NaN"], ["inf", "Inf"]];
@@ -37,7 +38,10 @@ export function callsTable({ shapes }) {
     ["kept for backward", (row) => num(row.kept) && bytes(row.kept)],
     ["parameters", (row) => num(row.params) && count(row.params)],
     ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
+    ["read", (row) => num(row.read_bytes) && bytes(row.read_bytes)],
+    ["written", (row) => num(row.written_bytes) && bytes(row.written_bytes)],
     ["dtype", (row) => row.dtype],
+    ["called at", (row) => row.source],
   ];
   const known = figures.map(([name, text]) => [name, calls.map((row) => text(row) || "")]).filter(([, texts]) => texts.some(Boolean));
   if (calls.length === 1) return detailGrid(null, known);
@@ -95,7 +99,7 @@ export function parametersTable(parameters) {
 export function skippedList(skipped, fqn) {
   if (!skipped.length) return null;
   const lines = skipped.map((item) => {
-    const name = item.fqn === fqn ? item.path : [item.fqn.slice(fqn ? fqn.length + 1 : 0), item.path].filter(Boolean).join(" ");
+    const name = item.fqn === fqn ? item.path : [relativeName(item.fqn, fqn), item.path].filter(Boolean).join(" ");
     return name ? `${name}: ${item.reason}` : item.reason;
   });
   return h("ul", { class: "detail-skipped" }, ...lines.map((line) => h("li", {}, line)));

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { histogram } from "./histogram.js";
 import { callsTable, statisticsTable } from "./detail_parts.js";
 import { cell, num, number } from "./format.js";
+import { ownerOf } from "./names.js";
 import { agreement, nameInB, ownRows } from "./diff_model.js";
 import { AGREEMENTS } from "./diff.js";
 import { onSelect, selected } from "./selection.js";
@@ -37,7 +38,7 @@ function diffParts(comparison, fqn, chosen) {
 /** True for rows of the module, and of its own parameters and buffers. */
 function isAt(row, fqn) {
   if (row.fqn === fqn) return true;
-  return ["grad", "weight", "parameter"].includes(row.kind) && String(row.fqn).split(".").slice(0, -1).join(".") === fqn;
+  return ["grad", "weight", "parameter"].includes(row.kind) && ownerOf(String(row.fqn)) === fqn;
 }
 
 function rowParts(comparison, part, row) {

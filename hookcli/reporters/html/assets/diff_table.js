@@ -1,6 +1,6 @@
 // The table of one kind of a comparison's rows, coloured by how far both sides agree.
 
-import { ancestors } from "./model.js";
+import { ancestors, relativeName } from "./names.js";
 import { reportColumns } from "./columns.js";
 import { num } from "./format.js";
 import { mountTable } from "./table.js";
@@ -37,7 +37,7 @@ function tree(all) {
       return top;
     }
     const parent = ancestors(values.fqn).slice(1).map((name) => latest.get(name)).find(Boolean) ?? null;
-    const name = parent?.values.fqn ? values.fqn.slice(parent.values.fqn.length + 1) : values.fqn;
+    const name = parent?.values.fqn ? relativeName(values.fqn, parent.values.fqn) : values.fqn;
     const row = { values, parent, name };
     if (!latest.has(values.fqn) || !values.path) latest.set(values.fqn, row);
     return row;

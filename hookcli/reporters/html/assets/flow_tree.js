@@ -1,6 +1,6 @@
 // The boxes of the forward picture: calls in the order of execution, inside the modules that made them.
 
-import { ancestors } from "./model.js";
+import { ancestors, operatorName } from "./names.js";
 
 const MOST_PARTS = 60; // a container with more shows them in runs
 const RUN_LENGTH = 40;
@@ -10,6 +10,7 @@ const RUN_LENGTH = 40;
  * @property {string} key no other box has it
  * @property {"call"|"module"|"run"} kind
  * @property {string} fqn the module, or for functions and runs the one around them
+ * @property {string} place the module or operator that it stands for, as other reports name it; of a function without rows, the module
  * @property {Row|null} row of a call
  * @property {FlowBox|null} parent
  * @property {FlowBox[]} parts
@@ -21,7 +22,7 @@ const RUN_LENGTH = 40;
  * @property {FlowBox} root the model itself, which is not drawn
  * @property {FlowBox[]} calls in the order of execution
  * @property {FlowEdge[]} edges
- * @property {Map<string, FlowBox[]>} byFqn the boxes of a module, of which there may be one for each call
+ * @property {Map<string, FlowBox[]>} byFqn the boxes of a module or operator, of which there may be one for each call
  */
 
 /**
@@ -43,7 +44,8 @@ export function flowTree(report, model) {
     stack = openBoxes(stack, around, row.id);
     const parent = stack[stack.length - 1];
     const box = newBox(`${row.id}`, "call", row.fqn, parent);
-    Object.assign(box, { row, size: 1 });
+    const operator = row.kind === "function" ? operatorName(row) : null;
+    Object.assign(box, { row, size: 1, place: model.byFqn.has(operator) ? operator : row.fqn });
     boxOf.set(row.id, box);
     stack.forEach((each) => (each.size += 1));
   }
@@ -52,8 +54,13 @@ export function flowTree(report, model) {
   return { root, calls, edges: edgesOf(calls, boxOf), byFqn: byName(root) };
 }
 
+/** True for the call of a module, or of an operator that other reports have rows for. */
+export function isOwnPlace(box) {
+  return box.row?.kind === "module" || box.place !== box.fqn;
+}
+
 function newBox(key, kind, fqn, parent) {
-  const box = { key, kind, fqn, row: null, parent, parts: [], size: 0 };
+  const box = { key, kind, fqn, place: fqn, row: null, parent, parts: [], size: 0 };
   parent?.parts.push(box);
   return box;
 }
@@ -118,8 +125,7 @@ function edgesOf(calls, boxOf) {
 function byName(root) {
   const found = new Map();
   for (const box of boxesIn(root)) {
-    const own = box.kind === "module" || box.row?.kind === "module";
-    if (own) found.set(box.fqn, [...(found.get(box.fqn) ?? []), box]);
+    if (box.kind === "module" || isOwnPlace(box)) found.set(box.place, [...(found.get(box.place) ?? []), box]);
   }
   return found;
 }

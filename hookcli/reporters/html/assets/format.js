@@ -8,7 +8,8 @@ each(["macs", "parameters"], quantity);
 each(["params_share", "macs_share"], percent);
 each(["bytes", "kept", "bytes_before", "bytes_after", "highest"], bytes);
 each(["loss", "first_loss", "loss_a", "loss_b"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
-each(["us"], microseconds);
+each(["us", "forward_us", "forward_self_us", "backward_us", "backward_self_us"], microseconds);
+each(["source"], sourceLine);
 each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"], seconds);
 each(["lr", "weight_decay", "momentum", "betas"], setting);
 each(["cosine"], (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)));
@@ -16,6 +17,7 @@ each(["value", "threshold"], figure);
 each(["inputs"], (numbers) => (numbers ?? []).join(", ") || "-");
 each(["fqns"], (names) => (!names?.length ? "-" : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`));
 const UNDEFINED = "-";
+const LONGEST_SOURCE = 28; // characters
 
 /** A number with so many decimals; ties go to the even digit, as Python has it. */
 export function fixed(value, digits) {
@@ -95,6 +97,14 @@ export function shape(value) {
 /** A share of 1 as 12.3%. */
 export function percent(value) {
   return value === null || value === undefined ? UNDEFINED : `${fixed(100 * value, 1)}%`;
+}
+
+/** The line of a program with the last parts of its path. */
+function sourceLine(value) {
+  const text = value ?? "";
+  if (text.length <= LONGEST_SOURCE) return text;
+  const folder = text.indexOf("/", text.length + 1 - LONGEST_SOURCE);
+  return `…${text.slice(folder >= 0 ? folder : 1 - LONGEST_SOURCE)}`;
 }
 
 /** 0.25 s, 25 ms, or 250 µs. */

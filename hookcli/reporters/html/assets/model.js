@@ -1,14 +1,15 @@
 // Joins the reports of a page by module. Every view reads this; nothing changes it.
 
 import { num } from "./format.js";
+import { ancestors, operatorName, ownerOf, relativeName } from "./names.js";
 
 /**
  * @typedef {Object<string, any>} Row a row of a report as in the JSON document; read its numbers with `num` or `figureOf`
  *
- * @typedef {Object} Module
+ * @typedef {Object} Module a module, or an operator that runs in one
  * @property {string} fqn "" is the model itself
  * @property {string} name the fqn below its parent; "(model)" for the model itself
- * @property {string} type class of the module; "" if unknown
+ * @property {string} type class of the module, or name of the operator; "" if unknown
  * @property {number} depth levels below the model
  * @property {number} order place in the order of calls, from 0; modules that never ran come last among their siblings
  * @property {Module|null} parent the nearest module around it that has rows
@@ -76,7 +77,8 @@ function isOfModules(report) {
 
 function addRow(byFqn, row, list) {
   if (row.kind === "parameter" && list === "outputGrads") return;
-  const module = moduleAt(byFqn, String(row.fqn ?? ""));
+  const operator = list === "flow" && row.kind === "function" ? byFqn.get(operatorName(row)) : null;
+  const module = operator ?? moduleAt(byFqn, String(row.fqn ?? ""));
   if (list !== "flow" || row.kind === "module") module.type ||= row.type ?? ""; // of a function's row it is the function's name
   module[list === "outputGrads" ? (GRADIENTS[row.kind] ?? list) : list].push(row);
 }
@@ -84,7 +86,7 @@ function addRow(byFqn, row, list) {
 /** Modules of a report on parameters alone: those that own them, the first of the model first. */
 function addOwners(byFqn, reports) {
   const rows = reports.filter(isOfModules).flatMap((report) => report.rows.filter((row) => row.kind === "parameter"));
-  rows.reverse().forEach((row) => (moduleAt(byFqn, String(row.fqn).split(".").slice(0, -1).join(".")).type ||= row.type ?? ""));
+  rows.reverse().forEach((row) => (moduleAt(byFqn, ownerOf(String(row.fqn))).type ||= row.type ?? ""));
 }
 
 function moduleAt(byFqn, fqn) {
@@ -95,17 +97,11 @@ function moduleAt(byFqn, fqn) {
   return byFqn.get(fqn);
 }
 
-/** The name itself and the names around it, from the innermost to "". */
-export function ancestors(fqn) {
-  const parts = fqn ? fqn.split(".") : [];
-  return parts.map((_, i) => parts.slice(0, parts.length - i).join(".")).concat([""]);
-}
-
 function inTreeOrder(byFqn) {
   const tops = [];
   for (const module of byFqn.values()) {
     module.parent = module.fqn ? (ancestors(module.fqn).slice(1).map((name) => byFqn.get(name)).find(Boolean) ?? null) : null;
-    if (module.parent?.fqn) module.name = module.fqn.slice(module.parent.fqn.length + 1);
+    if (module.parent?.fqn) module.name = relativeName(module.fqn, module.parent.fqn);
     (module.parent?.children ?? tops).push(module);
   }
   const ordered = [];

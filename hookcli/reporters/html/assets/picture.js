@@ -2,8 +2,9 @@
 
 import { h } from "./dom.js";
 import { count, counted } from "./format.js";
-import { boxesIn, flowTree, openedTo } from "./flow_tree.js";
+import { boxesIn, flowTree, isOwnPlace, openedTo } from "./flow_tree.js";
 import { layOutFlow } from "./flow_layout.js";
+import { isWithin } from "./names.js";
 import { boxSize, drawFlow, markBoxes } from "./picture_boxes.js";
 import { boxKey } from "./picture_keys.js";
 import { colorChoice } from "./picture_color.js";
@@ -80,7 +81,7 @@ class Picture {
   /** The boxes of a module: its own, or the folded ones that hold it. */
   drawnFor(fqn) {
     if (!fqn) return new Map();
-    const boxes = this.tree.byFqn.get(fqn) ?? boxesIn(this.tree.root).filter((box) => box.fqn === fqn || box.fqn.startsWith(`${fqn}.`)).slice(0, 1);
+    const boxes = this.tree.byFqn.get(fqn) ?? boxesIn(this.tree.root).filter((box) => box.fqn === fqn || isWithin(box.fqn, fqn)).slice(0, 1);
     return new Map(boxes.map((box) => [this.drawn(box).key, this.placed.has(box.key) ? "self" : "holds"]));
   }
 
@@ -109,7 +110,7 @@ class Picture {
   choose(box) {
     this.active = box.key;
     this.zoom.reveal(this.placed.get(box.key));
-    select(box.fqn, "picture", box.row?.kind === "module" ? null : box.row);
+    select(box.place, "picture", isOwnPlace(box) ? null : box.row);
     this.paint();
   }
 

@@ -1,7 +1,9 @@
 // Draws the boxes and lines of the forward picture.
 
 import { s } from "./dom.js";
+import { isOwnPlace } from "./flow_tree.js";
 import { count, shape } from "./format.js";
+import { isWithin, relativeName } from "./names.js";
 
 const LETTER_WIDTHS = { name: 6.9, small: 6.1 }; // widths in pixels, of 12 and 11 px
 const LONGEST_NAME = 34; // letters
@@ -19,7 +21,7 @@ function boxText(box, model) {
   if (row?.kind === "function") return [clippedName(row.type), ""];
   if (row && row.kind !== "module") return [clippedName(row.path ? `${row.kind} ${row.path}` : row.kind), shapeText(row.output_shape)];
   if (box.kind === "run") return [`${count(box.parts.length)} parts`, clippedName(runText(box, model))];
-  const around = box.parent?.fqn ? box.fqn.slice(box.parent.fqn.length + 1) : box.fqn;
+  const around = box.parent?.fqn ? relativeName(box.fqn, box.parent.fqn) : box.fqn;
   const again = row?.call ? ` (call ${row.call + 1})` : "";
   return [clippedName(around) + again, clippedName([boxType(box, model), shapeText(boxOutput(box, model))].filter(Boolean).join(" · "))];
 }
@@ -75,8 +77,8 @@ function drawBox(placed, model) {
   const [name, below] = boxText(box, model);
   const kind = box.row?.kind ?? box.kind;
   const output = boxOutput(box, model) ? `output ${shapeText(boxOutput(box, model))}` : "";
-  const label = [...new Set([box.fqn || name, kind === "function" ? name : boxType(box, model), output, saidOf(box, model)])].filter(Boolean).join(", ");
-  const attributes = { id: `box-${box.key}`, class: `flow-box flow-${kind}${open ? " flow-open" : ""}`, role: "treeitem", "aria-level": boxLevel(box), "aria-label": label, "data-key": box.key, "data-fqn": box.fqn, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` };
+  const label = [...new Set([box.place || name, kind === "function" ? name : boxType(box, model), output, saidOf(box, model)])].filter(Boolean).join(", ");
+  const attributes = { id: `box-${box.key}`, class: `flow-box flow-${kind}${open ? " flow-open" : ""}`, role: "treeitem", "aria-level": boxLevel(box), "aria-label": label, "data-key": box.key, "data-fqn": box.place, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` };
   if (box.parts.length) attributes["aria-expanded"] = String(open);
   return s(
     "g",
@@ -108,8 +110,8 @@ function boxLevel(box) {
 
 /** The findings of a box, and of all that is inside unless it is open. */
 function findingsOf(box, model, open) {
-  if (box.kind === "run" || (box.row && box.row.kind !== "module")) return [];
-  const within = (fqn) => fqn === box.fqn || (!open && fqn.startsWith(`${box.fqn}.`));
+  if (box.kind !== "module" && !isOwnPlace(box)) return [];
+  const within = (fqn) => fqn === box.place || (!open && isWithin(fqn, box.place));
   return model.findings.filter((finding) => finding.severity !== "info" && within(model.owner(finding.fqn)?.fqn ?? ""));
 }
 

@@ -2,6 +2,7 @@
 
 import { css, scaleOf, sequential } from "./color.js";
 import { h } from "./dom.js";
+import { isOwnPlace } from "./flow_tree.js";
 import { number, quantity } from "./format.js";
 import { figureOf, merged } from "./model.js";
 
@@ -44,8 +45,8 @@ export function colorChoice(model, changed, excess) {
 }
 
 function figureOfBox(box, figure, model) {
-  const own = box.kind === "module" || box.row?.kind === "module";
-  const module = own && model.byFqn.get(box.fqn);
+  const own = box.kind === "module" || isOwnPlace(box);
+  const module = own && model.byFqn.get(box.place);
   return module ? figure.of(module) : null;
 }
 

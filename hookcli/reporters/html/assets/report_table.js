@@ -1,7 +1,7 @@
 // Tables of one report, of the joined modules and of the parameters.
 
 import { moduleColumns, parameterColumns, reportColumns } from "./columns.js";
-import { ancestors } from "./model.js";
+import { ancestors, relativeName } from "./names.js";
 import { reportNotes } from "./notes.js";
 import { mountTable } from "./table.js";
 import { linked } from "./table_state.js";
@@ -38,7 +38,7 @@ function nestedRows(all) {
   return all.map((values) => {
     const fqn = String(values.fqn);
     const parent = fqn ? (ancestors(fqn).slice(1).map((name) => latest.get(name)).find(Boolean) ?? null) : null;
-    const name = parent?.values.fqn ? fqn.slice(String(parent.values.fqn).length + 1) : nameOf(values);
+    const name = parent?.values.fqn ? relativeName(fqn, String(parent.values.fqn)) : nameOf(values);
     const row = { values, parent, name };
     if (!values.path || !latest.has(fqn)) latest.set(fqn, row);
     return row;

@@ -2,6 +2,7 @@
 
 import { count } from "./format.js";
 import { ABSENT, unpackCounts, unpackFigures } from "./matrix.js";
+import { ownerOf, relativeName } from "./names.js";
 
 /**
  * @typedef {Object} StepNode a row of the tree of a track
@@ -128,9 +129,9 @@ function stepTree(modules) {
   };
   const container = (fqn) => {
     if (!byName.has(fqn)) {
-      const around = fqn.slice(0, Math.max(fqn.lastIndexOf("."), 0));
+      const around = ownerOf(fqn);
       const parent = fqn === "" ? top : around || has.has("") ? container(around) : top;
-      const name = fqn === "" ? "(model)" : around ? fqn.slice(around.length + 1) : fqn;
+      const name = fqn === "" ? "(model)" : relativeName(fqn, around);
       byName.set(fqn, added(parent, { key: `${fqn}\0`, fqn, path: "", name, module: null, row: -1 }));
     }
     return byName.get(fqn);

@@ -1,0 +1,81 @@
+"""The parts of a model that `--match` and `--type` select."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hookcli.commands.options import Options
+from hookcli.errors import UsageError
+from hookcli.report.names import checked_filter, name_filter
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hookcli.hooks.select import Select
+
+
+@dataclass
+class Selection:
+    """The selection of a run. With --ops, names of operators are known only afterwards: see `require_some`."""
+
+    options: Options
+    _types: dict[str, str] = field(default_factory=dict)
+    _found: bool = True
+
+    def of(self, model: nn.Module, *, parameters: bool = False) -> Select | None:
+        """The selection among a model's parts; None for all of them. Raises UsageError if nothing can be selected.
+
+        `parameters`: the rows are parameters, which their own names select, too.
+        """
+        select = self.among(model)
+        if select is not None and not (self.options.ops or _selects_any(select, model, parameters)):
+            raise UsageError(f"no {'parameter' if parameters else 'module'} matches {self._asked()}")
+        return select
+
+    def among(self, model: nn.Module) -> Select | None:
+        """The selection, which may select nothing. Raises UsageError for a name or type that no part has."""
+        match, wanted = self.options.match, self.options.type
+        if match is None and wanted is None:
+            return None
+        from hookcli.hooks.operators.functions import type_of
+
+        types = _types_of_parts(model)
+        self._types, self._found = types, False
+        matches = name_filter(match, types) if self.options.ops else checked_filter(match, wanted, types)
+
+        def select(fqn: str, part: Any) -> bool:
+            kind = type_of(part)
+            own = types.setdefault(fqn, kind)  # an operator is new here; a parameter comes with its module
+            chosen = matches(fqn, own) and wanted in (None, kind)
+            self._found = self._found or chosen
+            return chosen
+
+        return select
+
+    def require_some(self) -> None:
+        """Raises UsageError if nothing that ran was selected."""
+        if not self._found:
+            checked_filter(self.options.match, self.options.type, self._types)
+            raise UsageError(f"no module or operator matches {self._asked()}")
+
+    def _asked(self) -> str:
+        asked = [f"--match {self.options.match!r}"] if self.options.match else []
+        return " and ".join(asked + ([f"--type {self.options.type}"] if self.options.type else []))
+
+
+def _selects_any(select: Select, model: nn.Module, parameters: bool) -> bool:
+    from hookcli.hooks.select import selects_parameter
+
+    if parameters:
+        return any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())
+    return any(select(fqn, module) for fqn, module in model.named_modules())
+
+
+def _types_of_parts(model: nn.Module) -> dict[str, str]:
+    """The type of each module, by name; "" for parameters and buffers."""
+    from hookcli.tensors import tree
+
+    types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return types | {fqn: "" for pairs in named for fqn, _ in pairs}

@@ -1,0 +1,104 @@
+"""Times the calls of a prepared run in passes of their own, under hooks that do nothing but tell the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.engine import failure
+from hookcli.engine.feedback import Feedback
+from hookcli.engine.inputs import arguments
+from hookcli.engine.preserve import preserved
+from hookcli.engine.run_info import RunInfo
+from hookcli.engine.step import Step
+from hookcli.errors import HookcliError, UsageError, UserCode, message_of
+from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.timers import Timer, timer_for
+from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
+from hookcli.report import Report, Skipped
+from hookcli.report.times import Place, Times, with_times
+from hookcli.tensors import tree
+
+PASSES = 5
+_LONGEST = 10.0  # seconds; a model that takes longer is timed in fewer passes
+Pass = dict[Place, OwnTimes]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedModel:
+    """A model to time, and how it runs: on `inputs`, as `step` says, with backward if that has one."""
+
+    model: nn.Module
+    inputs: Any
+    step: Step
+    fastpath: bool = True
+    edits: Sequence[Edit] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its first parameter, or of its first input."""
+        tensors = [*self.model.parameters(), *(x for _, x in tree.leaves(self.inputs))]
+        return next((x.device for x in tensors), torch.device("cpu"))
+
+    def once(self) -> Pass:
+        """Run one pass; afterwards the model, its inputs and random states are as before it.
+
+        Raises ModelError where the model fails, and UsageError where it can't be timed.
+        """
+        session = HookSession(
+            self.model, fastpath=self.fastpath, edits=self.edits, discard_saved=not self.step.backward
+        )
+        step = replace(self.step, passes=1, optimizer=None, state_dict=False, graph=False, input_grad=False)
+        with step.mode(), preserved(self.model, self.inputs, parameters=False), session:
+            timer = CallTimer(session, self._timer(session), backward=step.backward)
+            with UserCode(partial(failure.crashed, self.model, RunInfo())):
+                step.run(session, *arguments(self.inputs), RunInfo())
+            return timer.own()
+
+    def _timer(self, session: HookSession) -> Timer:
+        if self.device.type == "meta":
+            raise UsageError("times: nothing is computed on the meta device")
+        return timer_for(self.device, session.clock)
+
+
+def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[list[Times], str]:
+    """Time each of the models: the medians of a few passes, and a remark on how the times were taken.
+
+    The models take turns, so that whatever slows the machine down slows all of them. Raises as TimedModel.once does.
+    """
+    began = perf_counter()
+    passes: list[list[Pass]] = []
+    while not passes or (len(passes) < PASSES and perf_counter() - began < _LONGEST):
+        feedback.stage(f"timing: pass {len(passes) + 1} of {PASSES}")
+        passes.append([model.once() for model in models])
+    count = f"median of {len(passes)} passes" if passes[1:] else "one pass"
+    device = models[0].device
+    events = "" if device.type == "cpu" else f", by events on {device}"
+    return [over_passes(each) for each in zip(*passes, strict=True)], f"times: {count} after the measured one{events}"
+
+
+def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: Feedback) -> list[Report]:
+    """The reports of a run with the times of its calls; where the model can't be timed, `skipped` has the reason.
+
+    A model in training mode is timed in backward, too, if it can be differentiated.
+    """
+    trained = replace(model, step=replace(model.step, backward=True))
+    reason = ""
+    for each in (trained, model) if model.model.training and not model.step.backward else (model,):
+        try:
+            (times,), note = time_passes(each, feedback=feedback)
+        except HookcliError as error:
+            reason = f"times: {message_of(error).partition(_NEW_LINE)[0]}"
+        else:
+            return [with_times(report, times, note) for report in reports]
+    return [replace(report, skipped=[*report.skipped, Skipped("", reason)]) for report in reports]
+
+
+_NEW_LINE = "\n"

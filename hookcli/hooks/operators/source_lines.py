@@ -1,0 +1,69 @@
+"""Finds the line of the program that called a function."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+from hookcli import errors
+from hookcli.hooks.origin import shown_path
+
+_OURS = str(Path(errors.__file__).parent) + os.sep
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class SourceLines:
+    """Finds the line of the program that called a function. What is known of a frame's code is kept."""
+
+    def __init__(self) -> None:
+        self._files: dict[CodeType, tuple[str, bool]] = {}
+        self._lines: dict[tuple[CodeType, int], str] = {}
+
+    def caller(self) -> str:
+        """The innermost line outside of PyTorch, hookcli and the standard library, as `file:line`.
+
+        A model that is PyTorch's alone has no such line: the innermost one in PyTorch stands for it. The search begins
+        below hookcli's own frames, and ends at those in which hookcli runs the model.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not self._file(frame.f_code)[0]:
+            frame = frame.f_back
+        otherwise = ""
+        while frame is not None:
+            path, own = self._file(frame.f_code)
+            if own:
+                return self._line(frame, path)
+            if not path:
+                break
+            otherwise = otherwise or self._line(frame, path)
+            frame = frame.f_back
+        return otherwise
+
+    def _file(self, code: CodeType) -> tuple[str, bool]:
+        """The path of a frame's code, "" for hookcli's, and whether it is the program's own."""
+        known = self._files.get(code)
+        if known is None:
+            name = code.co_filename
+            known = self._files[code] = ("", False) if name.startswith(_OURS) else (shown_path(name), _is_own(name))
+        return known
+
+    def _line(self, frame: FrameType, path: str) -> str:
+        key = frame.f_code, frame.f_lineno
+        known = self._lines.get(key)
+        if known is None:
+            known = self._lines[key] = f"{path}:{key[1]}"
+        return known
+
+
+def _is_own(filename: str) -> bool:
+    """True for a file of the program, or of a library that is not PyTorch's."""
+    if filename.startswith((_TORCH, "<frozen ")):
+        return False
+    return not filename.startswith(_STDLIB) or any(folder in filename for folder in _INSTALLED)

@@ -1,0 +1,122 @@
+"""The time that each call of a module takes in forward and in backward: alone, and with its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.hooks.events import HookEvent, NodeInfo
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.timers import Timer
+from hookcli.report.names import around
+from hookcli.report.times import INCLUSIVE, Place, Times
+
+
+@dataclass(slots=True)
+class OwnTimes:
+    """Microseconds of one call without its parts, None if not timed; `around` is the call that it is part of."""
+
+    around: Place | None
+    forward: float | None = None
+    backward: float | None = None
+
+
+@dataclass(slots=True)
+class _Forward:
+    around: Place | None
+    began: Any
+    ended: Any = None
+
+
+class CallTimer:
+    """Notes when calls begin and end, and when autograd's nodes begin; `own` tells the times, once the pass is over.
+
+    The time of a node lasts until the next one begins, so that the nodes' times add up to that of the pass: it has the
+    sums of gradients that go to one place, and what autograd itself takes. It belongs to the call that created the
+    node, for the addition to a parameter's `.grad` to the parameter's module. A recomputation by activation
+    checkpointing is part of backward.
+    """
+
+    def __init__(self, session: HookSession, timer: Timer, *, backward: bool) -> None:
+        self._session = session
+        self._timer = timer
+        self._calls: dict[Place, _Forward] = {}
+        self._nodes: list[tuple[NodeInfo | None, Any]] = []
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+        if backward:
+            session.on(HookKind.NODE_PRE, self._begin_node)
+            session.on(HookKind.ENGINE_CALLBACK, self._end_pass)
+            session.before_backward(self._begin_pass)
+
+    def _enter(self, event: HookEvent) -> None:
+        around = self._session.calls.caller()
+        place = (around.hooked.fqn, around.number) if around else None
+        self._calls[event.fqn, event.call] = _Forward(place, self._timer.now())
+
+    def _leave(self, event: HookEvent) -> None:
+        self._calls[event.fqn, event.call].ended = self._timer.now()
+
+    def _begin_pass(self, roots: Sequence[Tensor]) -> None:
+        self._nodes.clear()  # of a pass that the model or the loss function ran itself
+
+    def _begin_node(self, event: HookEvent) -> None:
+        self._nodes.append((event.node, self._timer.now()))
+
+    def _end_pass(self, event: HookEvent) -> None:
+        self._nodes.append((None, self._timer.now()))
+
+    def own(self) -> dict[Place, OwnTimes]:
+        """Return the times of each call without its parts, in the order in which calls began. Waits for the device."""
+        self._timer.wait()
+        ended = {place: call for place, call in self._calls.items() if call.ended is not None}
+        spent = {place: self._timer.between(call.began, call.ended) for place, call in ended.items()}
+        alone = dict(spent)
+        for place, microseconds in spent.items():
+            if (outer := self._calls[place].around) in alone:
+                alone[outer] = max(alone[outer] - microseconds, 0.0)
+        found = {place: OwnTimes(call.around, alone.get(place)) for place, call in self._calls.items()}
+        for (made, began), (_, ended) in zip(self._nodes, self._nodes[1:], strict=False):
+            if made is not None and (owner := self._owner(made)) is not None:
+                found[owner].backward = (found[owner].backward or 0.0) + self._timer.between(began, ended)
+        return found
+
+    def _owner(self, made: NodeInfo) -> Place | None:
+        """The call that a node belongs to; None for a node outside of the model, such as the loss function's."""
+        if made.fqn == OUTSIDE:
+            return None
+        names = [""] if made.fqn == LEAF else [made.fqn, *around(made.fqn)]
+        places = ((name, call) for name in names for call in (made.call, 0))
+        return next((place for place in places if place in self._calls), None)
+
+
+def over_passes(passes: Sequence[Mapping[Place, OwnTimes]]) -> Times:
+    """The times of each call: the median of its own over the passes, and with those of its parts.
+
+    Inclusive times are sums of these medians, so that own times add up to the model's.
+    """
+    around = {place: own.around for each in passes for place, own in each.items()}
+    found: dict[Place, dict[str, float]] = {}
+    for inclusive, alone in INCLUSIVE.items():
+        direction = inclusive.removesuffix("_us")
+        own = {place: _median(getattr(each[place], direction) for each in passes if place in each) for place in around}
+        whole = dict(own)
+        for place in reversed(around):  # parts begin after what is around them
+            outer, spent = around[place], whole[place]
+            if outer in whole and spent is not None:
+                whole[outer] = (whole[outer] or 0.0) + spent
+        for place, spent in whole.items():
+            if spent is not None:
+                found.setdefault(place, {}).update({inclusive: spent, alone: own[place] or 0.0})
+    return found
+
+
+def _median(times: Iterable[float | None]) -> float | None:
+    known = [time for time in times if time is not None]
+    return median(known) if known else None

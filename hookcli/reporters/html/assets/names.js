@@ -1,0 +1,30 @@
+// Names of modules, and of the operators that run in them: "layer1.0:add_1" is below "layer1.0", ":add_1" below the model.
+
+const OPERATOR = /^(.*):[^.:]+_\d+$/s; // as in hookcli/report/names.py
+
+/** The name of the module around a module, parameter or operator; "" for the model. */
+export function ownerOf(fqn) {
+  return OPERATOR.exec(fqn)?.[1] ?? fqn.slice(0, Math.max(fqn.lastIndexOf("."), 0));
+}
+
+/** The name itself and the names around it, from the innermost to "". */
+export function ancestors(fqn) {
+  const found = [fqn];
+  while (found[found.length - 1]) found.push(ownerOf(found[found.length - 1]));
+  return found;
+}
+
+/** True for a part of a module, at any depth. */
+export function isWithin(fqn, owner) {
+  return fqn !== owner && (owner === "" || fqn.startsWith(`${owner}.`) || OPERATOR.exec(fqn)?.[1] === owner);
+}
+
+/** The rest of the name of a part of a module: "conv1", or ":add_1" for an operator. */
+export function relativeName(fqn, owner) {
+  return isWithin(fqn, owner) ? fqn.slice(owner.length).replace(/^\./, "") : fqn;
+}
+
+/** The name of an operator, from its row in the report "flow". */
+export function operatorName(row) {
+  return `${row.fqn}:${row.type}_${row.number}`;
+}

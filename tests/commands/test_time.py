@@ -1,0 +1,77 @@
+"""`--time`: columns of times, in every format; each figure is that of tests/engine/test_timing.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands.value_commands import Cli, rows
+
+NET = """
+from time import sleep
+import torch
+from torch import nn
+
+class Slow(nn.Module):
+    def forward(self, x):
+        sleep(0.004)
+        return x
+
+def net():
+    return nn.Sequential(nn.Linear(4, 4), Slow(), nn.Sequential(Slow(), Slow()), nn.Linear(4, 4))
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "slow.py").write_text(NET)
+    return (f"{tmp_path / 'slow.py'}:net", "--input", "2x4", "--quiet")
+
+
+@pytest.mark.parametrize("command", ["shapes", "activations"])
+def test_what_sleeps_takes_the_time(cli: Cli, net: tuple[str, ...], command: str) -> None:
+    ran = cli(command, *net, "--time", "--format", "json")
+    report = json.loads(ran.out)["reports"][0]
+    found = {row["fqn"]: row for row in report["rows"]}
+    assert report["meta"]["device"] == "cpu" and ran.code == 0
+    assert found["1"]["forward_us"] >= 4000 and found["2"]["forward_us"] >= 8000 > 2 * found["2"]["forward_self_us"]
+    assert report["totals"]["forward_us"] == found[""]["forward_us"] >= 12_000
+    alone = sum(row["forward_self_us"] for row in report["rows"])
+    assert alone == pytest.approx(found[""]["forward_us"])
+    assert {column["unit"] for column in report["columns"] if column["name"].endswith("_us")} == {"microseconds"}
+
+
+def test_a_narrow_table_keeps_the_times(cli: Cli, net: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = cli("grads", *net, "--of", "outputs", "--time").out
+    assert "Forward" in out and "Backward" in out and "self µs" in out and " · forward 1" in out
+    assert max(map(len, out.splitlines())) <= 80
+    rows = cli("shapes", *net, "--time", "--sort", "-forward_self_us", "--columns", "type", "-f", "csv").out.split()
+    assert rows[1:4] == ["Slow"] * 3
+
+
+def test_columns_of_times_are_chosen_by_name_or_heading(cli: Cli, net: tuple[str, ...]) -> None:
+    out = cli("activations", *net, "--time", "--columns", "fqn,forward self µs", "-f", "csv").out
+    assert out.splitlines()[0] == "fqn,forward_self_us"
+
+
+def test_a_page_of_times(cli: Cli, net: tuple[str, ...], tmp_path: Path) -> None:
+    assert cli("shapes", *net, "--time", "-o", str(tmp_path / "a.html")).code == 0
+    assert "forward_self_us" in (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--device", "meta"), "--time: nothing is computed on the meta device; remove --device meta"),
+        (("--nproc", "2"), "--time: times one process; remove --nproc"),
+    ],
+)
+def test_what_can_t_be_timed(cli: Cli, net: tuple[str, ...], more: tuple[str, ...], said: str) -> None:
+    ran = cli("activations", *net, "--time", *more)
+    assert ran.code == 2 and said in ran.err and not ran.out
+
+
+def test_without_the_option_there_are_no_times(cli: Cli, net: tuple[str, ...]) -> None:
+    assert not any("forward_us" in row for row in rows(cli("activations", *net, "-f", "json").out))
