@@ -36,4 +36,5 @@ def _tried(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return work()
     except Exception as error:  # kept with the results: the sweep goes on
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return {"error": f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}".splitlines()[0]}
+        said = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"
+        return {"error": said.splitlines()[0]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -20,22 +19,22 @@ class Functional(nn.Module):
         self.table = nn.Parameter(torch.randn(10, 4))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        y = F.conv2d(x, self.weight, padding=1)
-        y = F.relu(y) + F.gelu(y)
+        y = nn.functional.conv2d(x, self.weight, padding=1)
+        y = nn.functional.relu(y) + nn.functional.gelu(y)
         y += y.mean(dim=(2, 3), keepdim=True)
         y[:, 0] = 1
         y[:, 1].mul_(0.5)
-        y = F.group_norm(F.dropout(y, 0.5, self.training), 2)
-        y = F.interpolate(F.pad(F.max_pool2d(y, 2), (1, 1)), scale_factor=2.0)
+        y = nn.functional.group_norm(nn.functional.dropout(y, 0.5, self.training), 2)
+        y = nn.functional.interpolate(nn.functional.pad(nn.functional.max_pool2d(y, 2), (1, 1)), scale_factor=2.0)
         left, right = y.chunk(2, dim=1)
         values, places = torch.cat([left * 2, 1 - right]).flatten(1).topk(5)
         written = torch.empty_like(values)
         torch.mul(values, 3, out=written)
-        found = F.embedding(places % 10, self.table).to(torch.float64).float()
-        found = F.normalize(found, dim=-1).contiguous()
+        found = nn.functional.embedding(places % 10, self.table).to(torch.float64).float()
+        found = nn.functional.normalize(found, dim=-1).contiguous()
         scores = torch.einsum("bic,bjc->bij", found, found)
         scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf)
-        weights = F.log_softmax(scores, dim=-1).exp()
+        weights = nn.functional.log_softmax(scores, dim=-1).exp()
         ordered = torch.where(weights > 0.1, weights, 0.0).sort(dim=-1).values
         return {"written": written.cumsum(-1), "found": weights @ found, "ordered": ordered.squeeze().T}
 
@@ -56,7 +55,10 @@ class Attention(nn.Module):
         z = self.cross(y.transpose(0, 1), x[:, :, 0].permute(2, 0, 1), x[:, :, 1].permute(2, 0, 1))[0]
         y = self.encoder(y + z.transpose(0, 1))
         q, k, v = (y.view(2, 8, 2, 4).transpose(1, 2) * scale for scale in (1.0, 2.0, 3.0))
-        return self.decoder(y, F.scaled_dot_product_attention(q, k, v).flatten(2).view(2, 8, 8)) * weights.sum()
+        return (
+            self.decoder(y, nn.functional.scaled_dot_product_attention(q, k, v).flatten(2).view(2, 8, 8))
+            * weights.sum()
+        )
 
 
 class Repeated(nn.Module):

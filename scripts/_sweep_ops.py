@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import json
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from datetime import date
