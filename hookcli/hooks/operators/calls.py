@@ -31,7 +31,7 @@ class OperatorCalls(ObservingMode):
 
     def __init__(self, core: SessionCore) -> None:
         super().__init__()
-        self.past_compiled = core.follow
+        self.past_compiled = core.past_compiled
         self.core = core
         self._lines = SourceLines()
         self._names: dict[Any, tuple[str, str]] = {}
@@ -45,6 +45,8 @@ class OperatorCalls(ObservingMode):
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
+        for begin in self.core.before_operators:
+            begin()
         output = run(*args, **kwargs)
         if writes(func) or given.makes(output):
             self._see(call, func, given, args, kwargs, output)
