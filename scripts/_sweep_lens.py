@@ -28,6 +28,7 @@ REASONS = {
     "module": "the work of a module of torch.nn: the module has the row",
     "function": "a part of a PyTorch function: the function has the row",
     "mapped": "`vmap` itself: the functions that it maps have the rows",
+    "read": "a part of `x in tensor`, which reads a value into Python and makes no tensor",
     "same": "the function returned its argument unchanged",
     "whole": "inside a part that runs whole: `skipped` has it",
 }
@@ -123,6 +124,8 @@ def _reason(
     here = [row["type"] for row in rows if row["source"] == operation.line]
     if called.intersection(here):
         return "function"
+    if "__contains__" in called:
+        return "read"
     if operation.name == "vmap" and here:
         return "mapped"
     if operation.unchanged:
@@ -159,10 +162,23 @@ def operations_of(model: nn.Module, inputs: Any) -> list[Operation]:
     args, kwargs = ([], inputs) if isinstance(inputs, dict) else (inputs, {})
     trace = torchlens.trace(model, list(args) if isinstance(args, (list, tuple)) else [args], kwargs, capture=options)
     listed = [_operation(op) for op in trace.ops if op.is_compute_op]
+    _rename(listed, model)
     around = _common_end([operation.lines for operation in listed])
     for operation in listed:
         del operation.lines[len(operation.lines) - around :]
     return listed
+
+
+def _rename(listed: Sequence[Operation], model: nn.Module) -> None:
+    """Give a module that has several names its first one, with calls counted over all of them, as hookcli does."""
+    first: dict[nn.Module, str] = {}
+    for fqn, module in model.named_modules(remove_duplicate=False):
+        first.setdefault(module, fqn)
+    calls: dict[str, dict[Place, int]] = {}
+    for operation in listed:
+        fqn = first[model.get_submodule(operation.place[0])]
+        own = calls.setdefault(fqn, {})
+        operation.place = fqn, own.setdefault(operation.place, len(own))
 
 
 def _common_end(lines: list[list[tuple[str, str]]]) -> int:
