@@ -29,7 +29,8 @@ class RecordingPlan:
     narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
     "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
     training steps. `hist`: statistics have histograms. Of a model that is trained, at most `no_grad` forwards without
-    gradients are recorded in each `every` training steps; 0 leaves out those of all models. Raises UsageError for
+    gradients are recorded in each `every` training steps; 0 leaves out those of all models. `timed`: modules are timed
+    with and without their parts, and in backward by autograd's nodes. Raises UsageError for
     values out of range.
     """
 
@@ -44,6 +45,7 @@ class RecordingPlan:
     hist: bool = False
     keep_bad: str | None = None
     no_grad: int = NO_GRAD
+    timed: bool = False
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
