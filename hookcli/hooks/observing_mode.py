@@ -41,7 +41,7 @@ class ObservingMode(TorchFunctionMode):
 
     def __enter__(self) -> ObservingMode:
         compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(_without_mode, _observed, compiled, self.opens_attention))
+        self._stack.enter_context(exchanged_for_counting(without_mode, _observed, compiled, self.opens_attention))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -65,12 +65,12 @@ def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
         mode = None if torch.compiler.is_compiling() else _innermost()
         if mode is None:
             return original(script, *args, **kwargs)
-        return mode.observe(script, partial(_without_mode(original), script), args, kwargs)
+        return mode.observe(script, partial(without_mode(original), script), args, kwargs)
 
     return call
 
 
-def _without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function to run it without our mode; two modes of ours wrap it twice."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

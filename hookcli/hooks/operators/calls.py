@@ -31,7 +31,7 @@ class OperatorCalls(ObservingMode):
 
     def __init__(self, core: SessionCore) -> None:
         super().__init__()
-        self.past_compiled = core.follow
+        self.past_compiled = core.past_compiled
         self.core = core
         self._lines = SourceLines()
         self._names: dict[Any, tuple[str, str]] = {}

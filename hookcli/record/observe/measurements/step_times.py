@@ -125,7 +125,7 @@ class TimeProbe(Probe):
 
     def _leave(self, event: HookEvent) -> None:
         began = self._began.pop((event.fqn, event.call), None)
-        if event.operator is None and (began is None or event.module is None):
+        if not self._timer if event.operator else began is None:
             return
         kind = event.operator.name if event.operator else tree.type_text(event.module) if event.module else ""
         self._forward[event.fqn] = kind, self._forward.get(event.fqn, ("", 0))[1] + 1
