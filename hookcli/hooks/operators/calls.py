@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from hookcli.hooks.events import HookEvent, Operator
+from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
@@ -29,8 +32,9 @@ class OperatorCalls(ObservingMode):
     kinds = (HookKind.FORWARD, HookKind.TENSOR_GRAD_OUTPUT)
     opens_attention = True
 
-    def __init__(self, core: SessionCore) -> None:
+    def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()
+        self._gradients = gradients
         self.past_compiled = core.follow
         self.core = core
         self._lines = SourceLines()
@@ -60,7 +64,7 @@ class OperatorCalls(ObservingMode):
             call = next((other for other in reversed(running) if other.thread == thread), call)
             if call.thread != thread:
                 return None
-        return None if call.again or self._is_whole(call.hooked.module) or in_backward() else call
+        return None if self._is_whole(call.hooked.module) or in_backward() and not call.again else call
 
     def _is_whole(self, module: nn.Module) -> bool:
         known = self._whole.get(id(module))
@@ -72,14 +76,17 @@ class OperatorCalls(ObservingMode):
         name, full = self._named(func)
         number = call.operators[name] = call.operators.get(name, 0) + 1
         fqn = f"{call.hooked.fqn}:{name}_{number}"
-        index = self.core.calls.next_index()
+        index = -1 if call.again else self.core.calls.next_index()
         if not self._is_watched(fqn, func):
             return
-        operator = Operator(func, name, full, self._lines.caller())
-        made = next(given.written(), None) if output is None else output
-        self.core.emit(
-            HookEvent(HookKind.FORWARD, fqn, None, call.number, index, args, kwargs, made, operator=operator)
-        )
+        written = list(given.written())
+        made = written[0] if output is None and written else output
+        event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
+        event.operator = Operator(func, name, full, self._lines.caller())
+        if not call.again:
+            self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
+        if torch.is_grad_enabled() and self.core.wants_of_operators(HookKind.TENSOR_GRAD_OUTPUT):
+            self._gradients.made(event, made, {id(x) for x in written})
 
     def _named(self, func: Any) -> tuple[str, str]:
         known = self._names.get(func)
@@ -99,10 +106,10 @@ class OperatorCalls(ObservingMode):
 class AtenCalls(TorchDispatchMode):
     """The same for ATen's operators, below autograd; those that a layer calls are its parts, and have events, too."""
 
-    def __init__(self, core: SessionCore) -> None:
+    def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         mode: Any = super()  # untyped
         mode.__init__()
-        self._calls = OperatorCalls(core)
+        self._calls = OperatorCalls(core, gradients)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._calls.observe(func, func, args, kwargs or {})
