@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ class OperatorCalls(ObservingMode):
     """
 
     kinds = (HookKind.FORWARD, HookKind.TENSOR_GRAD_OUTPUT)
-    opens_attention = True
+    as_called = True
 
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()
@@ -41,6 +42,7 @@ class OperatorCalls(ObservingMode):
         self._names: dict[Any, tuple[str, str]] = {}
         self._whole: dict[int, bool] = {}
         self._watched: dict[str, bool] = {}
+        self._inside: list[Call] = []
         self._see = core.guarded(self._seen)
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -49,10 +51,18 @@ class OperatorCalls(ObservingMode):
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
-        output = run(*args, **kwargs)
+        output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
         if writes(func) or given.makes(output):
             self._see(call, func, given, args, kwargs, output)
         return output
+
+    def _run_whole(self, call: Call, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run an `autograd.Function`, whose own functions are its parts; modules that it calls have their operators."""
+        self._inside.append(call)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._inside.pop()
 
     def _owner(self) -> Call | None:
         """The module's call that a function runs in; None if the function is no operator of its own."""
@@ -64,7 +74,9 @@ class OperatorCalls(ObservingMode):
             call = next((other for other in reversed(running) if other.thread == thread), call)
             if call.thread != thread:
                 return None
-        return None if self._is_whole(call.hooked.module) or in_backward() and not call.again else call
+        if self._is_whole(call.hooked.module) or any(call is other for other in self._inside):
+            return None
+        return None if in_backward() else call
 
     def _is_whole(self, module: nn.Module) -> bool:
         known = self._whole.get(id(module))
@@ -74,17 +86,16 @@ class OperatorCalls(ObservingMode):
 
     def _seen(self, call: Call, func: Any, given: Given, args: Any, kwargs: Any, output: Any) -> None:
         name, full = self._named(func)
-        number = call.operators[name] = call.operators.get(name, 0) + 1
-        fqn = f"{call.hooked.fqn}:{name}_{number}"
-        index = -1 if call.again else self.core.calls.next_index()
+        fqn = numbered(call, name)
+        call.operators[name] = call.operators.get(name, 0) + 1
+        index = self.core.calls.next_index()
         if not self._is_watched(fqn, func):
             return
         written = list(given.written())
         made = written[0] if output is None and written else output
         event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
         event.operator = Operator(func, name, full, self._lines.caller())
-        if not call.again:
-            self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
+        self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
         if torch.is_grad_enabled() and self.core.wants_of_operators(HookKind.TENSOR_GRAD_OUTPUT):
             self._gradients.made(event, made, {id(x) for x in written})
 
@@ -113,6 +124,21 @@ class AtenCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._calls.observe(func, func, args, kwargs or {})
+
+
+def failed_operator(frame: FrameType) -> tuple[str, str] | None:
+    """The name and source line of the operator that a frame of an error's traceback was running; None for others."""
+    known = frame.f_locals if frame.f_code is OperatorCalls.observe.__code__ else {}
+    call: Call | None = known.get("call")
+    if call is None or "output" in known:
+        return None
+    name = shown(known["func"])[0]
+    return numbered(call, name), SourceLines().caller(frame)
+
+
+def numbered(call: Call, name: str) -> str:
+    """The name of the operator that comes next in a module's call: `layer1.0:add_1`."""
+    return f"{call.hooked.fqn}:{name}_{call.operators.get(name, 0) + 1}"
 
 
 def is_whole(module: nn.Module) -> bool:
