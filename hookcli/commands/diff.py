@@ -16,26 +16,28 @@ from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, TimeOptions, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import DUMPED, TENSORS
+from hookcli.diff.times import PAIRED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
+from hookcli.report.columns import with_source
 from hookcli.report.dump import is_dump
-from hookcli.report.files import read_reports, unfamiliar
+from hookcli.report.files import looks_saved, read_reports, unfamiliar
 from hookcli.report.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
-    *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
+    *("fastpath", "edit", "ops", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
@@ -85,6 +87,7 @@ def diff(
     own: DiffOptions,
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
+    timing: TimeOptions,
 ) -> int:
     """Compare two models, reports, records, dumps or files of weights.
 
@@ -97,16 +100,19 @@ def diff(
     .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
     makes them. Exit code 1: a difference is beyond tolerance.
     """
-    given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
+    typed = (("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time))
+    given = [name for name, on in typed if on]
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if given and (named(a) or named(b)):
             raise UsageError(f"{given[0]}: both sides must be models, not {what}")
     tolerance = Tolerance(own.rtol, own.atol)
+    if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
+        raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):
         return compare_records(a, b, tolerance, narrowing(options), options)
     if is_dump(a) or is_dump(b):
         output = Output(options)
-        output.check_columns(DUMPED)
+        output.check_columns(with_source(DUMPED))
         with _salvaging(output, options) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])
@@ -122,10 +128,11 @@ def diff(
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     output = Output(options)
-    output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
+    columns = STATISTICS if any(side.file for side in sides) else with_source(TENSORS) if options.ops else TENSORS
+    output.check_columns((*columns, *PAIRED))
     with _salvaging(output, options) as progress:
         saved = [read_reports(side.file) if side.file else None for side in sides]
-        live = ModelRuns(options, progress, own.backward, step)
+        live = ModelRuns(options, progress, own.backward, step, timing.time)
         reports = _compared(sides, saved, tolerance, live, own.same_weights)
     remark_unfamiliar(sides, saved, options)
     output.write([next_compared(reports[0], sides, own, step, options), *reports[1:]])
@@ -221,8 +228,9 @@ def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
         if not readable:
             counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
             remark(f"{report.totals['verdict']}; {counts}", options)
-            if "weights" in report.totals:
-                remark(report.totals["weights"], options)
+            for line in ("weights", "times"):
+                if line in report.totals:
+                    remark(report.totals[line], options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")
     return int(beyond(reports))

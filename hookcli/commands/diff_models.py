@@ -15,6 +15,7 @@ from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of, use_threads
 from hookcli.commands.progress import Progress
 from hookcli.commands.selection import Selection
+from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
@@ -46,6 +47,7 @@ class ModelRuns:
     progress: Progress
     backward: bool = False
     step: StepOptions = StepOptions()
+    time: bool = False
 
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
@@ -66,20 +68,23 @@ class ModelRuns:
         from hookcli.engine.run_info import RunInfo
 
         left, right = pair.built
-        given = pair.given
-        sides = [self._side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
+        given, selection = pair.given, Selection(self.options)
+        sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         report = compare(
             *sides,
             tolerance=tolerance,
-            step=replace(self._step(left, self.backward), target=given.target),
-            select=Selection(self.options).among(left.prepared.model),
+            step=replace(self.step_of(left, self.backward), target=given.target),
+            select=selection.among(left.prepared.model),
             seed=self.options.seed,
             info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
             feedback=left.prepared.feedback,
             batches=given.each(),
             total=given.data.total if given.data else None,
+            ops=self.options.ops,
+            time=self.time,
         )
+        selection.require_some()
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
         return report
@@ -92,7 +97,8 @@ class ModelRuns:
             probe = _probe_of(report)
             built = self.built(spec, probe.needs_backward)
             given = common_input(built, built, self.options, probe.needs_backward)
-            reports += self.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
+            own = replace(self, options=replace(self.options, ops=report.meta.get("ops")), time=bool(times_of(report)))
+            reports += own.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
         return reports
 
     def observed(
@@ -112,11 +118,12 @@ class ModelRuns:
         from hookcli.engine.lockstep.compiled import compiled
         from hookcli.engine.prepare import PreparedRun
 
-        side = self._side(built, inputs)
-        step = self._step(built, any(probe.needs_backward for probe in probes))
+        side = self.side(built, inputs)
+        step = self.step_of(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
-        hooking = Hooking(select or Selection(self.options).among(side.model), side.edits, side.fastpath)
+        narrow = select or Selection(self.options).among(side.model)
+        hooking = Hooking(narrow, side.edits, side.fastpath, ops=self.options.ops, time=self.time)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:
@@ -139,7 +146,8 @@ class ModelRuns:
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
 
-    def _side(self, built: BuiltSide, inputs: Any) -> Side:
+    def side(self, built: BuiltSide, inputs: Any) -> Side:
+        """A built side, and how it runs."""
         from hookcli.engine.lockstep import Side
         from hookcli.engine.run_info import describe_run
         from hookcli.hooks.edits.base import parse_edit
@@ -167,7 +175,7 @@ class ModelRuns:
         """The step that the command line asks for."""
         return self.step.make()
 
-    def _step(self, built: BuiltSide, backward: bool) -> Step:
+    def step_of(self, built: BuiltSide, backward: bool) -> Step:
         """The step as asked for, with the loss that suits the model if none was given."""
         step = replace(self._typed_step, backward=backward)
         suits = backward and not (step.loss or step.backward_vector)

@@ -205,7 +205,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             check_applied(edits, reports)
         if not hooking.time:
             return reports
-        timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits)
+        timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
         try:
             return with_measured_times(reports, timed, run.feedback)
         except KeyboardInterrupt as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -33,13 +34,21 @@ Pass = dict[Place, OwnTimes]
 
 @dataclass(frozen=True, slots=True)
 class TimedModel:
-    """A model to time, and how it runs: on `inputs`, as `step` says, with backward if that has one."""
+    """A model to time, and how it runs: on `inputs`, as `step` says, with backward if that has one.
+
+    `unhooked`: the modules that take no hooks, each with a reason. Each pass runs `within` such a context. A model that
+    `warms_up` runs once before it is timed, since hooks make torch.compile compile it again.
+    """
 
     model: nn.Module
     inputs: Any
     step: Step
     fastpath: bool = True
     edits: Sequence[Edit] = ()
+    ops: str | None = None
+    unhooked: Mapping[str, str] = field(default_factory=dict)
+    within: Callable[[], AbstractContextManager[object]] = nullcontext
+    warms_up: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -53,10 +62,11 @@ class TimedModel:
         Raises ModelError where the model fails, and UsageError where it can't be timed.
         """
         session = HookSession(
-            self.model, fastpath=self.fastpath, edits=self.edits, discard_saved=not self.step.backward
+            self.model, fastpath=self.fastpath, edits=self.edits, ops=self.ops, discard_saved=not self.step.backward
         )
+        session.unhooked |= self.unhooked
         step = replace(self.step, passes=1, optimizer=None, state_dict=False, graph=False, input_grad=False)
-        with step.mode(), preserved(self.model, self.inputs, parameters=False), session:
+        with self.within(), step.mode(), preserved(self.model, self.inputs, parameters=False), session:
             timer = CallTimer(session, self._timer(session), backward=step.backward)
             with UserCode(partial(failure.crashed, self.model, RunInfo())):
                 step.run(session, *arguments(self.inputs), RunInfo())
@@ -73,6 +83,9 @@ def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[l
 
     The models take turns, so that whatever slows the machine down slows all of them. Raises as TimedModel.once does.
     """
+    for model in models:
+        if model.warms_up:
+            model.once()
     began = perf_counter()
     passes: list[list[Pass]] = []
     while not passes or (len(passes) < PASSES and perf_counter() - began < _LONGEST):

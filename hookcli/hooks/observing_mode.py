@@ -44,7 +44,7 @@ class ObservingMode(TorchFunctionMode):
 
     def __enter__(self) -> ObservingMode:
         compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(_without_mode, _observed, compiled, self.as_called))
+        self._stack.enter_context(exchanged_for_counting(without_mode, _observed, compiled, self.as_called))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -69,13 +69,13 @@ def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
         applied = isinstance(script, type)
         if mode is None or (applied and (script.__module__.startswith("torch.") or not mode.as_called)):
             return original(script, *args, **kwargs)  # checkpoints of PyTorch's are an `autograd.Function`, too
-        run = original if applied else _without_mode(original)
+        run = original if applied else without_mode(original)
         return mode.observe(script, partial(run, script), args, kwargs)
 
     return call
 
 
-def _without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function to run it without our mode; two modes of ours wrap it twice."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

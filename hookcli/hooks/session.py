@@ -27,6 +27,7 @@ from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import Roots, SessionCore
+from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 
 
 class HookSession(SessionCore):
@@ -173,6 +174,8 @@ class HookSession(SessionCore):
         if not self._operators_watched:
             self._operators_watched = True
             self.modules.hook(everything=True)  # operators are named by the module that runs
+            if self.ops == "aten":
+                self.enter_context(not_imported_by_operators())
             self.enter_context((AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads))
 
     def forward_pre(self, callback: Callback) -> None:

@@ -35,7 +35,9 @@ class SessionCore:
     `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
+    `past_compiled`: compiled modules run as they are compiled, without the mode that sees operators.
     `operators_too`: whether who asks for a kind now gets the events of operators, too.
+    `before_operators`: called before each function that may turn out to be an operator.
     `clock`: counts the time that callbacks take, unless `guard` does.
     """
 
@@ -55,6 +57,7 @@ class SessionCore:
     def __post_init__(self) -> None:
         self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})
         self.callers_run |= self.follow
+        self.past_compiled = self.callers_run
         self.clock = ProgramClock()
         self.guarded: CallbackGuard = self.guard or self.clock.counted
         self.stack = ExitStack()
@@ -64,6 +67,7 @@ class SessionCore:
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self.operators_too = True
+        self.before_operators: list[Callable[[], object]] = []
         self._before_backward: list[Callable[[Roots], object]] = []
 
     # What is watched.

@@ -9,6 +9,7 @@ from hookcli.report.histogram import is_histogram
 from hookcli.report.report import SEVERITIES
 from hookcli.report.stats import COUNTS, STATS_KEYS
 from hookcli.report.times import NAMES as TIMES
+from hookcli.report.times import SIDES
 
 _GREATEST = 2**63
 _SHOWN = 40  # characters of a value in a message
@@ -159,7 +160,7 @@ ROW: Mapping[str, Fits] = {
             *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
             *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
             *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank", "rank_share"),
-            *("params_share", "macs_share", *TIMES),
+            *("params_share", "macs_share", "slowdown", *TIMES, *(side + name for side in SIDES for name in TIMES)),
             *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
             *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
         ),
@@ -219,7 +220,7 @@ TOTALS: Mapping[str, Fits] = {
     ),
     **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
     **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
-    **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings", "kept_mode"), is_text),
+    **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings", "kept_mode", "times"), is_text),
     "dtypes": lambda value: (
         is_mapping(value) and all(is_mapping(v) and is_count(v.get("bytes")) for v in value.values())
     ),

@@ -14,6 +14,7 @@ from hookcli.report.histogram import OUTSIDE
 from hookcli.report.marks import mark
 from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.report.times import NAMES as TIMES
+from hookcli.report.times import SIDES
 from hookcli.system.escaping import visible, visible_lines
 
 T = TypeVar("T")
@@ -204,7 +205,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
     **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
     "source": source,
-    **dict.fromkeys(("us", *TIMES), microseconds),
+    **dict.fromkeys(("us", *(side + name for side in ("", *SIDES) for name in TIMES)), microseconds),
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,

@@ -27,6 +27,10 @@ TIMES = tuple(
 )
 """Times of a module's calls: with its parts, and without."""
 NAMES = tuple(column.name for column in TIMES)
+SIDES = ("a_", "b_")
+"""Prefixes of the columns that hold the times of one side of a comparison."""
+RATIO = "slowdown"
+"""The column with the ratio of both sides' inclusive times."""
 
 
 def with_times(report: Report, times: Times, note: str = "") -> Report:
@@ -51,7 +55,7 @@ def with_times(report: Report, times: Times, note: str = "") -> Report:
         report,
         rows=rows,
         columns=(*report.columns, *(column for column in TIMES if column.name in names)),
-        totals={**report.totals, **_whole(times)},
+        totals={**report.totals, **whole(times)},
         skipped=[*report.skipped, *(dict.fromkeys(untimed) if times else ())],
         meta=meta,
     )
@@ -70,16 +74,16 @@ def _by_module(times: Times) -> dict[Any, Mapping[str, float]]:
     """The times of all calls of each module."""
     found: dict[Any, dict[str, float]] = {}
     for (fqn, _), call in times.items():
-        whole = found.setdefault(fqn, {})
+        so_far = found.setdefault(fqn, {})
         for name, value in call.items():
-            whole[name] = whole.get(name, 0.0) + value
+            so_far[name] = so_far.get(name, 0.0) + value
     return {**found}
 
 
-def _whole(times: Times) -> dict[str, float]:
-    """The times of all calls of the model itself."""
-    whole = _by_module(times).get("", {})
-    return {name: whole[name] for name in INCLUSIVE if name in whole}
+def whole(times: Times) -> dict[str, float]:
+    """The inclusive times of all calls of the model itself."""
+    found = _by_module(times).get("", {})
+    return {name: found[name] for name in INCLUSIVE if name in found}
 
 
 def summed(rows: Sequence[Row]) -> dict[str, float | None]:
@@ -89,7 +93,19 @@ def summed(rows: Sequence[Row]) -> dict[str, float | None]:
     """
     apart = rows[0].get("kind") == "parameter" and len({row.fqn for row in rows}) > 1
     names = [name for name in NAMES if name in rows[0].values]
-    return {name: _sum(row.get(INCLUSIVE.get(name, name) if apart else name) for row in rows) for name in names}
+    found = {name: _sum(row.get(INCLUSIVE.get(name, name) if apart else name) for row in rows) for name in names}
+    if RATIO in rows[0].values:
+        found = {side + name: _sum(row.get(side + name) for row in rows) for side in SIDES for name in NAMES}
+        found[RATIO] = ratio(*({name: found[side + name] for name in INCLUSIVE} for side in SIDES))
+    return found
+
+
+def ratio(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> float | None:
+    """B's inclusive times divided by A's, in the directions that both have; None if there are none."""
+    pairs = [(a.get(name), b.get(name)) for name in INCLUSIVE]
+    known = [(before, after) for before, after in pairs if before is not None and after is not None]
+    whole = sum(before for before, _ in known)
+    return sum(after for _, after in known) / whole if whole else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

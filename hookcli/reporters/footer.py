@@ -37,6 +37,7 @@ _SENTENCES = (
     "grew",
     "settings",
     "weights",
+    "times",
 )  # on lines of their own
 _OF_PEAK = (
     "peak_phase",

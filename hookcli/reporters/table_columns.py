@@ -46,6 +46,7 @@ _DISPENSABLE = (
     *("error_max", "params", "elements", "fqns", "backward_self_us", "forward_self_us", "backward_us", "forward_us"),
     *("a", "b"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
+    *("a_backward_us", "b_backward_us", "a_forward_us", "b_forward_us", "slowdown"),
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
 )
 _DISPENSABLE_AT_REST = (
@@ -56,10 +57,11 @@ _DISPENSABLE_AT_REST = (
 _DISPENSABLE_BETWEEN_FILES = ("mean_abs", "shape", "cosine", "max_abs", "times", "dtype")
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause"),
+    *(f"{side}_{key}_self_us" for side in "ab" for key in ("forward", "backward")),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
 # Columns that say little without each other.
-_PAIRS = ({"a", "b"}, {"a_seconds", "b_seconds"}, {"a_ratio", "b_ratio"})
+_PAIRS = ({"a", "b"}, *({f"a_{key}", f"b_{key}"} for key in ("seconds", "ratio", "forward_us", "backward_us")))
 # Columns of sentences, which are too wide for a table and are written below it.
 _BELOW = ("note", "hint")
 _MARK = Column("mark", "")

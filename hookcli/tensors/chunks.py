@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
-DEVICE_CHUNK = 1 << 24
+# On a device: the elements of a copy, or of an operator's temporary. More take more memory, fewer more launches.
+DEVICE_CHUNK = 1 << 22
+_ALL = 1 << 62
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Squares of values outside of this range, summed over a chunk, leave float32's normal range.
 TINY, HUGE = 1e-15, 1e15
@@ -30,11 +32,14 @@ class PendingFigures:
 def reduced(
     tensors: Sequence[Tensor], size: int, one: Callable[..., Any], one_on_device: Callable[..., Tensor]
 ) -> PendingFigures:
-    """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements."""
+    """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements.
+
+    `one_on_device` returns rows of figures. It gets dense tensors whole, others in copies of DEVICE_CHUNK elements.
+    """
     if on_cpu(tensors[0]):
         return PendingFigures([one(*chunk) for chunk in chunks(tensors, size)])
-    rows = [one_on_device(*chunk) for chunk in chunks(tensors, DEVICE_CHUNK)]
-    return PendingFigures([], torch.stack(rows) if rows else None)
+    rows = [one_on_device(*(x.contiguous() for x in chunk)) for chunk in chunks(tensors, DEVICE_CHUNK, dense=_ALL)]
+    return PendingFigures([], torch.cat(rows) if rows[1:] else next(iter(rows), None))
 
 
 def on_cpu(tensor: Tensor) -> bool:
@@ -58,8 +63,10 @@ def resolved(
     return [item.parts[0] if len(item.parts) == 1 else merge(item.parts) for item in pending]
 
 
-def chunks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
+def chunks(tensors: Sequence[Tensor], size: int, dense: int = 0) -> Iterator[tuple[Tensor, ...]]:
     """Tensors of one shape in one-dimensional pieces of at most `size` elements, the same elements of each.
+
+    `dense`: another limit for tensors that need no copy.
 
     Any dense layout that they share (contiguous, channels_last, transposed) is read in memory order, without a copy:
     the order does not matter for figures.
@@ -69,14 +76,14 @@ def chunks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]
         return
     if is_dense(first) and all(x.stride() == first.stride() for x in tensors):
         flat = [x.as_strided((x.numel(),), (1,), x.storage_offset()) for x in tensors]
-        yield from zip(*(x.split(size) for x in flat), strict=True)
+        yield from zip(*(x.split(dense or size) for x in flat), strict=True)
     elif first.numel() <= size:
         yield tuple(x.reshape(-1) for x in tensors)
     else:
         longest = max(range(first.dim()), key=first.size)
         step = max(1, first.size(longest) * size // first.numel())
         for pieces in zip(*(x.split(step, dim=longest) for x in tensors), strict=True):
-            yield from chunks(pieces, size)
+            yield from chunks(pieces, size, dense)
 
 
 def unnested(tensor: Tensor) -> Tensor:

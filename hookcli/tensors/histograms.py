@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.report.histogram import FORMATS, Histogram
+from hookcli.tensors.devices import launch, operators
 
 
 class _Layout(NamedTuple):
@@ -48,13 +49,19 @@ def device_counts(chunk: Tensor) -> Tensor:
 
     Subnormals of float64 count as its smallest normal numbers. Those of float32 do so on MPS, which has no float64.
     """
-    wide = chunk.to(torch.float32 if chunk.device.type == "mps" else torch.float64)
-    layout = _LAYOUTS[wide.dtype]
-    fields, bins = _fields(wide, layout), 2 * layout.exponents
-    subnormal = (fields % layout.exponents == 0) & (wide != 0)
-    fields = torch.where(subnormal, fields + 1, fields)
-    counts = torch.stack([_counted(piece, bins) for piece in fields.to(torch.int16).split(_PIECE)]).sum(0)
-    return torch.cat([counts.to(wide.dtype), _overflows(wide).to(wide.dtype)])
+    counts = launch.exponents(chunk)
+    return torch.stack([_piece_counts(piece) for piece in chunk.split(_PIECE)]).sum(0) if counts is None else counts
+
+
+def _piece_counts(piece: Tensor) -> Tensor:
+    """The counts of a piece by PyTorch's operators."""
+    copy = piece.to(operators.wide(piece.device))
+    layout = _LAYOUTS[copy.dtype]
+    fields = _fields(copy, layout)
+    subnormal = (fields % layout.exponents == 0) & (copy != 0)
+    fields = torch.where(subnormal, fields + 1, fields).to(torch.int16)
+    counts = _counted(fields, 2 * layout.exponents)
+    return torch.cat([counts.to(copy.dtype), _overflows(copy).to(copy.dtype)])
 
 
 def _counted(fields: Tensor, bins: int) -> Tensor:

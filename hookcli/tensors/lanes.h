@@ -1,18 +1,13 @@
 // The innermost loops: sums over a run of floats or doubles, or over two runs. Nothing here knows of PyTorch.
 #pragma once
 
+#include "vectors.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
 namespace hookcli {
-
-// The compiler makes a version for each instruction set and the loader picks: no -march that another CPU cannot run.
-#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)  // the first with such names
-#define HOOKCLI_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HOOKCLI_CLONES
-#endif
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -38,27 +33,11 @@ struct Sums {
   }
 };
 
-template <typename T>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  typedef float Vector __attribute__((vector_size(64)));
-  typedef float Unaligned __attribute__((vector_size(64), aligned(4), may_alias));
-  typedef int32_t Mask __attribute__((vector_size(64)));
-};
-template <>
-struct Lanes<double> {
-  typedef double Vector __attribute__((vector_size(64)));
-  typedef double Unaligned __attribute__((vector_size(64), aligned(8), may_alias));
-  typedef int64_t Mask __attribute__((vector_size(64)));
-};
-
 // Each lane sums 16 elements, then at most 16 such sums, then doubles take over: an error of a few ulp, also where all
 // elements are equal and every addition rounds the same way.
 template <typename T, bool SHIFTED>
-inline __attribute__((always_inline)) void sum_lanes(const T* x, int64_t n, T origin, Sums& sums) {
+HOOKCLI_INLINE void sum_lanes(const T* x, int64_t n, T origin, Sums& sums) {
   using Vector = typename Lanes<T>::Vector;
-  using Unaligned = typename Lanes<T>::Unaligned;
   constexpr int64_t WIDTH = 64 / sizeof(T), PAIR = 2 * WIDTH, GROUP = 16 * PAIR, BLOCK = 16 * GROUP;
   const Vector zero = {};
   Vector low0 = zero + static_cast<T>(kInfinity), low1 = low0, high0 = -low0, high1 = high0;
@@ -72,27 +51,27 @@ inline __attribute__((always_inline)) void sum_lanes(const T* x, int64_t n, T or
       Vector total0 = zero, total1 = zero, squares0 = zero, squares1 = zero;
       int64_t i = group;
       for (; i + PAIR <= end; i += PAIR) {
-        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
-        const Vector b = *reinterpret_cast<const Unaligned*>(x + i + WIDTH);
+        const Vector a = load(x + i);
+        const Vector b = load(x + i + WIDTH);
         const Vector c = SHIFTED ? a - origin : a, d = SHIFTED ? b - origin : b;
         total0 += c;
         total1 += d;
         squares0 += c * c;
         squares1 += d * d;
-        low0 = a < low0 ? a : low0;
-        low1 = b < low1 ? b : low1;
-        high0 = a > high0 ? a : high0;
-        high1 = b > high1 ? b : high1;
+        low0 = lower(a, low0);
+        low1 = lower(b, low1);
+        high0 = higher(a, high0);
+        high1 = higher(b, high1);
         zeros0 += a == zero;
         zeros1 += b == zero;
       }
       if (i < end) {
-        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
+        const Vector a = load(x + i);
         const Vector c = SHIFTED ? a - origin : a;
         total0 += c;
         squares0 += c * c;
-        low0 = a < low0 ? a : low0;
-        high0 = a > high0 ? a : high0;
+        low0 = lower(a, low0);
+        high0 = higher(a, high0);
         zeros0 += a == zero;
       }
       total += total0 + total1;
@@ -134,12 +113,19 @@ struct Apart {
 #define HOOKCLI_DECLARE(field) double field = 0;
   HOOKCLI_APART(HOOKCLI_DECLARE)
 #undef HOOKCLI_DECLARE
+
+  void add(const Apart& other) {
+    const double most = std::max(peak, other.peak);
+#define HOOKCLI_ADD(field) field += other.field;
+    HOOKCLI_APART(HOOKCLI_ADD)
+#undef HOOKCLI_ADD
+    peak = most;
+  }
 };
 
 // Sums as sum_lanes does, with the same error.
 HOOKCLI_CLONES inline void compare_floats(const float* x, const float* y, int64_t n, Apart& apart) {
   using Vector = Lanes<float>::Vector;
-  using Unaligned = Lanes<float>::Unaligned;
   constexpr int64_t WIDTH = 16, GROUP = 16 * WIDTH, BLOCK = 16 * GROUP;
   const Vector zero = {};
   Vector peak = zero;
@@ -151,10 +137,10 @@ HOOKCLI_CLONES inline void compare_floats(const float* x, const float* y, int64_
       const int64_t end = std::min(group + GROUP, block_end);
       Vector total1 = zero, errors1 = zero, of_a1 = zero, of_b1 = zero;
       for (int64_t i = group; i < end; i += WIDTH) {
-        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
-        const Vector b = *reinterpret_cast<const Unaligned*>(y + i);
-        const Vector error = a - b, size = error < zero ? -error : error;
-        peak = size > peak ? size : peak;
+        const Vector a = load(x + i);
+        const Vector b = load(y + i);
+        const Vector error = a - b, size = higher(error, -error);
+        peak = higher(size, peak);
         total1 += size;
         errors1 += error * error;
         of_a1 += a * a;

@@ -1,66 +1,133 @@
-"""The library of C++ functions that read chunks of float32 on the CPU, each in one pass over memory.
+"""The library of C++ functions that read memory on the CPU, each in one pass and in as many threads as PyTorch has.
 
 It was built when hookcli was installed, if there was a compiler (sums.cpp needs no PyTorch); without it, and where a
-chunk can't be read by its address, PyTorch's operators do the same in more passes. The figures agree to a few ulp.
+tensor can't be read by its address, PyTorch's operators do the same in more passes. The figures agree to a few ulp.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-from collections.abc import Callable
+import math
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hookcli.report import STATS_KEYS
+from hookcli.report.histogram import FORMATS, Histogram
+from hookcli.tensors.chunks import is_dense
 from hookcli.tensors.torch_private import is_copy_on_write
 
-# A function reads a chunk in one thread. The operators take several times as long in one, and less in more than these.
-_FEW = 6
+DISTANCE = ("peak", "total", "errors", "of_a", "of_b")
+"""The names of the sums over the differences of two tensors (`hookcli.tensors.distance.Apart`)."""
+_FILE = Path(__file__).with_name("_sums.so")  # on all systems: no part of it is Python's
+_POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+_LIMITS = [math.nextafter(form.most, math.inf) if form.beyond else form.most for form in FORMATS]
 
 
-def addresses(*chunks: Tensor) -> tuple[int, ...]:
-    """The addresses of the elements of contiguous float32 chunks; empty if the library is not to read one of them."""
-    found = tuple(map(_address, chunks)) if torch.get_num_threads() <= _FEW else ()
-    return found if all(found) else ()
+class Library:
+    """The loaded library. Raises OSError, AttributeError or ValueError where it is missing, or of another hookcli."""
+
+    def __init__(self, file: Path = _FILE) -> None:
+        library = ctypes.CDLL(str(file))
+        types = _text(library, "hookcli_types").split()
+        if _text(library, "hookcli_statistics_fields").split() != list(STATS_KEYS):
+            raise ValueError("other statistics")
+        if _text(library, "hookcli_distance_fields").split() != list(DISTANCE):
+            raise ValueError("other sums")
+        self._types = {getattr(torch, name): types.index(name) for name in types[:-1]}
+        self._byte = types.index("byte")
+        self._statistics, self._distance = library.hookcli_statistics, library.hookcli_distance
+        self._statistics.argtypes = (_POINTER, _INT64, ctypes.c_int, _POINTER, ctypes.c_int, *[_POINTER] * 3)
+        self._distance.argtypes = (_POINTER, _POINTER, _INT64, ctypes.c_int, _POINTER)
+        self._statistics.restype = self._distance.restype = ctypes.c_bool
+        library.hookcli_instructions.restype = ctypes.c_char_p
+        self.instructions = library.hookcli_instructions().decode()
+        self.uses_openmp = _share_threads(library)
+        self._room = ctypes.c_int64 * _INT64.in_dll(library, "hookcli_histogram_size").value
+        self._limits = (ctypes.c_double * len(_LIMITS))(*_LIMITS)
+
+    def statistics(self, x: Tensor, *, hist: bool) -> tuple[list[float], Histogram | None] | None:
+        """The statistics by the names of STATS_KEYS, and the histogram if asked for; None if `x`
+        is empty, or not for the library.
+        """
+        dtype, address = x.dtype, _address(x)
+        kind = self._byte if dtype.itemsize == 1 else self._types.get(dtype)
+        if not (address and x.numel()) or kind is None:
+            return None
+        figures = (ctypes.c_double * len(STATS_KEYS))()
+        room, limits = (self._room(), self._limits) if hist else (None, None)
+        values = _values_of_bytes(dtype) if dtype.itemsize == 1 else None
+        threads = torch.get_num_threads()
+        if not self._statistics(address, x.numel(), kind, values, threads, limits, figures, room):
+            return None
+        return list(figures), _histogram(room) if room else None
+
+    def distance(self, a: Tensor, b: Tensor) -> list[float] | None:
+        """The sums by the names of `DISTANCE`; None if the tensors, of float32 and of one size, are not for it."""
+        addresses = _address(a), _address(b)
+        found = (ctypes.c_double * len(DISTANCE))()
+        if not (all(addresses) and self._distance(*addresses, a.numel(), torch.get_num_threads(), found)):
+            return None
+        return list(found)
 
 
-def _address(chunk: Tensor) -> int:
-    """The address of the elements; 0 if they are not contiguous, or if asking would change something.
+def _text(library: ctypes.CDLL, name: str) -> str:
+    return (ctypes.c_char_p.in_dll(library, name).value or b"").decode()
+
+
+def _share_threads(library: ctypes.CDLL) -> bool:
+    """Have PyTorch's own OpenMP threads do the work, if they can be found; else the library starts threads."""
+    with suppress(OSError, AttributeError):
+        own = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))  # looks in what it needs, too
+        library.hookcli_use_openmp.argtypes = (_POINTER,)
+        library.hookcli_use_openmp(ctypes.cast(own.GOMP_parallel, _POINTER))
+        return True
+    return False
+
+
+def is_readable(chunk: Tensor) -> bool:
+    """True if a kernel may read the elements of a contiguous tensor by their address, on any device."""
+    return bool(_address(chunk))
+
+
+def _address(x: Tensor) -> int:
+    """The lowest address of the elements; 0 if there are gaps between them, or if asking would change something.
 
     Subclasses and functorch's wrappers have no memory of their own; only operators can read them.
     """
-    if not (type(chunk) is Tensor and chunk.is_contiguous() and not chunk.is_neg()):
+    if not (type(x) is Tensor and is_dense(x) and not x.is_neg()):
         return 0
     try:
-        return 0 if is_copy_on_write(chunk) else chunk.data_ptr()
+        return 0 if is_copy_on_write(x) else x.data_ptr()
     except RuntimeError:
         return 0
 
 
-def function(name: str, fields: tuple[str, ...], runs: int) -> Callable[..., list[float]] | None:
-    """The function `hookcli_{name}` of the addresses of so many `runs` and their length, which returns the `fields`.
+@cache
+def _values_of_bytes(dtype: torch.dtype) -> Any:
+    """The value of each byte as a number of this dtype, as 256 floats."""
+    with torch.inference_mode(False):
+        bytes_ = torch.arange(256, dtype=torch.uint8, device="cpu")
+        numbers = bytes_ != 0 if dtype is torch.bool else bytes_.view(dtype)
+        return (ctypes.c_float * 256)(*numbers.to(torch.float32).tolist())
 
-    None if there is no library for this Python and machine, or if its function computes other fields.
-    """
-    spec = importlib.util.find_spec("hookcli.tensors._sums")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        library = ctypes.CDLL(spec.origin)
-        found: Any = library[f"hookcli_{name}"]
-        names = ctypes.c_char_p.in_dll(library, f"hookcli_{name}_fields").value
-    except (OSError, AttributeError, ValueError):  # of another machine; of an older hookcli, in a checkout
-        return None
-    if names != " ".join(fields).encode():
-        return None
-    found.argtypes, found.restype = (*[ctypes.c_void_p] * runs, ctypes.c_int64, ctypes.c_void_p), None
-    room = ctypes.c_double * len(fields)
 
-    def call(*arguments: int) -> list[float]:
-        figures = room()
-        found(*arguments, figures)
-        return list(figures)
+def _histogram(room: ctypes.Array[ctypes.c_int64]) -> Histogram:
+    low, bins = room[:2]
+    begin = 2 + len(FORMATS)
+    overflows, counts = room[2:begin], room[begin : begin + 2 * bins]
+    return Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(overflows))
 
-    return call
+
+def _loaded() -> Library | None:
+    with suppress(OSError, AttributeError, ValueError):  # without a compiler; of another machine; of another hookcli
+        return Library()
+    return None
+
+
+loaded = _loaded()
+"""None without the library: operators then do the same."""

@@ -10,7 +10,7 @@ fetches those of all tensors in one copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from hookcli.report import STATS_KEYS, TensorStats, raised
-from hookcli.tensors import chunks, tree
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, reduced, resolved, unit_of, unnested
+from hookcli.tensors import chunks, library, tree
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, reduced, resolved, unnested
+from hookcli.tensors.devices import launch, operators
 from hookcli.tensors.histograms import device_counts, from_device, histogram
-from hookcli.tensors.sums import CHUNK, Sums, sums
+from hookcli.tensors.sums import CHUNK, Sums, by_operators
 from hookcli.tensors.unchanged import Unchanged
 
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
@@ -33,7 +34,9 @@ _FIGURES = len(STATS_KEYS)
 
 
 Part = TensorStats | tuple[int, Sums] | list[float]
-"""A chunk's statistics: finished; a number of elements and their sums, on the CPU; or fetched from a device."""
+"""A chunk's statistics: finished; a number of elements and their sums by operators; or the figures of the library, or
+those fetched from a device.
+"""
 
 
 def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
@@ -49,8 +52,11 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return PendingFigures([TensorStats(numel=values.numel(), l2=math.nan)])
-        chunks_by = (_cpu_histogram, _device_histogram) if hist else (_cpu_chunk, _device_chunk)
-        pending = reduced((values,), CHUNK, *chunks_by)
+        if chunks.on_cpu(values) and (whole := _by_library(values, hist)):
+            pending = PendingFigures([whole])
+        else:
+            on_device = _device_histogram if hist else _device_rows
+            pending = reduced((values,), CHUNK, partial(_cpu_chunk, hist=hist), on_device)
         if implied:
             pending.parts.append(TensorStats.of_zeros(implied))
         return pending
@@ -105,14 +111,29 @@ def _magnitudes(values: Tensor) -> Tensor:
     return torch.where(finite, sizes.clamp(max=torch.finfo(torch.float64).max), sizes)
 
 
-def _cpu_chunk(chunk: Tensor) -> Part:
-    """Statistics of a chunk on the CPU; the fast way where float32 is good enough, else in float64."""
+def _cpu_chunk(chunk: Tensor, hist: bool) -> Part:
+    """Statistics of a chunk on the CPU, with its histogram if asked for."""
+    if found := _by_library(chunk, hist):
+        return found
+    part = _by_operators(chunk)
+    return replace(_finished(part), hist=histogram(chunk)) if hist else part
+
+
+def _by_library(x: Tensor, hist: bool) -> Part | None:
+    """Statistics of a tensor of any size on the CPU; None if the library is not there, or can't read the tensor."""
+    if not (library.loaded and (found := library.loaded.statistics(x, hist=hist))):
+        return None
+    return replace(TensorStats.measured(found[0]), hist=found[1]) if hist else found[0]
+
+
+def _by_operators(chunk: Tensor) -> Part:
+    """Statistics of a chunk on the CPU by operators; in float32 where that is good enough, else in float64."""
     if chunk.dtype in (torch.float16, torch.bfloat16) or chunk.element_size() == 1:
         chunk = chunk.to(torch.float32)
     if chunk.dtype is not torch.float32:
         return _exact_chunk(chunk.to(torch.float64))
     n = chunk.numel()
-    found = sums(chunk)
+    found = by_operators(chunk)
     peak = max(-found.low, found.high)
     if not (math.isfinite(found.total) and (peak == 0.0 or TINY < peak < HUGE)):
         return _exact_chunk(chunk.double())
@@ -143,14 +164,22 @@ def _finished(part: Part) -> TensorStats:
     )
 
 
-def _cpu_histogram(chunk: Tensor) -> Part:
-    """Statistics of a chunk on the CPU, with its histogram."""
-    return replace(_finished(_cpu_chunk(chunk)), hist=histogram(chunk))
+def _device_rows(chunk: Tensor) -> Tensor:
+    """Statistics of a chunk on its device, by STATS_KEYS: one row by Triton's kernels, else one for each piece."""
+    row = launch.moments(chunk)
+    return _stacked(operators.moments, chunk) if row is None else row[None]
 
 
 def _device_histogram(chunk: Tensor) -> Tensor:
-    """Statistics of a chunk as one tensor on its device, followed by the counts of its histogram."""
-    return torch.cat([_device_chunk(chunk), device_counts(chunk)])
+    """Statistics of a chunk on its device, each row followed by the counts of its histogram."""
+    row = launch.moments(chunk)
+    if row is None:
+        return _stacked(lambda piece: torch.cat([operators.moments(piece), device_counts(piece)]), chunk)
+    return torch.cat([row, device_counts(chunk)])[None]
+
+
+def _stacked(one: Callable[[Tensor], Tensor], chunk: Tensor) -> Tensor:
+    return torch.stack([one(piece) for piece in chunk.split(chunks.DEVICE_CHUNK)])
 
 
 def _exact_chunk(chunk: Tensor) -> TensorStats:
@@ -188,27 +217,3 @@ def _exact_chunk(chunk: Tensor) -> TensorStats:
         nan=nan,
         inf=inf,
     )
-
-
-def _device_chunk(chunk: Tensor) -> Tensor:
-    """Statistics of a chunk as one float64 tensor on its device, without reading anything back."""
-    wide = chunk.to(torch.float32 if chunk.device.type == "mps" else torch.float64)
-    finite = torch.isfinite(wide)
-    n = finite.sum()
-    some = torch.where(finite, wide, 0.0)
-    unit = unit_of(some) if chunk.dtype is torch.float64 else 1.0  # only squares of float64 can leave its range
-    units = some / unit
-    mean = units.sum() / n
-    centred = torch.where(finite, units - mean, 0.0)
-    found = {
-        "numel": wide.new_full((), wide.numel()),
-        "mean": mean * unit,
-        "std": ((centred * centred).sum() / (n - 1).clamp(min=1)).sqrt() * unit,
-        "min": torch.where(finite, wide, math.inf).amin(),
-        "max": torch.where(finite, wide, -math.inf).amax(),
-        "l2": (units * units).sum().sqrt() * unit,
-        "zeros": (wide == 0).sum(),
-        "nan": torch.isnan(wide).sum(),
-        "inf": torch.isinf(wide).sum(),
-    }
-    return torch.stack([found[key] for key in STATS_KEYS])

@@ -1,31 +1,163 @@
-// The sums that hookcli/tensors/library.py loads, as a library of their own: built with hookcli, for any PyTorch.
-#include "lanes.h"
+// The statistics that hookcli/tensors/library.py loads, as a library of their own: built with hookcli, for any PyTorch.
+#include "exponents.h"
+#include "moments.h"
+#include "threads.h"
+#include "widen.h"
+
+#include <type_traits>
+#include <vector>
 
 #if defined(_WIN32)
-#define HOOKCLI_EXPORT __declspec(dllexport)
+#define HOOKCLI_EXPORT extern "C" __declspec(dllexport)
 #else
-#define HOOKCLI_EXPORT __attribute__((visibility("default")))
+#define HOOKCLI_EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
-#define HOOKCLI_NAME(field, start, combine) " " #field
-#define HOOKCLI_PUT(field, start, combine) *out++ = sums.field;
+namespace hookcli {
 
-#define HOOKCLI_NAME_APART(field) " " #field
-#define HOOKCLI_PUT_APART(field) *out++ = apart.field;
+constexpr int64_t kBlock = 1 << 16;  // elements; sums of blocks are added in their order, however many threads there are
+constexpr int64_t kAlone = 1 << 18;  // elements up to which waking threads costs more than they save
+constexpr int64_t kRun = 4096;       // elements of a buffer that stays in the nearest cache
 
-// What `out` gets, each name after a space: Python uses a function only where these are the names that it knows.
-extern "C" HOOKCLI_EXPORT const char* const hookcli_sums_fields = &HOOKCLI_SUMS(HOOKCLI_NAME)[1];
+inline int threads_for(int64_t n, int threads) { return n > kAlone ? threads : 1; }
+inline int64_t blocks_of(int64_t n) { return (n + kBlock - 1) / kBlock; }
 
-extern "C" HOOKCLI_EXPORT void hookcli_sums(const float* x, int64_t n, double* out) {
-  hookcli::Sums sums;
-  hookcli::sum_floats(x, n, sums);
-  HOOKCLI_SUMS(HOOKCLI_PUT)
+// Numbers one after another in memory.
+struct Memory {
+  const char* data;
+  int64_t n;
+  Type type;
+  const float* bytes;  // the value of each byte, for numbers of one byte
+  int threads;
+  std::vector<Exponents>* exponents;  // one for each thread, or none
+  const Limits* limits;
+  mutable bool counted = false;
+
+  bool narrow() const { return is_narrow(type); }
+
+  double first() const {
+    double found;
+    read(0, 1, &found);
+    return found;
+  }
+
+  // Counts exponents, too, on the first way through the numbers.
+  template <typename T, typename Part, typename Reduce>
+  Part over(const Reduce& reduce) const {
+    std::vector<Part> parts(blocks_of(n));
+    const bool as_is = type == (std::is_same_v<T, float> ? Type::float32 : Type::float64);
+    const bool counts = exponents && !counted;
+    const auto work = [&](int64_t block, int worker) {
+      alignas(64) T buffer[kRun];
+      const int64_t begin = block * kBlock, end = std::min(begin + kBlock, n);
+      const int64_t step = as_is && !counts ? kBlock : kRun;
+      for (int64_t i = begin; i < end; i += step) {
+        const int64_t length = std::min(step, end - i);
+        const T* x = as_is ? reinterpret_cast<const T*>(data) + i : read(i, length, buffer);
+        reduce(x, length, parts[block]);
+        if (counts) (*exponents)[worker].count(x, length, *limits);
+      }
+    };
+    for_each_block(blocks_of(n), threads, work);
+    counted = true;
+    Part whole;
+    for (const Part& part : parts) whole.add(part);
+    return whole;
+  }
+
+  template <typename T>
+  const T* read(int64_t from, int64_t length, T* to) const {
+    if (type == Type::byte) {
+      const auto* each = reinterpret_cast<const uint8_t*>(data) + from;
+      for (int64_t i = 0; i < length; ++i) to[i] = bytes[each[i]];
+    } else {
+      widen(type, data + from * size_of(type), size_of(type), length, to);
+    }
+    return to;
+  }
+};
+
+// Writes the lowest exponent and the number of exponents, the overflows, and the counts of negative and positive numbers.
+inline void write_histogram(std::vector<Exponents>& parts, int64_t* out) {
+  Exponents& whole = parts[0];
+  for (Exponents& part : parts) part.finish();
+  for (size_t i = 1; i < parts.size(); ++i) whole.add(parts[i]);
+  int low = 0, high = kSide;
+  const auto empty = [&](int i) { return !whole.counts[i] && !whole.counts[kSide + i]; };
+  while (low < high && empty(low)) ++low;
+  while (low < high && empty(high - 1)) --high;
+  *out++ = low < high ? low + kLowest : 0;
+  *out++ = high - low;
+  out = std::copy(whole.overflows, whole.overflows + kFormats, out);
+  for (int side : {0, kSide}) out = std::copy(&whole.counts[side + low], &whole.counts[side + high], out);
 }
 
-extern "C" HOOKCLI_EXPORT const char* const hookcli_apart_fields = &HOOKCLI_APART(HOOKCLI_NAME_APART)[1];
+}  // namespace hookcli
 
-extern "C" HOOKCLI_EXPORT void hookcli_apart(const float* a, const float* b, int64_t n, double* out) {
-  hookcli::Apart apart;
-  hookcli::compare_floats(a, b, n, apart);
-  HOOKCLI_APART(HOOKCLI_PUT_APART)
+using namespace hookcli;
+
+#define HOOKCLI_NAME(name) " " #name
+#define HOOKCLI_TYPE(name, read, narrow) " " #name
+#define HOOKCLI_PUT(name) *out++ = found.name;
+
+// Number types, and what `out` gets, each name after a space: Python uses a function only where these are the names that
+// it knows.
+HOOKCLI_EXPORT const char* const hookcli_types = &HOOKCLI_TYPES(HOOKCLI_TYPE) " byte"[1];
+HOOKCLI_EXPORT const char* const hookcli_statistics_fields = &HOOKCLI_STATISTICS(HOOKCLI_NAME)[1];
+HOOKCLI_EXPORT const char* const hookcli_distance_fields = &HOOKCLI_APART(HOOKCLI_NAME)[1];
+HOOKCLI_EXPORT const int64_t hookcli_histogram_size = 2 + kFormats + 2 * kSide;
+
+// Have the threads of PyTorch's OpenMP runtime do the work. `parallel`: its GOMP_parallel.
+HOOKCLI_EXPORT void hookcli_use_openmp(void* parallel) { Threads::own().openmp = reinterpret_cast<OpenMP>(parallel); }
+
+// The statistics of `n` numbers, and with `limits` their histogram. False if there is no memory for it.
+HOOKCLI_EXPORT bool hookcli_statistics(
+    const void* data, int64_t n, int type, const float* bytes, int threads, const Limits* limits, double* out,
+    int64_t* histogram) {
+  try {
+    threads = threads_for(n, threads);
+    std::vector<Exponents> exponents(limits ? threads : 0);
+    const Memory memory = {
+        static_cast<const char*>(data), n, static_cast<Type>(type), bytes, threads, limits ? &exponents : nullptr, limits};
+    const Moments found = moments(memory);
+    HOOKCLI_STATISTICS(HOOKCLI_PUT)
+    if (limits) write_histogram(exponents, histogram);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// How far two runs of floats are apart. False if there is no memory for it.
+HOOKCLI_EXPORT bool hookcli_distance(const float* a, const float* b, int64_t n, int threads, double* out) {
+  try {
+    std::vector<Apart> parts(blocks_of(n));
+    const auto work = [&](int64_t block, int) {
+      const int64_t begin = block * kBlock;
+      compare_floats(a + begin, b + begin, std::min(kBlock, n - begin), parts[block]);
+    };
+    for_each_block(blocks_of(n), threads_for(n, threads), work);
+    Apart found;
+    for (const Apart& part : parts) found.add(part);
+    HOOKCLI_APART(HOOKCLI_PUT)
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// The widest instructions that the loops use here.
+HOOKCLI_EXPORT const char* hookcli_instructions() {
+#if defined(__aarch64__) || defined(_M_ARM64)
+  return "NEON";
+#elif defined(HOOKCLI_CLONED)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") ? "AVX-512"
+      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")           ? "AVX2"
+                                                                                  : "SSE2";
+#elif defined(__x86_64__) || defined(_M_X64)
+  return "SSE2";
+#else
+  return "none";
+#endif
 }

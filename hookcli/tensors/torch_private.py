@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_lost: dict[str, str] = {}
+_notes: dict[str, None] = {}
 _ABSENT = object()
 
 
@@ -48,17 +48,22 @@ def caller(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) ->
 
 def note_loss(name: str, lost: str) -> None:
     """Have reports say that this PyTorch has no such name, and what is lost without it."""
-    _lost[name] = lost
+    note(f"torch {torch.__version__} has no {name}: {lost}")
+
+
+def note(sentence: str) -> None:
+    """Have the reports of this process say, once each, what is slower or less exact here than elsewhere."""
+    _notes[sentence] = None
 
 
 def notes() -> list[str]:
-    """A sentence for each private name that was looked up and that this PyTorch lacks."""
-    return [f"torch {torch.__version__} has no {name}: {lost}" for name, lost in _lost.items()]
+    """The sentences: of private names that were looked up and that this PyTorch lacks, and of kernels that failed."""
+    return list(_notes)
 
 
 def noted(meta: Mapping[str, Any]) -> dict[str, Any]:
     """A report's `meta` with these notes before its own."""
-    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _lost else dict(meta)
+    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else dict(meta)
 
 
 def _resolved(path: str) -> Any:

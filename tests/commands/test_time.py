@@ -75,3 +75,18 @@ def test_what_can_t_be_timed(cli: Cli, net: tuple[str, ...], more: tuple[str, ..
 
 def test_without_the_option_there_are_no_times(cli: Cli, net: tuple[str, ...]) -> None:
     assert not any("forward_us" in row for row in rows(cli("activations", *net, "-f", "json").out))
+
+
+def test_both_sides_of_a_comparison(cli: Cli, net: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.with_name("slower.py").write_text(NET.replace("0.004", "0.009"))
+    (model, *options), other = net, f"{file.with_name('slower.py')}:net"
+    ran = cli("diff", model, other, *options, "--time", "-f", "json")
+    report = json.loads(ran.out)["reports"][0]
+    assert ran.code == 0 and "slower in B: " in report["totals"]["times"] and not ran.err
+    row = next(row for row in report["rows"] if row["fqn"] == "1")
+    assert row["b_forward_us"] >= 9000 > row["a_forward_us"] >= 4000 and row["slowdown"] > 1
+    again = cli("diff", model, model, *options[:-1], "--time", "-f", "csv")
+    assert again.code == 0 and "forward " in again.err and "a_forward_us" in again.out
+    ran = cli("diff", model, "a.json", "--time")
+    assert ran.code == 2 and "--time: both sides must be models, not saved reports" in ran.err

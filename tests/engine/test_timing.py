@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
 import pytest
 import torch
+from engine.timed_models import Clock, Net, Work, stopped_clock
 from support import equal, untouched
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from hookcli.diff.rows import diff
 from hookcli.engine import timing
@@ -23,75 +23,9 @@ from hookcli.report.grouping import group_rows
 from hookcli.report.times import NAMES
 
 
-class Clock:
-    """A timer whose time stands still unless a model works."""
-
-    time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wait(self) -> None:
-        pass
-
-    def between(self, began: float, ended: float) -> float:
-        return ended - began
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(timing, "timer_for", lambda device, clock: made)
-    return made
-
-
-class Working(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, clock: Clock, spent: float) -> Tensor:
-        ctx.clock, ctx.spent = clock, spent
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        ctx.clock.time += ctx.spent
-        return grads[0], None, None
-
-
-class Work(nn.Module):
-    """Takes so many microseconds in forward, and so many in backward."""
-
-    def __init__(self, clock: Clock, forward: float | Iterator[float], backward: float = 0.0) -> None:
-        super().__init__()
-        self.clock, self.spent, self.backward = clock, forward, backward
-        self.weight = nn.Parameter(torch.ones(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.clock.time += next(self.spent) if isinstance(self.spent, Iterator) else self.spent
-        return Working.apply(x * self.weight, self.clock, self.backward)  # type: ignore[no-any-return]
-
-
-class Block(Work):
-    """Works itself before and after its parts, of which it calls the first twice."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, 7, 70)
-        self.one, self.other = Work(clock, 1, 10), Work(clock, 2, 20)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = super().forward(self.one(self.one(x)))
-        return self.other(x)  # type: ignore[no-any-return]
-
-
-class Net(nn.Module):
-    def __init__(self, clock: Clock, *, again: bool | None = None) -> None:
-        super().__init__()
-        self.block, self.head, self.norm = Block(clock), Work(clock, 100, 1000), nn.BatchNorm1d(2)
-        self.clock, self.again = clock, again
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.clock.time += 30
-        y = self.block(x) if self.again is None else checkpoint(self.block, x, use_reentrant=self.again)
-        return self.head(self.norm(y))  # type: ignore[no-any-return]
+    return stopped_clock(monkeypatch)
 
 
 def times(report: Report) -> dict[tuple[str, int], tuple[float | None, ...]]:
@@ -233,3 +167,36 @@ def test_an_accelerator_s_moments_are_events_that_are_read_afterwards(monkeypatc
     assert said == ["stream of cuda:1"] * 2
     timer.wait()
     assert said[2:] == [device] and timer.between(began, ended) == 1500
+
+
+class Functional(Work):
+    """Multiplies in 2 x 3 microseconds, since it keeps two tensors, and in 2 x 5 in backward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        def passing(spent: float) -> Callable[[Tensor], Tensor]:
+            def take(kept: Tensor) -> Tensor:
+                self.clock.time += spent
+                return kept
+
+            return take
+
+        self.clock.time += 40
+        with torch.autograd.graph.saved_tensors_hooks(passing(3), passing(5)):
+            return x * self.weight * self.weight + 1
+
+
+def test_times_of_operators(clock: Clock) -> None:
+    model = nn.Sequential(Functional(clock, 0), Work(clock, 100, 1000)).train()
+    x = torch.ones(4, 2, requires_grad=True)
+    found = times(capture(model, x, "activations", ops="functions", time=True)[0])
+    assert found["", 0] == (152, 0, 1020, 0) and found["0", 0][::2] == (52, 20)
+    assert found["0", 0] == (52, 40, 20, 0)
+    assert found["0:mul_1", 0] == found["0:mul_2", 0] == (6, 6, 10, 10) and found["0:add_1", 0] == (0, 0, 0, 0)
+
+
+def test_each_call_of_a_module_has_operators_of_its_own(clock: Clock) -> None:
+    part = Functional(clock, 0)
+    with untouched(part):
+        report = capture(nn.Sequential(part, part).train(), torch.ones(1, 2), "activations", ops="functions", time=True)
+    found = times(report[0])
+    assert found["0:mul_2", 0][:2] == found["0:mul_2", 1][:2] == (6, 6) and found["", 0][:2] == (49 + 52, 0)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hookcli.report.discrepancy import Discrepancy
-from hookcli.tensors import distance
+from hookcli.tensors import distance, library
 from hookcli.tensors.chunks import PendingFigures
 
 needs_library = pytest.mark.skipif(
-    distance.built is None and os.environ.get("HOOKCLI_TEST_NATIVE") != "required",
+    library.loaded is None and os.environ.get("HOOKCLI_TEST_NATIVE") != "required",
     reason="installed without a compiler",
 )
 
@@ -44,8 +44,8 @@ def reference(a: Tensor, b: Tensor) -> dict[str, float]:
 
 def check(a: Tensor, b: Tensor) -> None:
     """Compare them in C++, if it was built, and by PyTorch's operators."""
-    for built in {distance.built, None}:
-        with patch.object(distance, "built", built):
+    for loaded in {library.loaded, None}:
+        with patch.object(library, "loaded", loaded):
             _check(a, b)
 
 
@@ -57,6 +57,12 @@ def _check(a: Tensor, b: Tensor) -> None:
     for name, value in expected.items():
         assert figures[name] == pytest.approx(value, rel=1e-5, abs=angle if name == "cosine" else 1e-12), name
     assert figures["nonfinite"] == 0
+
+
+def _by_library(a: Tensor, b: Tensor) -> distance.Apart:
+    sums = library.loaded.distance(a, b) if library.loaded else None
+    assert sums is not None
+    return distance.Apart(*sums)
 
 
 @given(
@@ -77,8 +83,7 @@ def test_small_tensors(shape: list[int], dtypes: tuple[torch.dtype, torch.dtype]
 def test_every_length_counts_each_element_once(numel: int) -> None:
     """All figures of the library are those of operators, and of float64."""
     a, b = torch.randn(2, numel, generator=torch.Generator().manual_seed(numel))
-    assert distance.built is not None
-    measured = distance.Apart(*distance.built(a.data_ptr(), b.data_ptr(), numel))
+    measured = _by_library(a, b)
     error = (a - b).double().abs()
     wide = (error.max(), error.sum(), *((x * x).sum() for x in (error, a.double(), b.double())))
     assert measured == pytest.approx([x.item() for x in wide], rel=1e-6)
@@ -93,8 +98,7 @@ def test_what_is_not_finite_shows_in_the_total(bad: float, place: int) -> None:
     for sides in ((0,), (1,), (0, 1)):
         both = torch.zeros(2, 100)
         both[list(sides), place] = bad
-        assert distance.built is not None
-        assert not math.isfinite(distance.Apart(*distance.built(both[0].data_ptr(), both[1].data_ptr(), 100)).total)
+        assert not math.isfinite(_by_library(both[0], both[1]).total)
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -127,7 +131,7 @@ def test_no_temporary_is_larger_than_a_block() -> None:
             return out
 
     known = {a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()}
-    with Sizes(), patch.object(distance, "built", None):
+    with Sizes(), patch.object(library, "loaded", None):
         distance.compare(a, b)
     assert made and max(made) <= 4 * distance.CHUNK
 

@@ -12,7 +12,7 @@ import torch
 from support import assert_stats, float64_stats
 from torch import Tensor
 
-from hookcli.tensors import chunks, sums
+from hookcli.tensors import chunks, library
 from hookcli.tensors import stats as module
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, measure, resolve, stats
@@ -70,7 +70,7 @@ CASES: dict[str, Callable[[], Tensor]] = {
 def test_agrees_with_float64(name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the C++ that is built at installation, where it was, and by PyTorch's operators."""
     if not compiled:
-        monkeypatch.setattr(sums, "built", None)
+        monkeypatch.setattr(library, "loaded", None)
     torch.manual_seed(0)
     tensor = CASES[name]()
     assert_stats(stats(tensor), float64_stats(tensor))

@@ -33,7 +33,7 @@ from hookcli.system.streams import logged_from
 
 SOURCES = (
     *(Path(__file__).with_name(name) for name in ("timeline.cpp", "hooks.h", "state.h", "moments.h")),
-    *(Path(tensors.__file__).with_name(name) for name in ("widen.h", "lanes.h")),
+    *(Path(tensors.__file__).with_name(name) for name in ("moments.h", "widen.h", "lanes.h", "vectors.h")),
 )
 FLAGS = ("-O3", "-Wno-psabi")  # no notes about vectors as arguments, which nothing here passes
 _NAME = "hookcli_native"

@@ -107,7 +107,7 @@ void reduce(State& state, const Tensor& gradient, Gradient& into) {
   if (values.numel() == 0) return;
   ++state.reductions;
   if (values.device().is_cpu() && !state.on_device_path) {
-    into.moments = moments_on_cpu(values);
+    into.moments = moments(Elements{values});
   } else {
     into.on_device = moments_on_device(values);
   }

@@ -36,7 +36,7 @@ class OperatorCalls(ObservingMode):
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()
         self._gradients = gradients
-        self.past_compiled = core.follow
+        self.past_compiled = core.past_compiled
         self.core = core
         self._lines = SourceLines()
         self._names: dict[Any, tuple[str, str]] = {}
@@ -51,6 +51,8 @@ class OperatorCalls(ObservingMode):
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
+        for begin in self.core.before_operators:
+            begin()
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
         if writes(func) or given.makes(output):
             self._see(call, func, given, args, kwargs, output)

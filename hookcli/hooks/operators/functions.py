@@ -24,7 +24,7 @@ def reads_attribute(function: Any) -> bool:
 def writes(function: Any) -> bool:
     """True for ATen's operators that change an argument: PyTorch counts the change only after a dispatch mode."""
     return isinstance(function, OpOverload) and (
-        function.overloadpacket.__name__.endswith("_") or function.overload == "out"
+        function.overloadpacket.__name__.endswith("_") or str(function).endswith(".out")
     )
 
 

@@ -30,7 +30,8 @@ class SourceLines:
         """The innermost line outside of PyTorch, hookcli and the standard library, as `file:line`.
 
         A model that is PyTorch's alone has no such line: the innermost one in PyTorch stands for it. The search begins
-        at `frame`, or where this is called, below hookcli's own frames; it ends at those in which hookcli runs the model.
+        at `frame`, or where this is called, below hookcli's own frames, and ends at those in which hookcli runs the
+        model.
         """
         frame = frame or sys._getframe(1)
         while frame is not None and not self._file(frame.f_code)[0]:

@@ -14,7 +14,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.timers import Timer
-from hookcli.report.names import around
+from hookcli.report.names import around, owner_of
 from hookcli.report.times import INCLUSIVE, Place, Times
 
 
@@ -39,8 +39,8 @@ class CallTimer:
 
     The time of a node lasts until the next one begins, so that the nodes' times add up to that of the pass: it has the
     sums of gradients that go to one place, and what autograd itself takes. It belongs to the call that created the
-    node, for the addition to a parameter's `.grad` to the parameter's module. A recomputation by activation
-    checkpointing is part of backward.
+    node, where operators are watched to the operator; the addition to a parameter's `.grad` to the parameter's module.
+    A recomputation by activation checkpointing is part of backward.
     """
 
     def __init__(self, session: HookSession, timer: Timer, *, backward: bool) -> None:
@@ -48,8 +48,12 @@ class CallTimer:
         self._timer = timer
         self._calls: dict[Place, _Forward] = {}
         self._nodes: list[tuple[NodeInfo | None, Any]] = []
+        self._operator: tuple[Any, int] = (None, 0)
+        self._made_in: dict[int, Place] = {}
         session.forward_pre(self._enter)
         session.forward(self._leave)
+        if session.ops:
+            session.before_operators.append(self._begin_operator)
         if backward:
             session.on(HookKind.NODE_PRE, self._begin_node)
             session.on(HookKind.ENGINE_CALLBACK, self._end_pass)
@@ -61,7 +65,17 @@ class CallTimer:
         self._calls[event.fqn, event.call] = _Forward(place, self._timer.now())
 
     def _leave(self, event: HookEvent) -> None:
-        self._calls[event.fqn, event.call].ended = self._timer.now()
+        now, place = self._timer.now(), (event.fqn, event.call)
+        if event.operator is None:
+            self._calls[place].ended = now
+            return
+        began, nodes = self._operator
+        self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
+        self._made_in |= dict.fromkeys(range(nodes, len(self._session.nodes.made)), place)
+
+    def _begin_operator(self) -> None:
+        """Note when a function begins that may be an operator, and the number of the first node that it makes."""
+        self._operator = self._timer.now(), len(self._session.nodes.made)
 
     def _begin_pass(self, roots: Sequence[Tensor]) -> None:
         self._nodes.clear()  # of a pass that the model or the loss function ran itself
@@ -91,6 +105,8 @@ class CallTimer:
         """The call that a node belongs to; None for a node outside of the model, such as the loss function's."""
         if made.fqn == OUTSIDE:
             return None
+        if (operator := self._made_in.get(made.id)) and operator in self._calls and made.fqn == owner_of(operator[0]):
+            return operator
         names = [""] if made.fqn == LEAF else [made.fqn, *around(made.fqn)]
         places = ((name, call) for name in names for call in (made.call, 0))
         return next((place for place in places if place in self._calls), None)

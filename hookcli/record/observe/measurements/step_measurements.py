@@ -61,7 +61,7 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        selection = Selection(plan.match, module, self.name, model)
+        selection = self._selection = Selection(plan.match, module, self.name, model, operators=bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
@@ -74,7 +74,9 @@ class StepMeasurements:
             select=partial(is_watched, selection, self._compiled),
             guard=guard,
             callers_run=True,
+            ops=plan.ops,
         )
+        self.session.unhooked |= self._compiled
         self._probes: list[Probe] = [
             GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
             for name in plan.probes
@@ -97,7 +99,9 @@ class StepMeasurements:
             self.session.forward_pre(self._take_input)
             self.session.forward(self._note_output)
         for probe in [*self._probes, *([self._times] if self._times else [])]:
+            self.session.operators_too = probe.operators
             probe.attach(self.session)
+        self.session.operators_too = False
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
@@ -172,6 +176,7 @@ class StepMeasurements:
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
+        self._selection.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []

@@ -1,0 +1,100 @@
+"""Times of two runs side by side, and the calls that take longer in B."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hookcli.report import Column, Report, Row
+from hookcli.report.formatting import duration
+from hookcli.report.times import INCLUSIVE, NAMES, RATIO, SIDES, TIMES, Place, Times, ratio, whole
+
+_MUCH = 1.2  # times A's own time; less is noise
+_MATTERS = 0.02  # of the model's time in A
+_NAMED = 3
+PAIRED = (
+    *(
+        Column(f"{side}{column.name}", f"{letter} {column.title.lower()}", column.unit)
+        for column in TIMES
+        for side, letter in zip(SIDES, "AB", strict=True)
+    ),
+    Column(RATIO, "B/A"),
+)
+"""Times of both sides, and the ratio of all inclusive ones together."""
+
+
+def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str], note: str = "") -> Report:
+    """A comparison with the times of both runs on the first row of each call, and the largest slowdowns in a sentence.
+
+    `in_b` has B's names of A's modules.
+    """
+    left = [(a, {place: place for place in a}), (b, {(fqn, call): (in_b.get(fqn, fqn), call) for fqn, call in a})]
+    rows, taken = [], set[Place]()
+    for row in report.rows:
+        place = (row.fqn, row.get("call") or 0)
+        is_first = row.get("kind") in (None, "output") and place not in taken
+        taken |= {place} if is_first else set()
+        own = [times.get(names.get(place, place), {}) if is_first else {} for times, names in left]
+        rows.append(replace(row, values={**row.values, **_figures(*own)}))
+    columns = [c for c in PAIRED if any(row.get(c.name) is not None for row in rows)]
+    notes = [*report.meta.get("notes", ()), *([note] if note else [])]
+    pairs = [_Pair(*place, a[place], b.get(left[1][1][place], {})) for place in a]
+    return replace(
+        report,
+        rows=rows,
+        columns=[*report.columns, *columns],
+        totals={**report.totals, "times": _sentence(whole(a), whole(b), pairs)},
+        meta={**report.meta, **({"notes": notes} if notes else {})},
+    )
+
+
+def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float | None]:
+    """Both sides' times of a call, and their ratio."""
+    found = {side + name: own.get(name) for name in NAMES for side, own in zip(SIDES, (a, b), strict=True)}
+    return {**found, RATIO: ratio(a, b)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A call with its times on both sides."""
+
+    fqn: str
+    call: int
+    a: Mapping[str, float]
+    b: Mapping[str, float]
+
+
+def _sentence(a: Mapping[str, float], b: Mapping[str, float], pairs: Sequence[_Pair]) -> str:
+    """The whole times of both runs, and the calls whose own time is longer in B."""
+    whole = [_change(name, a[name], b[name]) for name in INCLUSIVE if name in a and name in b]
+    slower = sorted(_slower(pairs, a), reverse=True)
+    more = f" and {len(slower) - _NAMED} more" if slower[_NAMED:] else ""
+    named = f"slower in B: {', '.join(said for _, said in slower[:_NAMED])}{more}"
+    return "; ".join([", ".join(whole), named if slower else "no part is much slower in B"]) if whole else ""
+
+
+def _slower(pairs: Sequence[_Pair], whole: Mapping[str, float]) -> Iterator[tuple[float, str]]:
+    """Yield the microseconds that a call takes longer by itself, and a text, for those that matter."""
+    for pair in pairs:
+        for name, own in INCLUSIVE.items():
+            before, after = pair.a.get(own), pair.b.get(own)
+            if before is None or after is None or name not in whole:
+                continue
+            if after > _MUCH * before and after - before > _MATTERS * whole[name]:
+                place = f"{pair.fqn or '(model)'}" + (f" (call {pair.call})" if pair.call else "")
+                yield after - before, f"{place} {_change(name, before, after)}"
+
+
+def _change(name: str, before: float, after: float) -> str:
+    """Forward 1 ms → 2 ms (2.0x)."""
+    ratio = f" ({after / before:.2g}x)" if before else ""
+    return f"{name.removesuffix('_us')} {duration(before / 1e6)} → {duration(after / 1e6)}{ratio}"
+
+
+def times_of(report: Report) -> Times:
+    """The times that a report's rows have, by call."""
+    rows: dict[Place, Row] = {}
+    for row in report.rows:
+        if any(row.get(name) is not None for name in NAMES):
+            rows.setdefault((row.fqn, row.get("call") or 0), row)
+    return {place: {name: row[name] for name in NAMES if row.get(name) is not None} for place, row in rows.items()}

@@ -1,0 +1,1 @@
+"""Figures of tensors on accelerators: by Triton's kernels where it can compile them, else by PyTorch's operators."""

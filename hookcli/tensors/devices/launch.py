@@ -1,0 +1,128 @@
+"""Launches Triton's kernels, on the device and current stream of a tensor; nothing waits and nothing is read back.
+
+Tensors are reduced one at a time, as hooks show them: an operation that follows may change one in place, so none can
+be kept until a launch for several pays. Up to 8192 elements a tensor takes one launch, a larger one two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.report.histogram import FORMATS
+from hookcli.tensors import torch_private
+from hookcli.tensors.library import is_readable
+
+_DEVICES = ("cuda", "xpu")  # of PyTorch's device types those that Triton compiles for; ROCm's GPUs are "cuda", too
+# What float32 holds exactly, and what it does not. Values of 8-bit floats are looked up.
+_NARROW = {torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.bool}
+_WIDE = {torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64}
+_FEWEST = 8  # tiles of a program, below which a launch more costs more than the other programs save
+_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}  # a choice between fusing or not, which Triton else warns of
+_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+_given_up = False
+
+
+def by_kernels(make: Callable[[], Tensor], *tensors: Tensor) -> Tensor | None:
+    """The result of `make`, which launches kernels that read these tensors; None if the operators must take over.
+
+    Kernels that can't be compiled are not tried again; reports then have a note.
+    """
+    if _given_up or not all(map(_is_suitable, tensors)):
+        return None
+    try:
+        with _device_of(tensors[0]):
+            return make()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # no Triton, no compiler for it, a GPU that it does not know, a kernel that it refuses
+        _give_up(tensors[0].device.type, error)
+        return None
+
+
+def _give_up(device: str, error: Exception) -> None:
+    global _given_up
+    _given_up = True
+    why = "Triton is not installed" if isinstance(error, ImportError) else f"Triton failed ({_first_line(error)})"
+    torch_private.note(f"{why}: statistics on {device} take PyTorch's operators, which read tensors several times over")
+
+
+def _first_line(error: Exception) -> str:
+    text = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text.strip()[:120]}".rstrip(": ")
+
+
+def _is_suitable(x: Tensor) -> bool:
+    """True if a kernel can read a one-dimensional contiguous tensor by its address."""
+    kind = x.dtype in _NARROW or x.dtype in _WIDE or _is_float8(x.dtype)
+    return kind and (x.device.type in _DEVICES or _interpreted) and is_readable(x)
+
+
+def _is_float8(dtype: torch.dtype) -> bool:
+    return str(dtype).startswith("torch.float8")
+
+
+def _device_of(x: Tensor) -> AbstractContextManager[Any]:
+    return torch.accelerator.device_index(x.device.index) if x.device.type in _DEVICES else nullcontext()
+
+
+def is_wide(x: Tensor) -> bool:
+    """True for a dtype that has values which float32 has not."""
+    return x.dtype in _WIDE
+
+
+def values_and_table(x: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """A tensor as kernels read it; if its values are places in a table, that table. Last: whether they are."""
+    if not _is_float8(x.dtype):
+        x = x.view(torch.uint8) if x.dtype is torch.bool else x
+        return x, x, False
+    every = torch.arange(256, dtype=torch.int16, device=x.device).to(torch.uint8)
+    return x.view(torch.uint8), every.view(x.dtype).to(torch.float32), True
+
+
+def programs(numel: int, tile: int, most: int) -> tuple[int, int]:
+    """The number of programs for so many elements, `most` at most, and of the tiles that each one reads."""
+    tiles = -(-numel // tile)
+    each = max(-(-tiles // most), _FEWEST)
+    return -(-tiles // each), each
+
+
+def moments(x: Tensor) -> Tensor | None:
+    """The statistics of a one-dimensional contiguous tensor, by STATS_KEYS, in float64; None without kernels for it."""
+    return by_kernels(lambda: _moments(x), x)
+
+
+def _moments(x: Tensor) -> Tensor:
+    from hookcli.tensors.devices import kernels
+
+    count, each = programs(x.numel(), kernels.TILE, kernels.ROOM)
+    rows = torch.empty(count, 9, dtype=torch.float64, device=x.device)
+    values, table, tabled = values_and_table(x)
+    settings = {"TILE": kernels.TILE, "WIDE": is_wide(x), "TABLED": tabled, **_OPTIONS}
+    kernels.moments[(count,)](values, table, rows, x.numel(), each, **settings)
+    if count == 1:
+        return rows[0]
+    row = torch.empty(9, dtype=torch.float64, device=x.device)
+    kernels.merged[(1,)](rows, row, count, ROOM=kernels.ROOM, **_OPTIONS)
+    return row
+
+
+def exponents(x: Tensor) -> Tensor | None:
+    """The counts of `histograms.device_counts`; None without kernels, and for dtypes that float32 does not hold."""
+    return None if is_wide(x) else by_kernels(lambda: _exponents(x), x)
+
+
+def _exponents(x: Tensor) -> Tensor:
+    from hookcli.tensors.devices import kernels
+
+    count, each = programs(x.numel(), kernels.TILE, kernels.ROOM)
+    counts = torch.zeros(2 * 2048 + len(FORMATS), dtype=torch.int64, device=x.device)
+    values, table, tabled = values_and_table(x)
+    settings = {"TILE": kernels.TILE, "TABLED": tabled, **_OPTIONS}
+    kernels.exponents[(count,)](values, table, counts, x.numel(), each, **settings)
+    return counts.to(torch.float64)

@@ -1,0 +1,120 @@
+"""Runs Triton's kernels on the CPU, in Triton's interpreter, and prints what they find beside the CPU's own figures.
+
+    TRITON_INTERPRET=1 python interpreted.py brief|sweep
+
+The variable is read as Triton is imported, so this is a program of its own. Its tiles have 64 elements: tensors
+of some hundred then have several programs, of several tiles, and a rest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+
+for name in [n for n in sys.modules if n.split(".")[0] == "triton" and not n.startswith("triton._C")]:
+    del sys.modules[name]  # a fork may have it already, without its interpreter
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensors.test_stats import CASES
+from torch import Tensor
+
+from hookcli.report import TensorStats
+from hookcli.tensors import chunks, torch_private
+from hookcli.tensors.devices import kernels, launch
+from hookcli.tensors.stats import measure, resolve, stats
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+INTEGERS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64)
+SIMILAR = (
+    *("one", "scalar", "all zero", "63 elements", "128 elements", "relu", "mean a million", "only inf", "transposed"),
+    *("scale 1e-30", "scale 3e+37", "float64 scale 1e-200", "float64 scale 1e+306", "float16 that overflows"),
+    *map(str, (*EIGHT_BITS[1:], *INTEGERS[1:3], *INTEGERS[4:7], torch.float32)),
+)
+"""Kinds that the sweep alone runs, since a brief run has others like them."""
+
+
+def kinds(n: int) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of n elements: of each kind that tests/tensors/test_stats.py has, and of every dtype."""
+    bad = torch.randn(n)
+    bad[[5, n // 2, n - 1]] = torch.tensor([math.nan, math.inf, -math.inf])
+    yield from (
+        ("nan and inf", bad),
+        ("only nan", torch.full((n,), math.nan)),
+        ("only inf", torch.full((9,), -math.inf)),
+    )
+    yield from (("one", torch.tensor([3.0])), ("scalar", torch.tensor(-2.5)), ("all zero", torch.zeros(n)))
+    yield from ((f"{size} elements", torch.randn(size)) for size in (63, 64, 128, 1290))
+    yield from (("constant", torch.full((n,), 0.1)), ("relu", torch.randn(n).relu()))
+    yield from (("mean far above spread", 1e4 + 1e-2 * torch.randn(n)), ("mean a million", 1e6 + torch.randn(n)))
+    yield "a far outlier", torch.randn(n).index_fill(0, torch.tensor([3]), -1e7)
+    yield "means that differ", torch.arange(float(n)).div(30).floor() * 1e4 + torch.randn(n)
+    yield from ((f"scale {s:g}", s * torch.randn(n)) for s in (1e-42, 1e-30, 1e30, 3e37))
+    yield from ((f"float64 scale {s:g}", s * torch.rand(n).double()) for s in (1e-310, 1e-200, 1e200, 1e306))
+    yield from (("float16 that overflows", torch.full((n,), 300.0).half()), ("complex", torch.randn(n) * (1 + 2j)))
+    yield from ((str(kind), (torch.randn(n) * 40).to(kind)) for kind in FLOATS + EIGHT_BITS)
+    yield from ((str(kind), (torch.randn(n).abs() * 40).to(kind)) for kind in INTEGERS)
+    image = torch.randn(2, 3, 3, n // 20)
+    yield from (("channels_last", image.to(memory_format=torch.channels_last)), ("transposed", image.transpose(1, 3)))
+    yield from (
+        ("slice", image[:, ::3]),
+        ("expanded", image[:1].expand(3, -1, -1, -1)),
+        ("unaligned", image.view(-1)[3:]),
+    )
+    yield "in steps of 2", image.view(-1)[::2]
+    yield "formats' limits", torch.tensor([464.0, 465, 61440, 65520, 3.3961775e38, -61439, 447]).repeat(10)
+
+
+def by_kernels(x: Tensor, hist: bool = False) -> TensorStats:
+    """The statistics by the kernels."""
+    real, chunks.on_cpu = chunks.on_cpu, lambda values: False
+    try:
+        return resolve([measure(x, hist=hist)])[0]
+    finally:
+        chunks.on_cpu = real
+
+
+def pairs(tensors: Iterable[tuple[str, Tensor]], histograms: Sequence[str]) -> Iterator[tuple[str, list[object]]]:
+    """By kind of tensor, the figures and the histogram by the kernels and by the CPU's path."""
+    for name, x in tensors:
+        hist = name.startswith(tuple(histograms))
+        both = by_kernels(x, hist), resolve([measure(x, hist=hist)])[0]
+        yield name, [[stats.floats(), stats.hist.to_dict() if stats.hist else None] for stats in both]
+
+
+@given(
+    values=st.lists(st.integers(-1000, 1000), min_size=1, max_size=80),
+    exponent=st.integers(-100, 100),
+    mean=st.sampled_from([0, 1000, 10**6]),
+    bad=st.lists(st.tuples(st.integers(0, 79), st.sampled_from([math.nan, math.inf, -math.inf])), max_size=3),
+    kind=st.sampled_from(FLOATS),
+)
+def agrees(values: list[int], exponent: int, mean: int, bad: list[tuple[int, float]], kind: torch.dtype) -> None:
+    """The figures of any tensor are those of the CPU's path."""
+    x = ((torch.tensor(values, dtype=torch.float64) + mean) * 2.0**exponent).to(kind)
+    for place, value in bad:
+        x[place % len(x)] = value
+    expected, measured = stats(x), by_kernels(x)
+    size = max(abs(expected.min), abs(expected.max)) if expected.finite else 0.0
+    for a, b in zip(measured.floats(), expected.floats(), strict=True):
+        same = (math.isnan(a) and math.isnan(b)) or abs(a - b) <= 1e-5 * abs(b) + 1e-7 * size
+        assert same, (x.tolist(), kind, measured, expected)
+
+
+def main(sweep: bool) -> None:
+    warnings.simplefilter("ignore")  # numpy's, of overflows
+    torch.manual_seed(0)
+    large = dict(pairs(((name, make()) for name, make in CASES.items()), [""])) if sweep else {}
+    kernels.TILE, kernels.ROOM, launch._FEWEST = 64, 16, 1
+    settings(max_examples=1000 if sweep else 4, deadline=None, database=None, derandomize=not sweep)(agrees)()
+    some = pairs(kinds(300 if sweep else 70), [""] if sweep else ["nan", "formats", "scale 1e-42", "torch.float8"])
+    print(json.dumps([large | dict(some), torch_private.notes()]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] == "sweep")
