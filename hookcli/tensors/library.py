@@ -46,9 +46,24 @@ class Library:
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
-        self.uses_openmp = _share_threads(library)
+        self._use_openmp = library.hookcli_use_openmp
+        self._use_openmp.argtypes = (_POINTER,)
+        self.shares_threads = self.share_threads()
         self._room = ctypes.c_int64 * _INT64.in_dll(library, "hookcli_histogram_size").value
         self._limits = (ctypes.c_double * len(_LIMITS))(*_LIMITS)
+
+    def share_threads(self, share: bool = True) -> bool:
+        """Have PyTorch's own OpenMP threads do the work, if they can be found; else the library starts threads.
+
+        Those of a forked process are always the library's.
+        """
+        found = None
+        if share:
+            with suppress(OSError, AttributeError):
+                parts = Path(torch.__file__).with_name("lib")
+                found = ctypes.CDLL(str(parts / "libtorch_cpu.so")).GOMP_parallel  # looks in what this needs, too
+        self._use_openmp(ctypes.cast(found, _POINTER) if found else None)
+        return found is not None
 
     def statistics(self, x: Tensor, *, hist: bool) -> tuple[list[float], Histogram | None] | None:
         """The statistics by the names of STATS_KEYS, and the histogram if asked for; None if `x`
@@ -77,16 +92,6 @@ class Library:
 
 def _text(library: ctypes.CDLL, name: str) -> str:
     return (ctypes.c_char_p.in_dll(library, name).value or b"").decode()
-
-
-def _share_threads(library: ctypes.CDLL) -> bool:
-    """Have PyTorch's own OpenMP threads do the work, if they can be found; else the library starts threads."""
-    with suppress(OSError, AttributeError):
-        own = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))  # looks in what it needs, too
-        library.hookcli_use_openmp.argtypes = (_POINTER,)
-        library.hookcli_use_openmp(ctypes.cast(own.GOMP_parallel, _POINTER))
-        return True
-    return False
 
 
 def is_readable(chunk: Tensor) -> bool:
@@ -123,10 +128,25 @@ def _histogram(room: ctypes.Array[ctypes.c_int64]) -> Histogram:
     return Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(overflows))
 
 
+def described() -> str:
+    """The code that takes statistics on the CPU here, and its threads, or why it is not the library's."""
+    if not loaded:
+        return f"PyTorch's operators ({_why_not()})"
+    count = torch.get_num_threads()
+    threads = "one thread" if count == 1 else f"{count} threads of {'PyTorch' if loaded.shares_threads else 'its own'}"
+    return f"the C++ library with {loaded.instructions}, in {threads}"
+
+
 def _loaded() -> Library | None:
     with suppress(OSError, AttributeError, ValueError):  # without a compiler; of another machine; of another hookcli
         return Library()
     return None
+
+
+def _why_not() -> str:
+    if not _FILE.exists():
+        return "hookcli was installed without a C++ compiler"
+    return f"{_FILE} is of another machine or of another hookcli: install hookcli again"
 
 
 loaded = _loaded()
