@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -70,6 +71,42 @@ def test_every_dtype_is_read_without_a_copy(dtype: torch.dtype, monkeypatch: pyt
     found = of(x)
     monkeypatch.undo()
     assert_stats(found, float64_stats(x.float() if dtype.itemsize == 1 else x))
+
+
+GAPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "every third": lambda x: x.flatten()[1::3],
+    "a column": lambda x: x[..., 2],
+    "a column of a few": lambda x: x[:, 3:4, :, :3],
+    "rows": lambda x: x[:, 1:],
+    "transposed": lambda x: x[1:, :, :-1].transpose(0, 3),
+    "channels_last": lambda x: x.to(memory_format=torch.channels_last)[:, 2:9],
+    "expanded": lambda x: x[:, :1].expand(x.shape),
+    "expanded outside": lambda x: x[None, :, :, :, 1:].expand(3, -1, -1, -1, -1),
+    "from one": lambda x: x[0, 0, 0, 0].expand(7, 1, 2),
+    "overlapping": lambda x: x.flatten().unfold(0, 5, 2),
+    "diagonal": lambda x: x[0, 0].diagonal(),
+}
+
+
+@needs_library
+@pytest.mark.parametrize("name", GAPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8], ids=str)
+def test_memory_with_gaps_is_read_without_a_copy(name: str, dtype: torch.dtype) -> None:
+    """In several blocks, and in rows that are longer and shorter than what is read at once."""
+    for shape in ((9, 11, 30, 31), (2, 10, 3, 5003)):
+        x = GAPS[name](
+            (torch.arange(math.prod(shape)) % 1013 % 251 - (dtype != torch.uint8) * 90).to(dtype).view(shape)
+        )
+        expected, found = float64_stats(x.float() if dtype == torch.uint8 else x), of(x)
+        assert_stats(found, expected)
+        assert (found.min, found.max, found.zeros) == (expected.min, expected.max, expected.zeros)
+
+
+@needs_library
+def test_more_dimensions_than_the_library_takes_are_left_to_operators() -> None:
+    x = torch.arange(200_000.0).as_strided([2] * 17, [2**k + k % 2 for k in range(17)])
+    assert library.loaded is not None and library.loaded.statistics(x, hist=False) is None
+    assert_stats(stats(x), float64_stats(x))
 
 
 @needs_library
@@ -171,7 +208,7 @@ def test_subnormal_numbers_are_no_zeros_where_the_program_takes_them_for_zeros()
 
 
 @needs_library
-@pytest.mark.parametrize("name", ["hookcli_types", "hookcli_statistics_fields", "hookcli_distance_fields"])
+@pytest.mark.parametrize("name", ["hookcli_types", "hookcli_strided_statistics_fields", "hookcli_distance_fields"])
 def test_a_library_of_another_hookcli_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner: Any = library._text
     monkeypatch.setattr(library, "_text", lambda lib, asked: "other" if asked == name else inner(lib, asked))
