@@ -138,7 +138,7 @@ class ShapesProbe(Probe):
         return self._cost(call.signature)[0] if call.signature else _between(spent, call)
 
     def _rows_of(self, call: ShapeCall, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
-        params, trainable = count_parameters(call.module) if call.module is not None else (None, None)
+        params, trainable = (None, None) if call.module is None else count_parameters(call.module)
         figures = {
             "params": params,
             "params_share": params / whole["params"] if params is not None and whole["params"] else None,
