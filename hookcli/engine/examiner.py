@@ -32,6 +32,13 @@ _IN_EVAL = ("evaluation", "companions", "halves")
 _FULL = {"activations", "grads"}
 
 
+def _parameter_grads(hist: bool) -> Probe:
+    """The gradients of parameters alone: checks of gradients judge no operators."""
+    probe = GradsProbe(hist=hist)
+    probe.operators = False
+    return probe
+
+
 class Examiner:
     """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
 
@@ -92,7 +99,7 @@ class Examiner:
         memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
         probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
         probes += [ActivationsProbe(hist=full)] if "activations" in needs and self.values else []
-        probes += [GradsProbe(hist=full)] if self.backward else []
+        probes += [_parameter_grads(full)] if self.backward else []
         probes += [SettingsProbe()] if "settings" in needs else []
         captured = self._captured([*probes, *self._further()])
         reports = {report.probe: report for report in captured[: len(probes)]}
