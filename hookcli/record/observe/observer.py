@@ -140,6 +140,10 @@ class Observer:
             self._forwards.end(model, step, args, kwargs, output)
         self._steps.stop_if_asked()
 
+    def call_failing(self) -> None:
+        """See Listener."""
+        self._safely(self._forwards.failing)
+
     def call_failed(self, thread: int) -> None:
         """See Listener. Closes the step at once: the program may be short of memory that the step holds."""
         self._safely(self._forwards.fail, thread)
