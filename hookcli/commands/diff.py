@@ -28,7 +28,7 @@ from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
-from hookcli.report.columns import with_source
+from hookcli.report.columns import with_operators
 from hookcli.report.dump import is_dump
 from hookcli.report.files import looks_saved, read_reports, unfamiliar
 from hookcli.report.names import checked_filter
@@ -112,7 +112,7 @@ def diff(
         return compare_records(a, b, tolerance, narrowing(options), options)
     if is_dump(a) or is_dump(b):
         output = Output(options)
-        output.check_columns(with_source(DUMPED))
+        output.check_columns(with_operators(DUMPED))
         with _salvaging(output, options) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])
@@ -128,7 +128,7 @@ def diff(
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     output = Output(options)
-    columns = STATISTICS if any(side.file for side in sides) else with_source(TENSORS) if options.ops else TENSORS
+    columns = STATISTICS if any(side.file for side in sides) else with_operators(TENSORS) if options.ops else TENSORS
     output.check_columns((*columns, *PAIRED))
     with _salvaging(output, options) as progress:
         saved = [read_reports(side.file) if side.file else None for side in sides]

@@ -61,6 +61,7 @@ def watch(
     keep_bad: str | Path | None = None,
     no_grad: int = ...,
     ops: str | None = None,
+    time: bool = ...,
 ) -> ModelRecording: ...
 
 

@@ -39,7 +39,7 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.report import Report, Skipped
-from hookcli.report.columns import with_source
+from hookcli.report.columns import with_operators
 from hookcli.sources.base import copy_model
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
@@ -181,7 +181,7 @@ class _Comparison:
             tolerance,
             model=" → ".join(names),
             columns=[
-                c for c in (with_source(TENSORS) if self.ops else TENSORS) if c.name != "kind" or self.step.backward
+                c for c in (with_operators(TENSORS) if self.ops else TENSORS) if c.name != "kind" or self.step.backward
             ],
             metas=[meta_of(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
             meta=info.to_meta(),

@@ -19,7 +19,7 @@ from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, 
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.report import Report, Row, Skipped
-from hookcli.report.columns import with_source
+from hookcli.report.columns import with_operators
 from hookcli.report.dump import PLACE, Dump
 from hookcli.tensors.files.dump_reader import DumpReader
 
@@ -112,7 +112,7 @@ class DumpComparison:
             self.alignment,
             tolerance,
             model=model,
-            columns=[c for c in with_source(DUMPED) if c.name in used or c.name not in _IF_FILLED],
+            columns=[c for c in with_operators(DUMPED) if c.name in used or c.name not in _IF_FILLED],
             metas=metas if self.side == A else metas[::-1],
             meta=meta,
             skipped=[*self.pairs.skipped(), *self._skipped],

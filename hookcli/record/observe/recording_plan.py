@@ -31,8 +31,9 @@ class RecordingPlan:
     "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
     training steps. `hist`: statistics have histograms. `ops`: "functions" measures what operators return, too: the
     calls of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards
-    without gradients are recorded in each `every` training steps; 0 leaves out those of all models. Raises UsageError
-    for values out of range.
+    without gradients are recorded in each `every` training steps; 0 leaves out those of all models. `timed`: modules
+    are timed with and without their parts, and in backward by autograd's nodes. Raises UsageError for values out of
+    range.
     """
 
     every: int = DEFAULT_EVERY
@@ -46,6 +47,7 @@ class RecordingPlan:
     hist: bool = False
     keep_bad: str | None = None
     no_grad: int = NO_GRAD
+    timed: bool = False
     ops: str | None = None
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)

@@ -82,7 +82,8 @@ class StepMeasurements:
             for name in plan.probes
             if name not in _WITHOUT_HOOKS and (training or name != "grads")
         ]
-        self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
+        timed = plan.timed or "time" in plan.probes
+        self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed) if timed else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 
