@@ -66,7 +66,7 @@ class ModelRecording:
         names = check_probes([probes] if isinstance(probes, str) else probes)
         kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
         plan = RecordingPlan(
-            every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad, time=time, ops=ops
+            every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad, time, ops=ops
         )
         name = plain_type(model)
         here, header = joined_world(), new_header(name, [], every)
