@@ -35,12 +35,14 @@ def backward(model: Callable[[Tensor], Any], x: Tensor) -> None:
     torch.autograd.backward(loss)
 
 
-def probed(probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, **settings: Any) -> int:
+def probed(
+    probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, ops: str | None = None, **settings: Any
+) -> int:
     """The work under a probe; how many rows it gave. All that hookcli does counts: attaching, reducing, the rows."""
     from hookcli.hooks.session import HookSession  # not above, so that a plain run's memory is without hookcli's
 
     made = registry.load("probes", probe)(**settings)
-    with HookSession(model) as session:
+    with HookSession(model, ops=ops) as session:
         made.attach(session)
         work(model, x.detach().requires_grad_().clone() if made.needs_input_grad else x)
     return len(made.rows())
@@ -79,6 +81,27 @@ def activations(name: str) -> Actions:
     }
 
 
+def operators(name: str) -> Actions:
+    model, x = build(name)
+    return {
+        "plain forward": partial(forward, model, x),
+        "under the mode alone": partial(under_mode, model, x),
+        "hookcli activations": partial(probed, "activations", forward, model, x),
+        "hookcli activations --ops": partial(probed, "activations", forward, model, x, ops="functions"),
+    }
+
+
+def under_mode(model: nn.Module, x: Tensor) -> int:
+    """The calls of functions and modules as events, of which nothing is measured; how many there are."""
+    from hookcli.hooks.session import HookSession
+
+    seen: list[str] = []
+    with HookSession(model, ops="functions") as session:
+        session.forward(lambda event: seen.append(event.fqn))
+        forward(model, x)
+    return len(seen)
+
+
 def torchlens(name: str) -> Actions:
     """For a process of its own, because TorchLens leaves PyTorch's functions wrapped."""
     from torchlens import trace
@@ -87,6 +110,7 @@ def torchlens(name: str) -> Actions:
     return {
         "plain forward": partial(forward, model, x),
         "torchlens.trace (keeps every tensor)": partial(forward, partial(trace, model), x),
+        "torchlens.trace and its stats_table": partial(forward, lambda x: trace(model, x).stats_table(), x),
     }
 
 

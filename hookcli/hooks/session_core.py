@@ -76,6 +76,10 @@ class SessionCore:
         """Return whether a probe asked for one of these kinds."""
         return any(self._callbacks[kind] for kind in kinds)
 
+    def wants_of_operators(self, kind: HookKind) -> bool:
+        """Return whether a probe asked for this kind of operators."""
+        return bool(self._of_operators[kind])
+
     def watches(self, hooked: HookedModule, kind: HookKind) -> bool:
         """Return whether a probe asked for this kind and watches the module."""
         return hooked.watched and bool(self._callbacks[kind])
@@ -97,9 +101,10 @@ class SessionCore:
         """Enter a context, such as a dispatch mode, that ends with the session."""
         return self.stack.enter_context(context)
 
-    def subscribe(self, kind: HookKind, callback: Callback) -> None:
+    def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
         """Call back with every event of this kind; those of operators only if `operators_too`."""
-        self._callbacks[kind].append(callback)
+        if modules:
+            self._callbacks[kind].append(callback)
         if self.operators_too:
             self._of_operators[kind].append(callback)
 

@@ -17,6 +17,7 @@ from hookcli import watch
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private import exchange
 from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.probes.activations import ActivationsProbe
 from hookcli.record.file.reading import Record, read_record
 from hookcli.report import Row
 
@@ -183,3 +184,12 @@ def test_compiled_parts_are_not_compiled_again_for_operators(tmp_path: Path) -> 
 def test_only_functions_are_recorded() -> None:
     with pytest.raises(UsageError, match="ops 'aten': a program that runs is recorded with 'functions'"):
         watch(Net(), every=1, ops="aten")
+
+
+def test_a_probe_that_fails_leaves_no_mode_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ActivationsProbe, *given: Any) -> None:
+        raise ValueError("not mine")
+
+    monkeypatch.setattr(ActivationsProbe, "take", fail)
+    plain = trained(Net(), 2)
+    assert all(map(torch.equal, plain, trained(Net(), 2, every=1, ops="functions", output=tmp_path / "run.jsonl")))
