@@ -23,10 +23,11 @@ class DeadUnits(Check):
     et al. 2019, arXiv:1903.06733). The figure is the fraction of such channels in one call of a module. Judged are
     activation modules, modules that return a tensor none of their parts returned (an activation called as a function)
     and, in a run with a backward pass, inputs that come from a ReLU called as a function, directly or through pooling
-    and reshaping. Channels are the second dimension, or the last one after a Linear, Embedding or LayerNorm. A channel
-    needs at least 8 values (batch times positions), since a healthy one may be zero a few times by chance: for fully
-    connected layers use a --batch-size of 8 or more. An output that is zero altogether needs no such batch. Freshly
-    initialised torchvision models have 0.5 at most (the squeezing layers of SqueezeNet), and most have 0.
+    and reshaping; with --ops, every activation called as a function, by its own name and line. Channels are the second
+    dimension, or the last one after a Linear, Embedding or LayerNorm. A channel needs at least 8 values (batch times
+    positions), since a healthy one may be zero a few times by chance: for fully connected layers use a --batch-size of
+    8 or more. An output that is zero altogether needs no such batch. Freshly initialised torchvision models have 0.5 at
+    most (the squeezing layers of SqueezeNet), and most have 0.
     """
 
     id = "HK010"

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.operators.functions import Given, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
@@ -76,9 +77,15 @@ class FlowCalls(ObservingMode):
     def _enter(self, event: HookEvent) -> None:
         if not event.fqn:
             self._begin(event)
-        elif self._running and not self._in_leaf() and is_leaf(event.module):
+        elif self._running and not self._in_leaf() and self._is_box(event.module):
             self._leaf = self._receive(event.fqn, (event.args, dict(event.kwargs)))
             self._leaf.leaf = self._session.calls.innermost()
+
+    def _is_box(self, module: nn.Module | None) -> bool:
+        """True for a module whose inside is not followed. Where operators have rows, modules of one's own are open."""
+        if self._session.ops is None or module is None or next(module.children(), None) is not None:
+            return is_leaf(module)
+        return is_whole(module)
 
     def _leave(self, event: HookEvent) -> None:
         leaf = self._leaf.leaf if self._leaf else None

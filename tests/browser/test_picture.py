@@ -139,3 +139,18 @@ def test_colours_have_a_legend_with_the_figures(page: Page) -> None:
     assert page.inner_text(".picture-legend").split() == ["0", "28"]
     page.select_option(".picture-by", "")
     assert box(page, "head").evaluate(fill) == ""
+
+
+def test_a_function_of_the_picture_is_the_operator_of_the_table(visit: Visit) -> None:
+    reports = capture(Block(), torch.randn(3, 4), ["shapes", "flow"], ops="functions")
+    content = {"schema": 1, "kind": "model", "title": "Block", "reports": document(reports)["reports"], "explain": {}}
+    page = visit(page_of(content))
+    page.click("#tab-picture")
+    page.locator(".flow-function").click()
+    assert page.locator(".flow-function").get_attribute("data-fqn") == ":add_1"
+    assert page.locator(".detail-name").inner_text() == ":add_1"
+    assert "test_picture.py:" in page.locator(".detail-grid").first.inner_text()
+    page.click("#tab-modules")
+    assert page.locator(".table-row.selected").get_attribute("data-fqn") == ":add_1"
+    page.locator("input[type=search]").fill("type=add")
+    assert "1" in page.locator(".table-row:not(.aside)").first.inner_text()

@@ -109,3 +109,29 @@ def test_operators_of_aten() -> None:
     (addmm,) = (row for row in report.rows if row["type"] == "addmm")
     assert (addmm["macs"], addmm["kept"], addmm["output_shape"]) == (2 * 4 * 3, None, [2, 3])
     assert (addmm["read_bytes"], addmm["written_bytes"]) == ((8 + 12 + 3) * FLOAT, 6 * FLOAT)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.act = nn.MultiheadAttention(8, 2, batch_first=True), Square()
+
+    def forward(self, x: Tensor) -> Any:
+        return self.act(self.attention(x, x, x)[0]) + x
+
+
+class Square(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        return x * torch.relu(x)
+
+
+def test_the_flow_names_operators_as_the_rows_do() -> None:
+    model = Attention()
+    with untouched(model):
+        shapes, flow = capture(model, torch.ones(1, 3, 8), ["shapes", "flow"], ops="functions")
+    operators = {row.fqn for row in shapes.rows if ":" in row.fqn}
+    functions = {f"{row.fqn}:{row['type']}_{row['number']}" for row in flow.rows if row["kind"] == "function"}
+    assert {"act:relu_1", "act:mul_1", ":add_1"} == functions < operators  # attention is one box
+    assert "attention:softmax_1" in operators
+    (plain,) = capture(model, torch.ones(1, 3, 8), ["flow"])
+    assert [row.fqn for row in plain.rows if row["kind"] == "module"] == ["attention", "act"]
