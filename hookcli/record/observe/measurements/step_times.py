@@ -130,7 +130,8 @@ class TimeProbe(Probe):
             return
         if event.operator:
             self._sources[event.fqn] = event.operator.source
-        kind = event.operator.name if event.operator else tree.type_text(event.module) if event.module else ""
+        module = "" if event.module is None else tree.type_text(event.module)
+        kind = event.operator.name if event.operator else module
         self._forward[event.fqn] = kind, self._forward.get(event.fqn, ("", 0))[1] + 1
         self._add(event.fqn, "forward_us", began)
 
