@@ -54,7 +54,7 @@ class CallTimer:
         self._calls: dict[Place, _Forward] = {}
         self._nodes: list[tuple[NodeInfo | None, Any]] = []
         self._within = within or (lambda: True)
-        self._operator: tuple[Any, int] = (None, 0)
+        self._operators: dict[int, tuple[Any, int]] = {}  # under way, by the number of calls around them
         self._made_in: dict[int, Place] = {}
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -77,13 +77,13 @@ class CallTimer:
         if event.operator is None:
             self._calls[place].ended = now
             return
-        began, nodes = self._operator
+        began, nodes = self._operators.get(len(self._session.calls.running), (now, 0))
         self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
         self._made_in |= dict.fromkeys(range(nodes, len(self._session.nodes.made)), place)
 
     def _begin_operator(self) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
-        self._operator = self._timer.now(), len(self._session.nodes.made)
+        self._operators[len(self._session.calls.running)] = self._timer.now(), len(self._session.nodes.made)
 
     def _begin_pass(self, roots: Sequence[Tensor]) -> None:
         self._nodes.clear()  # of a pass that the model or the loss function ran itself

@@ -223,7 +223,7 @@ def test_operators_are_timed_where_they_are_rows() -> None:
         return model
 
     times = rows(observed(program, timed=True, ops="functions").only, "time")
-    assert {":mul_1", ":relu_1"} <= times.keys() and times[":relu_1"]["source"].startswith("test_step_times.py:")
+    assert {":mul_1", ":relu_1"} <= times.keys() and "test_step_times.py:" in times[":relu_1"]["source"]
     assert [times[":mul_1"].get(name) for name in NAMES] == [0.0] * 4 and times[":mul_1"]["type"] == "mul"
     assert times[""]["backward_us"] == times["body"]["backward_us"] == 1e6 * BACKWARD
     assert not any(":" in fqn for fqn in rows(observed(program, ops="functions").only, "time"))
