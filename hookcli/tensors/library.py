@@ -44,7 +44,7 @@ class Library:
         self._statistics, self._distance = library.hookcli_strided_statistics, library.hookcli_distance_of_types
         layout = (_POINTER, _INT64, ctypes.c_int, _POINTER, _POINTER)
         self._statistics.argtypes = (*layout, ctypes.c_int, _POINTER, ctypes.c_int, *[_POINTER] * 3)
-        self._distance.argtypes = (*[_POINTER, ctypes.c_int] * 2, _INT64, ctypes.c_int, _POINTER)
+        self._distance.argtypes = (_POINTER, ctypes.c_int, _POINTER, ctypes.c_int, _INT64, ctypes.c_int, _POINTER)
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
