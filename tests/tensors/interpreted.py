@@ -144,7 +144,7 @@ def distances(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, list
 
 
 def patch_once() -> None:
-    """Have the interpreter exchange the functions of Triton's language once: for each call it takes most of the time."""
+    """Have the interpreter exchange the functions of Triton's language once, and not again for each call."""
     everything = SimpleNamespace(__globals__={"tl": triton.language, "core": triton.language.core})
     interpreter._patch_lang(everything)
     interpreter._patch_lang = lambda fn: SimpleNamespace(restore=lambda: None)
