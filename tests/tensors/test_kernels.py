@@ -62,5 +62,5 @@ def test_kernels_compile_for_gpus_that_are_not_there(how: str, tmp_path: Path) -
     for name, found in kernels.items():
         assert {"cubin", "hsaco"} & set(found["made"])
         assert found.get("STACK", 0) <= 16, (name, found)
-        if "bf16" in name or "fp32" in name:
+        if ("bf16" in name or "fp32" in name) and "fp64" not in name:
             assert found.get("vectors", 1) and found.get("REG", 0) <= 160, (name, found)
