@@ -10,7 +10,7 @@ from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("hookcli/tensors")
 FLAGS = {"msvc": ["/std:c++17", "/O2", "/EHsc"]}
-OTHERS = ["-std=c++17", "-O3", "-Wno-psabi", "-fvisibility=hidden", "-pthread"]
+OTHERS = ["-std=c++17", "-O3", "-g0", "-Wno-psabi", "-fvisibility=hidden", "-pthread"]
 
 
 class BuildLibrary(build_ext):

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from _bench_measure import HOOKCLI, Sample, apart, compare, console, installed, program, scratch, timed
-from _bench_table import BATCH, CACHED, GRADS_OF, WEIGHTS
+from _bench_table import BATCH, CACHED, GRADS_OF, OPERATORS_OF, WEIGHTS
 
 _BUILD = "import torch, torchvision; size = (1, 3, 224, 224); build = torchvision.models.{}\n"
 _BARE = _BUILD + "with torch.device('meta'): m, x = build().eval(), torch.empty(size)\nwith torch.no_grad(): m(x)"
@@ -51,16 +51,23 @@ def shapes(rounds: int) -> None:
 def activations(rounds: int) -> None:
     for name in ("resnet50", "vit_b_16"):
         apart(partial(_in_process, "Activations", "activations", name, rounds))
+    apart(_reductions)
+
+
+def operators(rounds: int) -> None:
+    for name in OPERATORS_OF:
+        apart(partial(_in_process, "Operators", "operators", name, rounds))
         if installed("torchlens"):
             apart(partial(_in_process, "TorchLens", "torchlens", name, min(rounds, 5)))
-    apart(_reductions)
 
 
 def _in_process(title: str, ways: str, name: str, rounds: int) -> None:
     import _bench_work as work
 
     runs = {way: partial(timed, action) for way, action in getattr(work, ways)(name).items()}
-    compare(f"{title}, {name}, batch {BATCH}, eval", rounds, runs, {"hookcli activations": 1.4})
+    hookcli = "hookcli activations"
+    targets = {hookcli: 1.25, f"{hookcli} --hist": 1.6, f"{hookcli} --ops": 1.6}
+    compare(f"{title}, {name}, batch {BATCH}, eval", rounds, runs, targets)
 
 
 def _reductions() -> None:

@@ -24,6 +24,7 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- written by scripts/bench --markdown -->\n", "<!-- end -->\n"
 BATCH = 10
 GRADS_OF = ("parameters", "outputs", "inputs")
+OPERATORS_OF = ("resnet50", "vit_b_16", "swin_t")
 WEIGHTS = "A safetensors file of 10 GiB in bfloat16, as a process"
 CACHED = ("resnet50", "vit_h_14")
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
@@ -31,6 +32,8 @@ _ACTIVATIONS = (
     *("plain forward", "hookcli activations", "the same, installed without a compiler"),
     "naive hooks, six .item() a tensor",
 )
+_OPERATORS = ("plain forward", "under the mode alone", "hookcli activations", "hookcli activations --ops")
+_TORCHLENS = ("plain forward", "torchlens.trace (keeps every tensor)", "torchlens.trace and its stats_table")
 TABLES: Mapping[str, Sequence[str]] = {
     "Start": (
         *("python -c 'import typer, rich.table'", "hookcli --help", "hookcli models"),
@@ -40,13 +43,11 @@ TABLES: Mapping[str, Sequence[str]] = {
         f"Shapes of {name}, as a process": ("bare script on meta", "hookcli shapes", "torchinfo.summary on CPU")
         for name in ("resnet50", "vit_h_14")
     },
+    **{f"Activations, {name}, batch {BATCH}, eval": _ACTIVATIONS for name in ("resnet50", "vit_b_16")},
     **{
         f"{what}, {name}, batch {BATCH}, eval": rows
-        for name in ("resnet50", "vit_b_16")
-        for what, rows in {
-            "Activations": _ACTIVATIONS,
-            "TorchLens": ("plain forward", "torchlens.trace (keeps every tensor)"),
-        }.items()
+        for name in OPERATORS_OF
+        for what, rows in {"Operators": _OPERATORS, "TorchLens": _TORCHLENS}.items()
     },
     f"Forward and backward of resnet50, batch {BATCH}, train": (
         "plain",

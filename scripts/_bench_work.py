@@ -36,12 +36,14 @@ def backward(model: Callable[[Tensor], Any], x: Tensor) -> None:
     torch.autograd.backward(loss)
 
 
-def probed(probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, **settings: Any) -> int:
+def probed(
+    probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, ops: str | None = None, **settings: Any
+) -> int:
     """The work under a probe; how many rows it gave. All that hookcli does counts: attaching, reducing, the rows."""
     from hookcli.hooks.session import HookSession  # not above, so that a plain run's memory is without hookcli's
 
     made = registry.load("probes", probe)(**settings)
-    with HookSession(model) as session:
+    with HookSession(model, ops=ops) as session:
         made.attach(session)
         work(model, x.detach().requires_grad_().clone() if made.needs_input_grad else x)
     return len(made.rows())
@@ -74,9 +76,31 @@ def activations(name: str) -> Actions:
     return {
         "plain forward": partial(forward, model, x),
         "hookcli activations": partial(probed, "activations", forward, model, x),
+        "hookcli activations --hist": partial(probed, "activations", forward, model, x, hist=True),
         "the same, installed without a compiler": partial(by_operators, model, x),
         "naive hooks, six .item() a tensor": partial(naive, model, x),
     }
+
+
+def operators(name: str) -> Actions:
+    model, x = build(name)
+    return {
+        "plain forward": partial(forward, model, x),
+        "under the mode alone": partial(under_mode, model, x),
+        "hookcli activations": partial(probed, "activations", forward, model, x),
+        "hookcli activations --ops": partial(probed, "activations", forward, model, x, ops="functions"),
+    }
+
+
+def under_mode(model: nn.Module, x: Tensor) -> int:
+    """The calls of functions and modules as events, of which nothing is measured; how many there are."""
+    from hookcli.hooks.session import HookSession
+
+    seen: list[str] = []
+    with HookSession(model, ops="functions") as session:
+        session.forward(lambda event: seen.append(event.fqn))
+        forward(model, x)
+    return len(seen)
 
 
 def torchlens(name: str) -> Actions:
@@ -87,6 +111,7 @@ def torchlens(name: str) -> Actions:
     return {
         "plain forward": partial(forward, model, x),
         "torchlens.trace (keeps every tensor)": partial(forward, partial(trace, model), x),
+        "torchlens.trace and its stats_table": partial(forward, lambda x: trace(model, x).stats_table(), x),
     }
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from _sweep_fork import in_a_fork
 
 PEAKS = Path(__file__).with_name("memory_peaks.json")
 PHASES = ("forward", "backward", "step")
@@ -38,34 +38,11 @@ def measured_peaks(specs: Iterable[tuple[str, str]], tell: Callable[[str], None]
         if known and known["input"] == given and "error" not in known:
             continue
         started = time.perf_counter()
-        models[name] = {"input": given, **_in_a_fork(name, given, timeout)}
+        models[name] = {"input": given, **in_a_fork(partial(_measure, name, given), timeout)}
         kept = {"versions": versions, "models": dict(sorted(models.items()))}
         PEAKS.write_text(json.dumps(kept, indent=1) + "\n")
         tell(f"{name} {given}: {models[name].get('error', 'measured')} in {time.perf_counter() - started:.0f} s")
     return models
-
-
-def _in_a_fork(name: str, given: str, timeout: float) -> dict[str, Any]:
-    """What a fork measures, or its `error`."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "measured.json")
-        pid = os.fork()
-        if pid == 0:
-            try:
-                signal.alarm(int(timeout))
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where the profiler writes of itself
-                try:
-                    measured = _measure(name, given)
-                except Exception as error:  # kept with the figures: the sweep goes on
-                    measured = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-                file.write_text(json.dumps(measured))
-            finally:
-                os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        if not file.exists():
-            return {"error": f"ended with {os.waitstatus_to_exitcode(status)}"}
-        measured = json.loads(file.read_text())
-    return dict(measured)
 
 
 def _measure(name: str, given: str) -> dict[str, Any]:

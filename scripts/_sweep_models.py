@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 # The smallest member of each family that torchvision lacks (a module of timm), of the 60 whose smallest is smallest.
 TIMM = """
@@ -35,6 +37,15 @@ _SMALLER = {
     "clip": {name: {"num_hidden_layers": 2} for name in _PARTS},
     "sam": {"vision_config": {"num_hidden_layers": 2, "global_attn_indexes": [1]}},
     "hubert": {"num_hidden_layers": 2},
+}
+
+# Beside TorchLens: families that differ in how they call PyTorch.
+_TOGETHER = {
+    "own": "Functional Attention Repeated Transformed",
+    "torchvision": "resnet50 densenet121 shufflenet_v2_x1_0 swin_t vit_b_16 raft_small "
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
+    "timm": "edgenext_xx_small eva02_tiny_patch14_224 mobilevit_xxs xcit_nano_12_p8_224",
+    "hf": "bert gpt2 llama mamba t5",
 }
 
 
@@ -96,4 +107,16 @@ def hf_models() -> list[Model]:
     return [Model(kind, f"hf:{kind}", tuple(small(kind))) for kind in HF.split()]
 
 
-MODELS = {"torchvision": torchvision_models, "timm": timm_models, "hf": hf_models}
+def own_models() -> list[Model]:
+    nets = Path(__file__).with_name("_sweep_nets.py")
+    return [Model(name, f"{nets}:{name}", ("--input", "2x3x8x8")) for name in _TOGETHER["own"].split()]
+
+
+MODELS = {"torchvision": torchvision_models, "timm": timm_models, "hf": hf_models, "own": own_models}
+
+
+def matching(source: str, match: str) -> list[Model]:
+    """A source's models whose names match one of these globs (A,B); "together": those compared with TorchLens."""
+    if source == "together":
+        return [m for each, names in _TOGETHER.items() for m in matching(each, match) if m.name in names.split()]
+    return [m for m in MODELS[source]() if any(fnmatchcase(m.name, glob) for glob in match.split(","))]

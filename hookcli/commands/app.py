@@ -13,6 +13,7 @@ from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.help_pages import Details, commands_page
 from hookcli.commands.typer_classes import HelpfulCommand, HelpfulGroup
+from hookcli.errors import UsageError
 from hookcli.system.stdout import stdout_kept, write_report
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
@@ -30,7 +31,7 @@ def build_app() -> typer.Typer:
         no_args_is_help=True,
         context_settings=_CONTEXT,
     )
-    app.callback()(_version_option)
+    app.callback(invoke_without_command=True)(_first)
     return app
 
 
@@ -106,15 +107,18 @@ def _command(
     return made
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        write_report(f"hookcli {version('hookcli')}\n")
-        raise typer.Exit
-
-
-def _version_option(
-    version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
+def _first(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Show the version."),
+    verbose: bool = typer.Option(False, "--verbose", help="And which code measures on this machine."),
 ) -> None:
-    """Nothing happens before a command."""
+    """Show the version, which is no command."""
+    if verbose and not version:
+        raise UsageError("--verbose goes with --version: hookcli --version --verbose")
+    if version:
+        from hookcli.commands.version import version_text
+
+        write_report(version_text(verbose=verbose))
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        context.fail("Missing command.")

@@ -21,7 +21,7 @@ from hookcli.system.torchrun import leftover, world
 # names the user's own data or code, no report is cached.
 _MEASURED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *("fastpath", "match", "type"),
+    *("fastpath", "ops", "match", "type"),
 )
 _SHOWN = ("depth", "columns", "sort", "format", "output", "quiet", "debug")
 _LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_")

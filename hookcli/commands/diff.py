@@ -28,15 +28,16 @@ from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
+from hookcli.report.columns import with_operators
 from hookcli.report.dump import is_dump
-from hookcli.report.files import read_reports, unfamiliar
+from hookcli.report.files import looks_saved, read_reports, unfamiliar
 from hookcli.report.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
-    *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
+    *("fastpath", "edit", "ops", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
@@ -105,11 +106,13 @@ def diff(
         if given and (named(a) or named(b)):
             raise UsageError(f"{given[0]}: both sides must be models, not {what}")
     tolerance = Tolerance(own.rtol, own.atol)
+    if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
+        raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):
         return compare_records(a, b, tolerance, narrowing(options), options)
     if is_dump(a) or is_dump(b):
         output = Output(options)
-        output.check_columns(DUMPED)
+        output.check_columns(with_operators(DUMPED))
         with _salvaging(output, options) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         output.write([report])
@@ -125,7 +128,8 @@ def diff(
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     output = Output(options)
-    output.check_columns((*(STATISTICS if any(side.file for side in sides) else TENSORS), *PAIRED))
+    columns = STATISTICS if any(side.file for side in sides) else with_operators(TENSORS) if options.ops else TENSORS
+    output.check_columns((*columns, *PAIRED))
     with _salvaging(output, options) as progress:
         saved = [read_reports(side.file) if side.file else None for side in sides]
         live = ModelRuns(options, progress, own.backward, step, timing.time)

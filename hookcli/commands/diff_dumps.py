@@ -18,7 +18,7 @@ from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load
 from hookcli.report import Report
 from hookcli.report.dump import GRADIENTS, KINDS, Dump, is_dump
-from hookcli.report.names import checked_filter
+from hookcli.report.names import checked_filter, operator_owner
 
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart
@@ -69,6 +69,8 @@ class DumpRuns:
         from hookcli.engine.lockstep.dumped import compare_dumps
 
         self.progress.stage(f"comparing {a.folder} and {b.folder}")
+        self._require_operators(a, b)
+        a, b = self._without_lone_operators(a, b), self._without_lone_operators(b, a)
         parts = parts_of(b.dump, parts_of(a.dump))
         self._check_model(a, parts, b.folder)
         return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
@@ -77,7 +79,9 @@ class DumpRuns:
         from hookcli.engine.lockstep.compiled import unseen_parts
         from hookcli.engine.lockstep.dump_modules import module_parts
         from hookcli.engine.lockstep.dumped import DumpComparison
+        from hookcli.engine.lockstep.operators import operators_of
 
+        self._require_operators(reader)
         options, step = self._repeated(reader)
         spec = parse_side("AB"[1 - side], texts[1 - side], options)
         if spec.file:
@@ -95,6 +99,8 @@ class DumpRuns:
         else:
             inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
         unseen = unseen_parts(built.prepared.model, spec.compile)
+        if options.ops:
+            parts += operators_of(live.side(built, inputs), live.step_of(built, backward), options.ops, unseen)
         comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
         probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
         try:
@@ -153,6 +159,20 @@ class DumpRuns:
         data = Data(f"the dump {reader.folder}", lambda *_: Batches(each(), number), number)
         return DataBatches(built.recipe, model, replace(built.setting, data=data, batch=None), cast)
 
+    def _require_operators(self, *readers: DumpReader) -> None:
+        """Raises UsageError if --ops asks for operators that a dump does not have."""
+        for reader in readers:
+            if self.options.ops and not _has_operators(reader.dump):
+                raise UsageError(f"--ops: {reader.folder} has no operators; write the dump with --ops", option="ops")
+
+    def _without_lone_operators(self, reader: DumpReader, other: DumpReader) -> DumpReader:
+        """The dump without operators if the other has none, which says nothing of the models."""
+        if not _has_operators(reader.dump) or _has_operators(other.dump):
+            return reader
+        remark(f"{other.folder} has no operators: those of {reader.folder} are left out", self.options)
+        left = [row for row in reader.dump.tensors if operator_owner(row.fqn) is None]
+        return DumpReader(reader.folder, replace(reader.dump, tensors=left))
+
     def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
         from hookcli.engine.lockstep.dump_modules import parts_of
@@ -180,6 +200,10 @@ class DumpRuns:
         if common < _ALIKE * number:
             said = f"{reader.folder} is {of}: {other} has {common} of its {number} modules"
             remark(said, self.options)
+
+
+def _has_operators(dump: Dump) -> bool:
+    return any(operator_owner(row.fqn) is not None for row in dump.tensors)
 
 
 def _with(options: Any, values: dict[str, Any]) -> Any:

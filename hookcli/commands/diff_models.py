@@ -68,21 +68,23 @@ class ModelRuns:
         from hookcli.engine.run_info import RunInfo
 
         left, right = pair.built
-        given = pair.given
-        sides = [self._side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
+        given, selection = pair.given, Selection(self.options)
+        sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         report = compare(
             *sides,
             tolerance=tolerance,
-            step=replace(self._step(left, self.backward), target=given.target),
-            select=Selection(self.options).among(left.prepared.model),
+            step=replace(self.step_of(left, self.backward), target=given.target),
+            select=selection.among(left.prepared.model),
             seed=self.options.seed,
             info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
             feedback=left.prepared.feedback,
             batches=given.each(),
             total=given.data.total if given.data else None,
+            ops=self.options.ops,
             time=self.time,
         )
+        selection.require_some()
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
         return report
@@ -95,7 +97,7 @@ class ModelRuns:
             probe = _probe_of(report)
             built = self.built(spec, probe.needs_backward)
             given = common_input(built, built, self.options, probe.needs_backward)
-            own = replace(self, time=bool(times_of(report)))
+            own = replace(self, options=replace(self.options, ops=report.meta.get("ops")), time=bool(times_of(report)))
             reports += own.observed(built, given.first[0], given.described, [probe], data=given.of_side(0))
         return reports
 
@@ -116,12 +118,12 @@ class ModelRuns:
         from hookcli.engine.lockstep.compiled import compiled
         from hookcli.engine.prepare import PreparedRun
 
-        side = self._side(built, inputs)
-        step = self._step(built, any(probe.needs_backward for probe in probes))
+        side = self.side(built, inputs)
+        step = self.step_of(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info = run.info.overlaid(replace(side.described, **self._both(described, data)))
         narrow = select or Selection(self.options).among(side.model)
-        hooking = Hooking(narrow, side.edits, side.fastpath, time=self.time)
+        hooking = Hooking(narrow, side.edits, side.fastpath, ops=self.options.ops, time=self.time)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:
@@ -144,7 +146,8 @@ class ModelRuns:
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
 
-    def _side(self, built: BuiltSide, inputs: Any) -> Side:
+    def side(self, built: BuiltSide, inputs: Any) -> Side:
+        """A built side, and how it runs."""
         from hookcli.engine.lockstep import Side
         from hookcli.engine.run_info import describe_run
         from hookcli.hooks.edits.base import parse_edit
@@ -172,7 +175,7 @@ class ModelRuns:
         """The step that the command line asks for."""
         return self.step.make()
 
-    def _step(self, built: BuiltSide, backward: bool) -> Step:
+    def step_of(self, built: BuiltSide, backward: bool) -> Step:
         """The step as asked for, with the loss that suits the model if none was given."""
         step = replace(self._typed_step, backward=backward)
         suits = backward and not (step.loss or step.backward_vector)

@@ -25,7 +25,7 @@ from hookcli.system.torchrun import world
 if TYPE_CHECKING:
     from hookcli.tensors.files.dump_writer import DumpWriter
 
-REPEATED = ("input", "batch_size", "fill", *DATA, "seed", "fastpath", "loss", "backward_vector", "passes")
+REPEATED = ("input", "batch_size", "fill", *DATA, "seed", "fastpath", "ops", "loss", "backward_vector", "passes")
 """The options that a run must have in common with the run of a dump to be compared with it."""
 
 

@@ -105,7 +105,7 @@ def commands_page(about: str, examples: Sequence[str], note: str) -> str:
         "Options:",
         [
             ("-h, --help", "", "Show help; after a command, --help shows all of its options"),
-            ("--version", "", "Show the version"),
+            ("--version", "", "Show the version; with --verbose, which code measures here"),
             ("--install-completion", "", "Complete commands and models in this shell"),
             ("--show-completion", "", "Print the shell code for that, to install it by hand"),
         ],

@@ -12,7 +12,7 @@ from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.hooks.option_values import BACKENDS, PARALLEL
 from hookcli.report import Column, Report, Skipped, ranks
-from hookcli.report.columns import with_source
+from hookcli.report.columns import with_operators
 from hookcli.system.torchrun import leftover, world
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def refuse_alone(options: Options) -> None:
 
 def columns_shown(columns: Sequence[Column], options: Options) -> Sequence[Column]:
     """The columns of the report, depending on --ops and --ranks."""
-    columns = with_source(columns) if options.ops else columns
+    columns = with_operators(columns) if options.ops else columns
     return columns if options.ranks == "merged" else ranks.columns_beside(columns)
 
 

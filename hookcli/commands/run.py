@@ -75,6 +75,9 @@ class RunOptions:
     no_grad: str | None = option(
         None, _PANEL, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )
+    time: bool = option(
+        False, _PANEL, "Time modules without their parts, too, and in backward by autograd's nodes.", "--time"
+    )
     hist: bool = option(
         False, _PANEL, "Record histograms, too: quantiles, and shares outside float16 and float8.", "--hist"
     )
@@ -105,6 +108,7 @@ class RunOptions:
             no_grad=parse_no_grad(self.no_grad),
             hist=self.hist,
             keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
+            timed=self.time,
         )
 
 

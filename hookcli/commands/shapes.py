@@ -14,6 +14,7 @@ from hookcli.report.columns import SHAPES
 EXAMPLES = (
     "hookcli shapes resnet50",
     "hookcli shapes vit_b_16 --depth all --columns fqn,output_shape,macs",
+    "hookcli shapes swin_t --ops --type softmax",
     "hookcli shapes resnet50 --time --sort -forward_self_us",
     "hookcli shapes net.py:Net --input 8x1x28x28 --output shapes.json",
 )
@@ -23,7 +24,7 @@ COLUMNS = SHAPES
 def shapes(
     model: Model = DEFAULT_MODEL,
     *,
-    options: Annotated[Options, all_but("batches", "ops", *SEVERAL)],
+    options: Annotated[Options, all_but("batches", *SEVERAL)],
     timing: TimeOptions,
     caching: CacheOptions,
 ) -> int:

@@ -87,7 +87,7 @@ class _Helpful:
         _spare_conversion(self, ctx)
         whole: Any = super()
         try:
-            rest: list[str] = whole.parse_args(ctx, _with_values(args))
+            rest: list[str] = whole.parse_args(ctx, _with_values(args) if ctx.allow_interspersed_args else args)
         except TyperException as error:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # some of Typer's errors don't say whose they are
             raise

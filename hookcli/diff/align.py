@@ -1,25 +1,38 @@
-"""Alignment of two models: modules are paired by name, then by order and type if they were renamed."""
+"""Alignment of two models: modules are paired by name, then by order and type if they were renamed.
+
+Operators of paired modules are paired by function, in the order in which they ran.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import NamedTuple
 
+from hookcli.report.names import operator_owner
+
 
 class NamedPart(NamedTuple):
-    """A module or parameter: its fully qualified name and its class (for a parameter, its module's class)."""
+    """A module, parameter or operator: its fully qualified name and its class.
+
+    For a parameter, its module's class; for an operator, its function.
+    """
 
     fqn: str
     type: str
 
+    @property
+    def is_operator(self) -> bool:
+        """True for a call of a function in a module's forward."""
+        return operator_owner(self.fqn) is not None
+
 
 @dataclass(frozen=True)
 class Alignment:
-    """The modules of A and B that belong together, in A's order, and those that only one of the models has."""
+    """The modules and operators of A and B that belong together, in A's order, and those that only one model has."""
 
     pairs: Sequence[tuple[NamedPart, NamedPart]]
     removed: Sequence[NamedPart]
@@ -27,8 +40,8 @@ class Alignment:
 
     @property
     def renamed(self) -> list[tuple[NamedPart, NamedPart]]:
-        """The pairs whose names differ."""
-        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn]
+        """The modules whose names differ; names of operators follow from their modules and order."""
+        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn and not a.is_operator]
 
     @cached_property
     def in_b(self) -> dict[str, str]:
@@ -40,6 +53,23 @@ class Alignment:
         """The names in A of the modules of B."""
         return {b.fqn: a.fqn for a, b in self.pairs}
 
+    def name_in(self, side: int, fqn: str) -> str | None:
+        """The name in B (`side` 1) of a module or operator of A, or in A (0) of one of B; None if it has none there.
+
+        An operator that ran after the two were aligned, as with other values, has the same name in its module there.
+        """
+        names, back = (self.in_b, self.in_a) if side else (self.in_a, self.in_b)
+        owner = operator_owner(fqn)
+        if fqn in names or owner is None or owner not in names or fqn in self._known[1 - side]:
+            return names.get(fqn)
+        same = names[owner] + fqn[len(owner) :]
+        return same if same not in back else None
+
+    @cached_property
+    def _known(self) -> tuple[set[str], set[str]]:
+        """The names in A and in B that have no counterpart."""
+        return {place.fqn for place in self.removed}, {place.fqn for place in self.added}
+
     def counterpart(self, fqn: str) -> str:
         """The name in B of a parameter or buffer of A; the same where its module has no counterpart."""
         owner, _, name = fqn.rpartition(".")
@@ -47,19 +77,16 @@ class Alignment:
 
 
 def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
-    """Pair the modules of two models, each given in its model's order, every name once.
+    """Pair the modules and operators of two models, each given in its model's order, every name once.
 
     Modules of the same name and type are paired first. The others are paired if they stand in the same order between
     these: by type and the last part of the name (a container was renamed), then by type alone. At last, modules of the
-    same name whose type changed are paired.
+    same name whose type changed are paired. Operators are paired if their modules are, by function, whether it works in
+    place or not, in the order in which they ran; their numbers don't matter.
     """
     ours, theirs = list(a), list(b)
-    paired: Pairs = {place: place for place in set(ours) & set(theirs)}
-    for likeness in (_type_and_last_name, _type):
-        paired |= _in_order(ours, theirs, paired, likeness)
-    taken = set(paired.values())
-    by_name = {place.fqn: place for place in theirs if place not in taken}
-    paired |= {place: by_name[place.fqn] for place in ours if place not in paired and place.fqn in by_name}
+    paired = _modules(*([place for place in side if not place.is_operator] for side in (ours, theirs)))
+    paired |= _operators(_by_owner(ours), _by_owner(theirs), paired)
     taken = set(paired.values())
     return Alignment(
         pairs=[(place, paired[place]) for place in ours if place in paired],
@@ -72,8 +99,37 @@ Pairs = dict[NamedPart, NamedPart]
 Likeness = Callable[[NamedPart], Hashable]
 
 
+def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
+    paired: Pairs = {place: place for place in set(ours) & set(theirs)}
+    for likeness in (_type_and_last_name, _type):
+        paired |= _in_order(ours, theirs, paired, likeness)
+    taken = set(paired.values())
+    by_name = {place.fqn: place for place in theirs if place not in taken}
+    return paired | {place: by_name[place.fqn] for place in ours if place not in paired and place.fqn in by_name}
+
+
+def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
+    found: Pairs = {}
+    for a, b in modules.items():
+        found |= _in_order(ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, _in_place_or_not)
+    return found
+
+
+def _by_owner(places: Iterable[NamedPart]) -> dict[str, list[NamedPart]]:
+    """Group the operators among these places by the modules in which they ran."""
+    found: dict[str, list[NamedPart]] = defaultdict(list)
+    for place in places:
+        if (owner := operator_owner(place.fqn)) is not None:
+            found[owner].append(place)
+    return found
+
+
 def _type(place: NamedPart) -> Hashable:
     return place.type
+
+
+def _in_place_or_not(place: NamedPart) -> Hashable:
+    return place.type.removesuffix("_")
 
 
 def _type_and_last_name(place: NamedPart) -> Hashable:

@@ -12,7 +12,7 @@ from hookcli.diff.settings import changed_settings
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import first_beyond
 from hookcli.report import Report, Row, strict
-from hookcli.report.names import is_within
+from hookcli.report.names import is_within, operator_owner
 
 
 class Change(NamedTuple):
@@ -97,7 +97,7 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
         fqn = row.fqn
         if row.get("change") == "added" and fqn in old:  # what had the name before is called otherwise now
             causes.add(fqn, f"replaced by a {row.get('type')}")
-        elif row.get("change"):
+        elif row.get("change") and not _renumbered(row):
             causes.add(fqn, _become(row["change"]))
         elif row.get("beyond") and fqn not in causes.said:
             inside = [name for name in (changed | sized | causes.said.keys()) if is_within(name, fqn)]
@@ -110,6 +110,11 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
             else:
                 causes.add(fqn, _unmeasured(row))
     causes.first_of(rest, "shape", "")
+
+
+def _renumbered(row: Row) -> bool:
+    """True for an operator with another number: the operators that are new or gone before it are the cause."""
+    return operator_owner(row.fqn) is not None and row["change"].startswith("renamed: ")
 
 
 def _sizes(row: Row) -> tuple[Any, Any]:

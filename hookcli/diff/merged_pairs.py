@@ -26,7 +26,8 @@ class MergedPairs:
         """Take in a batch. A place that could not be compared in one batch has no figures."""
         for item in found:
             values = item.values if isinstance(item, MeasuredPair) else item
-            key = tuple(values.get(name) for name in _PLACE)
+            in_b = values.get("change") == "added"  # under B's name, which another place may have in A
+            key = (in_b, *(values.get(name) for name in _PLACE))
             known = self._places.setdefault(key, item)
             if known is not item and isinstance(known, MeasuredPair):
                 self._places[key] = _merged(known, item) if isinstance(item, MeasuredPair) else item

@@ -13,7 +13,7 @@ from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
-from hookcli.diff.verdict import text_of
+from hookcli.diff.verdict import both_sources, text_of
 from hookcli.errors import UsageError
 from hookcli.report import STATS_KEYS, Column, Report, Row, columns_named
 from hookcli.report.formatting import shape
@@ -22,14 +22,16 @@ from hookcli.report.times import NAMES as TIMES
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")
 # Columns that identify a row rather than hold a measurement.
-_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on", "input_names", *_KEY}
+_PLACE = {"fqn", "type", "source", "index", "depth", "order", "edited", "note", "handed_on", "input_names", *_KEY}
 # What follows from other columns, or from how PyTorch computes, and times, which are others in each run.
 DERIVED = {"kept", "params_share", "macs_share", *TIMES}
+
+_IF_FILLED = ("source", *_KEY)  # columns that are there if a row has them
 
 _NAMED = 2  # figures that a row tells of in words
 
 STATISTICS = (
-    *columns_named("fqn", "type", "kind", "call", "pass", "path", "figure", "a", "b"),
+    *columns_named("fqn", "type", "source", "kind", "call", "pass", "path", "figure", "a", "b"),
     Column("times", "Excess"),
     *columns_named("differs"),
 )
@@ -72,7 +74,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         alignment,
         tolerance,
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
-        columns=[c for c in STATISTICS if c.name not in _KEY or any(row.get(c.name) not in (None, "") for row in rows)],
+        columns=[c for c in STATISTICS if c.name not in _IF_FILLED or any(_fills(row, c.name) for row in rows)],
         metas=(a.meta, b.meta),
         meta={"of": a.probe},
         skipped=[item for item in a.skipped if item in b.skipped],
@@ -94,6 +96,10 @@ def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance)
     there = sorted(b, key=lambda report: kinds[0].index(report.probe))
     here = sorted(a, key=lambda report: kinds[0].index(report.probe))
     return [diff(left, right, tolerance) for left, right in zip(here, there, strict=True)]
+
+
+def _fills(row: Row, name: str) -> bool:
+    return row.get(name) not in (None, "")
 
 
 def _listed(probes: Sequence[str]) -> str:
@@ -189,7 +195,7 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
     """A row that one side has. If the other side has the module, as `name`, but did not measure it, that is beyond
     tolerance.
     """
-    values = {key: row.get(key) for key in ("fqn", "type", *_KEY) if row.get(key) is not None}
+    values = {key: row.get(key) for key in ("fqn", "type", *_IF_FILLED) if row.get(key) is not None}
     if name is None:
         return Row({**values, "change": "removed" if where == "A" else "added"})
     reason = next((item.reason for item in other.skipped if item.fqn == name), None)
@@ -201,6 +207,7 @@ def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[flo
     # Among infinite differences, new NaN and Inf say most.
     found = sorted(differences(a, b, runs, *limits), key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
     values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
+    values |= both_sources(a.get("source"), b.get("source"))
     if changed:
         values["change"] = changed
     if found:

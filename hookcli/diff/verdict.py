@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.lone_operators import lone_before
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
@@ -115,10 +116,12 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
 
 
 def _cause(first: Row, rows: Iterable[Row]) -> str:
-    """Name the settings, parameters and buffers that make a module differ, in parentheses; "" if these are alike."""
+    """Name, in parentheses, settings and tensors of a module that differ, and operators before it on one side alone."""
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
-    said = "; ".join(filter(None, (first.get("reset"), differ)))
+    lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]
+    operators = [f"{title(row)} in {'A' if row['change'] == 'removed' else 'B'} only" for row in lone]
+    said = "; ".join(filter(None, (first.get("reset"), differ, ", ".join(operators))))
     return f" ({said})" if said else ""
 
 
@@ -153,17 +156,17 @@ def _error(row: Row) -> str:
 
 
 def _changed(alignment: Alignment, reset: int) -> str:
-    """The numbers of modules that have another name, other settings or no counterpart, in parentheses; "" if all are
-    alike.
+    """The numbers of modules that have another name, other settings or no counterpart, and of operators without one, in
+    parentheses; "" if all are alike.
     """
+    alone = {"only in A": alignment.removed, "only in B": alignment.added}
+    operators = {what: sum(place.is_operator for place in places) for what, places in alone.items()}
+    modules = {"renamed": len(alignment.renamed), "with other settings": reset}
+    modules |= {what: len(places) - operators[what] for what, places in alone.items()}
     said = [
-        f"{counted(number, 'module')} {what}"
-        for what, number in (
-            ("renamed", len(alignment.renamed)),
-            ("with other settings", reset),
-            ("only in A", len(alignment.removed)),
-            ("only in B", len(alignment.added)),
-        )
+        f"{counted(number, noun)} {what}"
+        for noun, counts in (("module", modules), ("operator", operators))
+        for what, number in counts.items()
         if number
     ]
     return f" ({', '.join(said)})" if said else ""
@@ -203,14 +206,23 @@ def _apart(row: Row) -> str:
 
 
 def title(row: Row, *, typed: bool = True) -> str:
-    """A row's place in words: name and (if `typed`) type, kind of gradient, path, batch, call and pass."""
-    said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if typed and row.get("type") else "")
+    """A row's place in words: name, (if `typed`) type or an operator's source line, kind of gradient, path, batch, call
+    and pass.
+    """
+    told = row.get("source") or (row.get("type") if typed else None)
+    said = f"{row.fqn or '(model)'}" + (f" ({told})" if told else "")
     if row.get("kind") not in (None, "output", WEIGHT):
         said += f" {row['kind']}"
     said += f" {row['path']}" if row.get("path") else ""
     said += f", batch {row['batch']}" if row.get("batch") else ""
     said += f", call {row['call']}" if row.get("call") else ""
     return said + (f", pass {row['pass']}" if row.get("pass") else "")
+
+
+def both_sources(a: str | None, b: str | None) -> dict[str, str]:
+    """The source lines of an operator on both sides, for a row's `source`; empty where none is known."""
+    said = " → ".join(dict.fromkeys(filter(None, (a, b))))
+    return {"source": said} if said else {}
 
 
 def change(a: NamedPart | None, b: NamedPart | None) -> str:

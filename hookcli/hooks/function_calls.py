@@ -84,21 +84,24 @@ class FunctionCalls(ObservingMode):
 
     def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run the function, and record the call."""
-        given = _given(func, args, kwargs)  # before the function changes its arguments
+        given = signature_of(func, args, kwargs)  # before the function changes its arguments
         output = run(*args, **kwargs)
-        if isinstance(func, OPERATORS):  # formulas for operators may use the output
+        if isinstance(func, OPERATORS):
             given = replace(given, output=_frozen_or_opaque(output))
         self.log.append(self.signatures.setdefault(given, len(self.signatures)))
         return output
 
 
-def _given(func: Any, args: Any, kwargs: Any) -> Signature:
-    """Return the call without its output. Never raises: the program must continue, whatever the arguments are."""
+def signature_of(func: Any, args: Any, kwargs: Any, output: Any = None) -> Signature:
+    """Return the call, with its `output` for formulas of operators, which may use it.
+
+    Never raises: the program must continue, whatever the arguments are.
+    """
     try:
         times = times_mapped(x for _, x in tree.leaves((args, kwargs))) if in_func() else 1
     except Exception:
         times = 1
-    return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), None, times)
+    return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), _frozen_or_opaque(output), times)
 
 
 def _frozen_or_opaque(value: Any) -> Any:

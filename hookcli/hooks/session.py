@@ -12,6 +12,7 @@ from typing import Self
 import torch
 from torch import nn
 
+from hookcli.errors import UsageError
 from hookcli.hooks.events import Callback
 from hookcli.hooks.full_backward import FullBackwardHooks
 from hookcli.hooks.gradients.parameter_grads import ParameterHooks
@@ -26,6 +27,7 @@ from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import Roots, SessionCore
+from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 
 
 class HookSession(SessionCore):
@@ -155,15 +157,26 @@ class HookSession(SessionCore):
             if group.needs is not Needs.NOTHING:
                 self.modules.hook(everything=group.needs is Needs.EVERY_CALL)
             group.start(kind)
-        if self.ops and self.operators_too and kind in OperatorCalls.kinds:
-            self._watch_operators()
+        if kind in OperatorCalls.kinds:
+            self._watch_operators(kind)
         self.subscribe(kind, callback)
 
-    def _watch_operators(self) -> None:
+    def on_operators(self, kind: HookKind, callback: Callback) -> None:
+        """Call back with the events of operators alone; never without `ops`."""
+        self._watch_operators(kind)
+        self.subscribe(kind, callback, modules=False)
+
+    def _watch_operators(self, kind: HookKind) -> None:
+        if not self.ops or not self.operators_too:
+            return
+        if self.ops == "aten" and kind is HookKind.TENSOR_GRAD_OUTPUT:
+            raise UsageError("--ops aten: ATen's operators run below autograd and have no gradients; --ops shows them")
         if not self._operators_watched:
             self._operators_watched = True
             self.modules.hook(everything=True)  # operators are named by the module that runs
-            self.enter_context(AtenCalls(self) if self.ops == "aten" else OperatorCalls(self))
+            if self.ops == "aten":
+                self.enter_context(not_imported_by_operators())
+            self.enter_context((AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads))
 
     def forward_pre(self, callback: Callback) -> None:
         """Call back before each module's forward, with `event.args` and `event.kwargs`."""

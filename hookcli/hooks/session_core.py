@@ -35,6 +35,7 @@ class SessionCore:
     `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
+    `past_compiled`: compiled modules run as they are compiled, without the mode that sees operators.
     `operators_too`: whether who asks for a kind now gets the events of operators, too.
     `before_operators`: called before each function that may turn out to be an operator.
     `clock`: counts the time that callbacks take, unless `guard` does.
@@ -56,6 +57,7 @@ class SessionCore:
     def __post_init__(self) -> None:
         self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})
         self.callers_run |= self.follow
+        self.past_compiled = self.callers_run
         self.clock = ProgramClock()
         self.guarded: CallbackGuard = self.guard or self.clock.counted
         self.stack = ExitStack()
@@ -73,6 +75,10 @@ class SessionCore:
     def wants(self, *kinds: HookKind) -> bool:
         """Return whether a probe asked for one of these kinds."""
         return any(self._callbacks[kind] for kind in kinds)
+
+    def wants_of_operators(self, kind: HookKind) -> bool:
+        """Return whether a probe asked for this kind of operators."""
+        return bool(self._of_operators[kind])
 
     def watches(self, hooked: HookedModule, kind: HookKind) -> bool:
         """Return whether a probe asked for this kind and watches the module."""
@@ -95,9 +101,10 @@ class SessionCore:
         """Enter a context, such as a dispatch mode, that ends with the session."""
         return self.stack.enter_context(context)
 
-    def subscribe(self, kind: HookKind, callback: Callback) -> None:
+    def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
         """Call back with every event of this kind; those of operators only if `operators_too`."""
-        self._callbacks[kind].append(callback)
+        if modules:
+            self._callbacks[kind].append(callback)
         if self.operators_too:
             self._of_operators[kind].append(callback)
 

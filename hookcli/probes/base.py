@@ -18,7 +18,7 @@ from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.report.batch_rows import BatchRows
-from hookcli.report.columns import STATISTICS, with_source
+from hookcli.report.columns import STATISTICS, with_operators
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -94,7 +94,7 @@ class Probe(ABC):
         if notes := self.notes(rows):
             meta = {**meta, "notes": [*meta.get("notes", ()), *notes]}
         found = (rows, meta, self.totals(), skipped)
-        columns = with_source(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
+        columns = with_operators(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
         return Report(self.name, model, columns, *found, grouping=self.grouping)
 
     one_tensor: OneTensorError | None = None

@@ -1,62 +1,49 @@
-"""The shapes of each module's inputs and outputs, its parameters, multiply-accumulates and memory kept for backward."""
+"""The shapes of each module's and operator's inputs and outputs, parameters, multiply-accumulates, and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls, Items, Shape, Signature
+from hookcli.hooks.function_calls import FunctionCalls, signature_of
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.probes.base import Probe
+from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import fails_without_gradients
 from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
+from hookcli.probes.shared.mixed_dtypes import mixed_product
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices, recomputed
+from hookcli.probes.shared.shape_calls import Reading, ShapeCall
+from hookcli.probes.shared.traffic import Traffic, of_layer, of_operator
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import Row, Skipped
 from hookcli.report.columns import SHAPES
 from hookcli.report.levels import Levels
-from hookcli.tensors.tree import dtype_text, keyword, lone, shape_of
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of a module: what went in, what came out, and the log's and the saved bytes' length before and after."""
-
-    fqn: str
-    module: nn.Module
-    call: int
-    index: int
-    inputs: list[list[int]]
-    names: list[str]
-    began: int
-    kept_before: int
-    outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
-    ended: int | None = None
-    kept_after: int = 0
-    edited: str = ""
+from hookcli.tensors import tree
+from hookcli.tensors.tree import lone
 
 
 class ShapesProbe(Probe):
-    """A row per call of a module (and per tensor of a nested output), in the order in which modules are entered.
+    """A row per call of a module or operator (and per tensor of a nested output), in the order of the calls.
 
     `params` counts the module's parameters and those of its parts, each tensor once; `macs` what ran inside the call,
     `kept` the memory that it saved for backward. Where an output is nested, its first row carries them and the others
     None, so that sums stay right. Nothing is counted while the model runs: the calls that it makes of PyTorch's
-    functions are remembered by their shapes, from which `costs` computes the figures afterwards.
+    functions are remembered by their shapes, from which `costs` computes the figures afterwards. Where operators have
+    rows, `read_bytes` and `written_bytes` are what they move; a module's are those of all that ran inside it.
 
     For `kept` the forward records autograd's graph; where another probe looks at values, only if that one needs it. A
     model that can't run so is run again without: `memory=False`.
@@ -67,13 +54,16 @@ class ShapesProbe(Probe):
     records_graph = True
     fastpath = False
     columns = SHAPES
+    operators = True
 
     def __init__(self, *, memory: bool = True) -> None:
         self.records_graph = memory
         self._memory: SavedMemory | None = None
         self._kept = 0
         self._refused = ""
-        self._calls: dict[tuple[str, int], _Call] = {}
+        self._moved = Traffic()
+        self._last = Reading()
+        self._calls: dict[tuple[str, int], ShapeCall] = {}
         self._unseen = UnreachableTensors()
         self._functions = FunctionCalls(matters)
         self._cost = Costs()
@@ -107,51 +97,62 @@ class ShapesProbe(Probe):
         if not recomputed(self.session.calls.running):
             self._kept += self._memory.keep(event.tensor)
 
+    def _read(self) -> Reading:
+        """The meters as they stand; an operator's part is what was added since the event before it."""
+        self._last = Reading(len(self._functions.log), self._kept, self._moved)
+        return self._last
+
     def _enter(self, event: HookEvent) -> None:
         received = self._unseen.arguments(event.fqn, event.args, event.kwargs)
-        assert event.module is not None
-        self._calls[event.fqn, event.call] = _Call(
-            event.fqn,
-            event.module,
-            event.call,
-            event.index,
-            inputs=[shape_of(x) for _, x in received],
-            names=[keyword(path) for path, _ in received],
-            began=len(self._functions.log),
-            kept_before=self._kept,
-            edited=event.edited,
-        )
+        call = ShapeCall.of(event, received, self._read(), said_of(event))
+        if call.module is not None and self.session.ops and is_whole(call.module):
+            call.versions = [version_of(x) for _, x in tree.arguments(event.args, event.kwargs)]
+        self._calls[event.fqn, event.call] = call
 
     def _leave(self, event: HookEvent) -> None:
+        if event.operator is not None:
+            self._operator(event, event.operator.function)
+            return
         call = self._calls[event.fqn, event.call]
-        call.ended = len(self._functions.log)
-        call.kept_after = self._kept
-        call.edited = ", ".join(filter(None, [call.edited, event.edited]))
-        returned = self._unseen.leaves(event.fqn, event.output)
-        call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in returned]
+        if call.versions is not None:
+            self._moved += of_layer(event, call.versions)
+        if event.edited:
+            call.said["edited"] = ", ".join(filter(None, [call.said.get("edited"), event.edited]))
+        call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
+
+    def _operator(self, event: HookEvent, function: Any) -> None:
+        call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, said_of(event))
+        if self.session.ops == "aten":
+            call.signature = signature_of(function, event.args, event.kwargs, event.output)
+        self._moved += of_operator(event)
+        call.leave(tree.leaves(event.output), self._read())
+        self._calls[event.fqn, event.call] = call
 
     def rows(self) -> list[Row]:
         """Return the rows in the order in which modules were entered."""
         spent = self._spent()
         whole = self.totals()
-        return [row for call in self._calls.values() for row in self._rows_of(call, _between(spent, call), whole)]
+        return [row for call in self._calls.values() for row in self._rows_of(call, self._macs(spent, call), whole)]
 
-    def _rows_of(self, call: _Call, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
-        params, trainable = count_parameters(call.module)
+    def _macs(self, spent: list[int], call: ShapeCall) -> int | None:
+        return self._cost(call.signature)[0] if call.signature else _between(spent, call)
+
+    def _rows_of(self, call: ShapeCall, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
+        params, trainable = (None, None) if call.module is None else count_parameters(call.module)
         figures = {
             "params": params,
-            "params_share": params / whole["params"] if whole["params"] else None,
+            "params_share": params / whole["params"] if params is not None and whole["params"] else None,
             "trainable": trainable,
             "macs": macs,
             "macs_share": macs / whole["macs"] if macs is not None and whole["macs"] else None,
-            "kept": None if self._memory is None or call.ended is None else call.kept_after - call.kept_before,
+            "kept": call.kept if self._memory is not None else None,
+            **(call.moved if self.session.ops else {}),
         }
         for number, (path, shape, dtype) in enumerate(call.outputs or [("", None, None)]):
-            first = number == 0
             yield Row(
                 {
                     "fqn": call.fqn,
-                    "type": type(call.module).__name__,
+                    "type": call.type,
                     "depth": self._levels.depth(call.fqn),
                     "call": call.call,
                     "index": call.index,
@@ -160,9 +161,9 @@ class ShapesProbe(Probe):
                     "input_shape": lone(call.inputs),
                     "output_shape": shape,
                     "dtype": dtype,
-                    **(figures if first else dict.fromkeys(figures)),
+                    **(figures if number == 0 else dict.fromkeys(figures)),
                     **({"input_names": call.names} if any(call.names) else {}),
-                    **({"edited": call.edited} if call.edited else {}),
+                    **call.said,
                 }
             )
 
@@ -181,7 +182,7 @@ class ShapesProbe(Probe):
     def _forward_kept(self) -> int:
         """The bytes that the model's first forward saved for backward."""
         root = self._calls.get(("", 0))
-        return self._kept if root is None or root.ended is None else root.kept_after - root.kept_before
+        return self._kept if root is None or root.kept is None else root.kept
 
     def _spent(self) -> list[int]:
         """The multiply-accumulates before each of the calls that were remembered, and in the end."""
@@ -208,8 +209,7 @@ class ShapesProbe(Probe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
-        mixed = next(filter(None, map(_mixed, self._functions.signatures)), "") if self._on_meta() else ""
-        said = [f"the meta device does not check dtypes ({mixed}); {_CHECKED}"] if mixed else []
+        said = mixed_product(self._functions.signatures) if self._on_meta() else []
         return [*said, *([] if self._memory is None else on_other_devices(self.session))]
 
     def _on_meta(self) -> bool:
@@ -218,7 +218,8 @@ class ShapesProbe(Probe):
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""
         log = self._functions.log
-        within = {number for call in self._calls.values() if not call.fqn for number in log[call.began : call.ended]}
+        roots = [call for call in self._calls.values() if not call.fqn]
+        within = {number for call in roots for number in log[call.before.calls : call.after and call.after.calls]}
         ran = within if ("", 0) in self._calls else set(log)
         unknown = {
             name for call, number in self._functions.signatures.items() if number in ran for name in self._cost(call)[1]
@@ -229,19 +230,5 @@ class ShapesProbe(Probe):
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
 
 
-def _mixed(call: Signature) -> str:
-    """Name the dtypes that a matrix product mixes, if devices other than meta refuse it: integers and floats."""
-    name = getattr(call.function, "__name__", "")
-    if name not in _PRODUCTS or not isinstance(call.args, Items):
-        return ""
-    kinds = {x.dtype: x.dtype.is_floating_point or x.dtype.is_complex for x in call.args.items if isinstance(x, Shape)}
-    named = " and ".join(str(dtype).removeprefix("torch.") for dtype in kinds)
-    return f"{name} of {named}" if len({*kinds.values()}) > 1 else ""
-
-
-_PRODUCTS = ("linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d")
-_CHECKED = "`hookcli activations` with the same input does"
-
-
-def _between(spent: list[int], call: _Call) -> int | None:
-    return None if call.ended is None else spent[call.ended] - spent[call.began]
+def _between(spent: list[int], call: ShapeCall) -> int | None:
+    return None if call.after is None else spent[call.after.calls] - spent[call.before.calls]

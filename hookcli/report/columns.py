@@ -122,10 +122,14 @@ FITS = (
 """Batches with the peak of a training step on each, and how much of a limit is left."""
 
 
-def with_source(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """These columns with that of the operators' source lines, beside the type."""
+def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """These columns with those of operators: source lines beside the type, and after costs the bytes that they move."""
     at = next((number + 1 for number, column in enumerate(columns) if column.name == "type"), len(columns))
-    return (*columns[:at], *columns_named("source"), *columns[at:])
+    moved = _MOVED if any(column.name == "macs" for column in columns) else ()
+    return (*columns[:at], *columns_named("source"), *columns[at:], *moved)
+
+
+_MOVED = (Column("read_bytes", "Read", "bytes"), Column("written_bytes", "Written", "bytes"))
 
 
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:

@@ -34,11 +34,12 @@ class Dump:
     """The index of a dump.
 
     `tensors` has a row for each tensor, in the order in which they arrived: `kind` (one of KINDS), `fqn`, `type`,
-    `batch`, `call`, `pass`, `index` (the order in which calls began), `path`, `shape`, `dtype`, and `file` and `name`,
-    its key in that file. One that was left out has a `reason` and no `file`. `modules` are all modules of the model
-    (fqn and type), empty if unknown; a tensor of theirs without a row did not exist. `inputs` describes the arguments
-    of each batch (see `hookcli.tensors.files.arguments`); it is empty if they are not in the dump. `narrowed`: only
-    some modules were selected. `options` are those of the run that another run must repeat. `meta` is a report's.
+    `batch`, `call`, `pass`, `index` (the order in which calls began), `path`, `source` (an operator's line in the
+    program), `shape`, `dtype`, and `file` and `name`, its key in that file. One that was left out has a `reason` and no
+    `file`. `modules` are all modules of the model (fqn and type), empty if unknown; a tensor of theirs without a row
+    did not exist. `inputs` describes the arguments of each batch (see `hookcli.tensors.files.arguments`); it is empty
+    if they are not in the dump. `narrowed`: only some modules were selected. `options` are those of the run that
+    another run must repeat. `meta` is a report's.
     """
 
     model: str
@@ -122,6 +123,7 @@ _FIELDS: Mapping[str, tuple[type, Any]] = {
     "call": (int, 0),
     "pass": (int, 0),
     "path": (str, ""),
+    "source": (str, ""),
     "shape": (list, None),
     "dtype": (str, None),
     "file": (str, None),

@@ -13,7 +13,7 @@ from hookcli.report.folding import repeats
 from hookcli.report.formatting import listed
 from hookcli.report.levels import Levels
 from hookcli.report.names import prefixes, relative
-from hookcli.report.norms import norm, total
+from hookcli.report.norms import norm
 from hookcli.report.times import summed
 
 _SIZES = ("params", "params_share", "trainable")
@@ -104,8 +104,6 @@ def _origin(row: Row) -> str:
 
 _MERGE: Mapping[str, Callable[[Iterable[float]], float]] = {
     "output_grad": norm,
-    "forward_seconds": total,
-    "backward_seconds": total,
 }
 _APART = 10  # times the least norm: more is worth a word
 

@@ -40,7 +40,7 @@ def with_times(report: Report, times: Times, note: str = "") -> Report:
     if a backward pass was timed.
     """
     names = [name for name in NAMES if any(name in found for found in times.values())]
-    untaken = {**times, **_by_module(times)}
+    untaken = {**times, **by_module(times)}
     rows, untimed = [], list[Skipped]()
     seen = set[Any]()
     for row in report.rows:
@@ -70,7 +70,7 @@ def _key(row: Row) -> Place | str | None:
     return row.fqn, row.get("call") or 0
 
 
-def _by_module(times: Times) -> dict[Any, Mapping[str, float]]:
+def by_module(times: Times) -> dict[Any, Mapping[str, float]]:
     """The times of all calls of each module."""
     found: dict[Any, dict[str, float]] = {}
     for (fqn, _), call in times.items():
@@ -82,7 +82,7 @@ def _by_module(times: Times) -> dict[Any, Mapping[str, float]]:
 
 def whole(times: Times) -> dict[str, float]:
     """The inclusive times of all calls of the model itself."""
-    found = _by_module(times).get("", {})
+    found = by_module(times).get("", {})
     return {name: found[name] for name in INCLUSIVE if name in found}
 
 

@@ -163,7 +163,10 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 
 # Columns of a call, which a further tensor of it leaves empty.
-_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept", *TIMES)
+_OF_CALLS = (
+    *("fqn", "type", "source", "input_shape", "params", "params_share", "macs", "macs_share", "kept"),
+    *("read_bytes", "written_bytes", *TIMES),
+)
 
 
 def _footer(

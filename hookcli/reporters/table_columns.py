@@ -127,6 +127,8 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
     order: Sequence[str] = (*_DISPENSABLE_AT_REST, *_DISPENSABLE) if report.probe == "weights" else _DISPENSABLE
     if any(column.name == "change_rank" for column in columns):
         order = _DISPENSABLE_BETWEEN_FILES
+    if not any(column.name == "forward_self_us" for column in columns):  # times that nobody asked for
+        order = ("forward_us", "backward_us", *order)
     dispensable = {c.name for c in columns if c.name in order and (c.name not in _COUNTS or c.unit == "firings")}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
     norm = "l2" if report.rows and report.rows[0].get("kind") in _GRADIENTS else ""

@@ -24,6 +24,7 @@ from hookcli.tensors.torch_private import is_copy_on_write
 DISTANCE = ("peak", "total", "errors", "of_a", "of_b")
 """The names of the sums over the differences of two tensors (`hookcli.tensors.distance.Apart`)."""
 _FILE = Path(__file__).with_name("_sums.so")  # on all systems: no part of it is Python's
+_SHORT = 8  # elements of a row, each of which costs as much to begin as several elements
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 _LIMITS = [math.nextafter(form.most, math.inf) if form.beyond else form.most for form in FORMATS]
 
@@ -34,25 +35,41 @@ class Library:
     def __init__(self, file: Path = _FILE) -> None:
         library = ctypes.CDLL(str(file))
         types = _text(library, "hookcli_types").split()
-        if _text(library, "hookcli_statistics_fields").split() != list(STATS_KEYS):
+        if _text(library, "hookcli_strided_statistics_fields").split() != list(STATS_KEYS):
             raise ValueError("other statistics")
         if _text(library, "hookcli_distance_fields").split() != list(DISTANCE):
             raise ValueError("other sums")
         self._types = {getattr(torch, name): types.index(name) for name in types[:-1]}
         self._byte = types.index("byte")
-        self._statistics, self._distance = library.hookcli_statistics, library.hookcli_distance
-        self._statistics.argtypes = (_POINTER, _INT64, ctypes.c_int, _POINTER, ctypes.c_int, *[_POINTER] * 3)
+        self._statistics, self._distance = library.hookcli_strided_statistics, library.hookcli_distance
+        layout = (_POINTER, _INT64, ctypes.c_int, _POINTER, _POINTER)
+        self._statistics.argtypes = (*layout, ctypes.c_int, _POINTER, ctypes.c_int, *[_POINTER] * 3)
         self._distance.argtypes = (_POINTER, _POINTER, _INT64, ctypes.c_int, _POINTER)
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
-        self.uses_openmp = _share_threads(library)
+        self._use_openmp = library.hookcli_use_openmp
+        self._use_openmp.argtypes = (_POINTER,)
+        self.shares_threads = self.share_threads()
         self._room = ctypes.c_int64 * _INT64.in_dll(library, "hookcli_histogram_size").value
         self._limits = (ctypes.c_double * len(_LIMITS))(*_LIMITS)
 
+    def share_threads(self, share: bool = True) -> bool:
+        """Have PyTorch's own OpenMP threads do the work, if they can be found; else the library starts threads.
+
+        Those of a forked process are always the library's.
+        """
+        found = None
+        if share:
+            with suppress(OSError, AttributeError):
+                parts = Path(torch.__file__).with_name("lib")
+                found = ctypes.CDLL(str(parts / "libtorch_cpu.so")).GOMP_parallel  # looks in what this needs, too
+        self._use_openmp(ctypes.cast(found, _POINTER) if found else None)
+        return found is not None
+
     def statistics(self, x: Tensor, *, hist: bool) -> tuple[list[float], Histogram | None] | None:
-        """The statistics by the names of STATS_KEYS, and the histogram if asked for; None if `x`
-        is empty, or not for the library.
+        """The statistics by the names of STATS_KEYS, and the histogram if asked for; None if `x` is empty, or not for
+        the library.
         """
         dtype, address = x.dtype, _address(x)
         kind = self._byte if dtype.itemsize == 1 else self._types.get(dtype)
@@ -61,16 +78,17 @@ class Library:
         figures = (ctypes.c_double * len(STATS_KEYS))()
         room, limits = (self._room(), self._limits) if hist else (None, None)
         values = _values_of_bytes(dtype) if dtype.itemsize == 1 else None
-        threads = torch.get_num_threads()
-        if not self._statistics(address, x.numel(), kind, values, threads, limits, figures, room):
+        layout = (address, x.numel(), *((0, None, None) if is_dense(x) else _gaps(x)))
+        if not self._statistics(*layout, kind, values, torch.get_num_threads(), limits, figures, room):
             return None
         return list(figures), _histogram(room) if room else None
 
     def distance(self, a: Tensor, b: Tensor) -> list[float] | None:
         """The sums by the names of `DISTANCE`; None if the tensors, of float32 and of one size, are not for it."""
-        addresses = _address(a), _address(b)
         found = (ctypes.c_double * len(DISTANCE))()
-        if not (all(addresses) and self._distance(*addresses, a.numel(), torch.get_num_threads(), found)):
+        readable = is_readable(a) and is_readable(b)
+        threads = torch.get_num_threads()
+        if not (readable and self._distance(a.data_ptr(), b.data_ptr(), a.numel(), threads, found)):
             return None
         return list(found)
 
@@ -79,32 +97,38 @@ def _text(library: ctypes.CDLL, name: str) -> str:
     return (ctypes.c_char_p.in_dll(library, name).value or b"").decode()
 
 
-def _share_threads(library: ctypes.CDLL) -> bool:
-    """Have PyTorch's own OpenMP threads do the work, if they can be found; else the library starts threads."""
-    with suppress(OSError, AttributeError):
-        own = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))  # looks in what it needs, too
-        library.hookcli_use_openmp.argtypes = (_POINTER,)
-        library.hookcli_use_openmp(ctypes.cast(own.GOMP_parallel, _POINTER))
-        return True
-    return False
-
-
-def is_readable(chunk: Tensor) -> bool:
-    """True if a kernel may read the elements of a contiguous tensor by their address, on any device."""
-    return bool(_address(chunk))
+def is_readable(x: Tensor) -> bool:
+    """True if the elements lie one after the other, and may be read by their address, on any device."""
+    return x.is_contiguous() and bool(_address(x))
 
 
 def _address(x: Tensor) -> int:
-    """The lowest address of the elements; 0 if there are gaps between them, or if asking would change something.
+    """The lowest address of the elements; 0 if there is none, or if asking would change something.
 
     Subclasses and functorch's wrappers have no memory of their own; only operators can read them.
     """
-    if not (type(x) is Tensor and is_dense(x) and not x.is_neg()):
+    if not (type(x) is Tensor and not x.is_neg()):
         return 0
     try:
         return 0 if is_copy_on_write(x) else x.data_ptr()
     except RuntimeError:
         return 0
+
+
+def _gaps(x: Tensor) -> tuple[int, Any, Any]:
+    """The number of dimensions, in as few as possible, and their sizes and strides; rows of the last one are read."""
+    found: list[tuple[int, int]] = []  # stride, size
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True), key=lambda one: (one[0] > 0, -one[0])):
+        if size == 1:
+            continue
+        if found and found[-1][0] == stride * size:
+            size *= found.pop()[1]
+        found.append((stride, size))
+    if found[-1][1] < _SHORT:
+        found.sort(key=lambda one: one[1])
+    strides, sizes = zip(*found, strict=True)
+    many = _INT64 * len(found)
+    return len(found), many(*sizes), many(*strides)
 
 
 @cache
@@ -123,10 +147,25 @@ def _histogram(room: ctypes.Array[ctypes.c_int64]) -> Histogram:
     return Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(overflows))
 
 
+def described() -> str:
+    """The code that takes statistics on the CPU here, and its threads, or why it is not the library's."""
+    if not loaded:
+        return f"PyTorch's operators ({_why_not()})"
+    count = torch.get_num_threads()
+    threads = "one thread" if count == 1 else f"{count} threads of {'PyTorch' if loaded.shares_threads else 'its own'}"
+    return f"the C++ library with {loaded.instructions}, in {threads}"
+
+
 def _loaded() -> Library | None:
     with suppress(OSError, AttributeError, ValueError):  # without a compiler; of another machine; of another hookcli
         return Library()
     return None
+
+
+def _why_not() -> str:
+    if not _FILE.exists():
+        return "hookcli was installed without a C++ compiler"
+    return f"{_FILE} is of another machine or of another hookcli: install hookcli again"
 
 
 loaded = _loaded()

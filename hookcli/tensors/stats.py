@@ -55,8 +55,8 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
         if chunks.on_cpu(values) and (whole := _by_library(values, hist)):
             pending = PendingFigures([whole])
         else:
-            on_device = _device_histogram if hist else _device_rows
-            pending = reduced((values,), CHUNK, partial(_cpu_chunk, hist=hist), on_device)
+            ways = (_cpu_histogram, _device_histogram) if hist else (_by_operators, _device_rows)
+            pending = reduced((values,), CHUNK, *ways)
         if implied:
             pending.parts.append(TensorStats.of_zeros(implied))
         return pending
@@ -111,19 +111,16 @@ def _magnitudes(values: Tensor) -> Tensor:
     return torch.where(finite, sizes.clamp(max=torch.finfo(torch.float64).max), sizes)
 
 
-def _cpu_chunk(chunk: Tensor, hist: bool) -> Part:
-    """Statistics of a chunk on the CPU, with its histogram if asked for."""
-    if found := _by_library(chunk, hist):
-        return found
-    part = _by_operators(chunk)
-    return replace(_finished(part), hist=histogram(chunk)) if hist else part
-
-
 def _by_library(x: Tensor, hist: bool) -> Part | None:
     """Statistics of a tensor of any size on the CPU; None if the library is not there, or can't read the tensor."""
     if not (library.loaded and (found := library.loaded.statistics(x, hist=hist))):
         return None
     return replace(TensorStats.measured(found[0]), hist=found[1]) if hist else found[0]
+
+
+def _cpu_histogram(chunk: Tensor) -> Part:
+    """Statistics of a chunk on the CPU by operators, with its histogram."""
+    return replace(_finished(_by_operators(chunk)), hist=histogram(chunk))
 
 
 def _by_operators(chunk: Tensor) -> Part:

@@ -18,15 +18,18 @@ namespace hookcli {
 constexpr int64_t kBlock = 1 << 16;  // elements; sums of blocks are added in their order, however many threads there are
 constexpr int64_t kAlone = 1 << 18;  // elements up to which waking threads costs more than they save
 constexpr int64_t kRun = 4096;       // elements of a buffer that stays in the nearest cache
+constexpr int kDims = 16;            // of memory with gaps
 
 inline int threads_for(int64_t n, int threads) { return n > kAlone ? threads : 1; }
 inline int64_t blocks_of(int64_t n) { return (n + kBlock - 1) / kBlock; }
 
-// Numbers one after another in memory.
+// Numbers in memory: one after another, or with gaps between them, in rows.
 struct Memory {
   const char* data;
   int64_t n;
   Type type;
+  int dims;  // 0 without gaps
+  const int64_t *sizes, *strides;  // of each dimension, in elements; the last one is a row
   const float* bytes;  // the value of each byte, for numbers of one byte
   int threads;
   std::vector<Exponents>* exponents;  // one for each thread, or none
@@ -36,7 +39,7 @@ struct Memory {
   bool narrow() const { return is_narrow(type); }
 
   double first() const {
-    double found;
+    double found = 0;
     read(0, 1, &found);
     return found;
   }
@@ -45,7 +48,7 @@ struct Memory {
   template <typename T, typename Part, typename Reduce>
   Part over(const Reduce& reduce) const {
     std::vector<Part> parts(blocks_of(n));
-    const bool as_is = type == (std::is_same_v<T, float> ? Type::float32 : Type::float64);
+    const bool as_is = !dims && type == (std::is_same_v<T, float> ? Type::float32 : Type::float64);
     const bool counts = exponents && !counted;
     const auto work = [&](int64_t block, int worker) {
       alignas(64) T buffer[kRun];
@@ -67,13 +70,30 @@ struct Memory {
 
   template <typename T>
   const T* read(int64_t from, int64_t length, T* to) const {
-    if (type == Type::byte) {
-      const auto* each = reinterpret_cast<const uint8_t*>(data) + from;
-      for (int64_t i = 0; i < length; ++i) to[i] = bytes[each[i]];
-    } else {
-      widen(type, data + from * size_of(type), size_of(type), length, to);
+    if (!dims) {
+      read_row(data + from * size_of(type), 1, length, to);
+      return to;
+    }
+    int64_t index[kDims], *const column = index + dims - 1;
+    for (int d = dims - 1; d >= 0; from /= sizes[d], --d) index[d] = from % sizes[d];
+    for (int64_t done = 0; done < length; *column = 0) {
+      int64_t offset = 0;
+      for (int d = 0; d < dims; ++d) offset += index[d] * strides[d];
+      const int64_t piece = std::min(length - done, sizes[dims - 1] - *column);
+      read_row(data + offset * size_of(type), strides[dims - 1], piece, to + done);
+      done += piece;
+      for (int d = dims - 2; d >= 0 && ++index[d] == sizes[d]; --d) index[d] = 0;
     }
     return to;
+  }
+
+  template <typename T>
+  void read_row(const char* row, int64_t stride, int64_t length, T* to) const {
+    if (type == Type::byte) {
+      for (int64_t i = 0; i < length; ++i) to[i] = bytes[static_cast<uint8_t>(row[i * stride])];
+    } else {
+      widen(type, row, stride * size_of(type), length, to);
+    }
   }
 };
 
@@ -103,22 +123,24 @@ using namespace hookcli;
 // Number types, and what `out` gets, each name after a space: Python uses a function only where these are the names that
 // it knows.
 HOOKCLI_EXPORT const char* const hookcli_types = &HOOKCLI_TYPES(HOOKCLI_TYPE) " byte"[1];
-HOOKCLI_EXPORT const char* const hookcli_statistics_fields = &HOOKCLI_STATISTICS(HOOKCLI_NAME)[1];
+HOOKCLI_EXPORT const char* const hookcli_strided_statistics_fields = &HOOKCLI_STATISTICS(HOOKCLI_NAME)[1];
 HOOKCLI_EXPORT const char* const hookcli_distance_fields = &HOOKCLI_APART(HOOKCLI_NAME)[1];
 HOOKCLI_EXPORT const int64_t hookcli_histogram_size = 2 + kFormats + 2 * kSide;
 
 // Have the threads of PyTorch's OpenMP runtime do the work. `parallel`: its GOMP_parallel.
 HOOKCLI_EXPORT void hookcli_use_openmp(void* parallel) { Threads::own().openmp = reinterpret_cast<OpenMP>(parallel); }
 
-// The statistics of `n` numbers, and with `limits` their histogram. False if there is no memory for it.
-HOOKCLI_EXPORT bool hookcli_statistics(
-    const void* data, int64_t n, int type, const float* bytes, int threads, const Limits* limits, double* out,
-    int64_t* histogram) {
+// The statistics of `n` numbers, and with `limits` their histogram. False for too many dimensions, and if there is no
+// memory for it.
+HOOKCLI_EXPORT bool hookcli_strided_statistics(
+    const void* data, int64_t n, int dims, const int64_t* sizes, const int64_t* strides, int type, const float* bytes,
+    int threads, const Limits* limits, double* out, int64_t* histogram) {
+  if (dims > kDims) return false;
   try {
     threads = threads_for(n, threads);
     std::vector<Exponents> exponents(limits ? threads : 0);
     const Memory memory = {
-        static_cast<const char*>(data), n, static_cast<Type>(type), bytes, threads, limits ? &exponents : nullptr, limits};
+        static_cast<const char*>(data), n, static_cast<Type>(type), dims, sizes, strides, bytes, threads, limits ? &exponents : nullptr, limits};
     const Moments found = moments(memory);
     HOOKCLI_STATISTICS(HOOKCLI_PUT)
     if (limits) write_histogram(exponents, histogram);

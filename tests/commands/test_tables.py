@@ -14,11 +14,13 @@ from typing import Any
 
 import forks
 import pytest
+import torch
 import torchvision
 from PIL import Image
 
 from hookcli import commands
 from hookcli.commands import COMMANDS
+from hookcli.tensors import library
 
 Cli = Callable[..., Any]
 
@@ -143,6 +145,22 @@ def test_no_arguments_show_the_help(cli: Cli) -> None:
 
 def test_version(cli: Cli) -> None:
     assert cli("--version").out == "hookcli 0.1.0\n"
+
+
+def test_the_version_in_full_says_which_code_measures_here(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cli("--version", "--verbose").out
+    assert found == cli("--verbose", "--version").out and found.startswith("hookcli 0.1.0\nPython 3.")
+    assert f"\ntorch {torch.__version__}, accelerator: " in found
+    assert f"\nstatistics on the CPU: {library.described()}\n" in found
+    monkeypatch.setattr(library, "loaded", None)
+    assert "\nstatistics on the CPU: PyTorch's operators (" in cli("--version", "--verbose").out
+
+
+def test_verbose_alone_says_what_it_goes_with(cli: Cli) -> None:
+    for words in (("--verbose",), ("--verbose", "shapes", "alexnet")):
+        ran = cli(*words)
+        assert ran.code == 2
+        assert ran.err == "hookcli: error: --verbose goes with --version: hookcli --version --verbose\n"
 
 
 def test_completion_knows_the_models() -> None:

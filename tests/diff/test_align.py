@@ -6,10 +6,12 @@ import torchvision
 from torch import nn
 
 from hookcli.diff.align import NamedPart, align
+from hookcli.diff.structure import structure, structure_line
 
 
 def places(*pairs: str) -> list[NamedPart]:
-    return [NamedPart(*pair.split(":")) for pair in pairs]
+    """Modules as "name:type", operators as "name@type"."""
+    return [NamedPart(*pair.split("@" if "@" in pair else ":")) for pair in pairs]
 
 
 def of(model: nn.Module) -> list[NamedPart]:
@@ -62,3 +64,35 @@ def test_another_type_at_the_same_name_is_paired_last() -> None:
 
 def test_nothing_is_aligned_with_nothing() -> None:
     assert not align([], []).pairs and [p.fqn for p in align([], places("a:X")).added] == ["a"]
+
+
+def test_operators_are_paired_by_function_and_order_whatever_their_numbers() -> None:
+    a = places("@Net", ":add_1@add", ":relu_1@relu", ":add_2@add", "b@Block", "b:mul_1@mul", "b:cat_1@cat")
+    b = places(
+        "@Net", ":add_1@add", ":add_2@add", ":relu__1@relu_", ":add_3@add", "c@Block", "c:cat_1@cat", "c:mul_1@mul"
+    )
+    found = align(a, b)
+    assert found.in_b == {
+        "": "",
+        "b": "c",
+        ":add_1": ":add_2",
+        ":relu_1": ":relu__1",
+        ":add_2": ":add_3",
+        "b:mul_1": "c:mul_1",
+    }
+    assert [p.fqn for p in found.removed] == ["b:cat_1"] and [p.fqn for p in found.added] == [":add_1", "c:cat_1"]
+    assert [(x.fqn, y.fqn) for x, y in found.renamed] == [("b", "c")]
+
+
+def test_operators_shift_past_one_that_is_new() -> None:
+    a = places("@Net", ":mul_1@mul", ":relu_1@relu", ":mul_2@mul", ":sum_1@sum")
+    b = places("@Net", ":exp_1@exp", ":mul_1@mul", ":mul_2@mul", ":relu_1@relu", ":mul_3@mul", ":sum_1@sum")
+    found = align(a, b)
+    assert found.in_b[":mul_1"] == ":mul_2" and found.in_b[":mul_2"] == ":mul_3"
+    assert [p.fqn for p in found.added] == [":exp_1", ":mul_1"]
+    assert structure_line(found) == "the structures differ: 2 only in B (:exp_1, :mul_1)"
+
+
+def test_operators_of_a_module_that_only_one_model_has_are_not_listed_beside_it() -> None:
+    found = align(places("@Net"), places("@Net", "new@Block", "new:add_1@add"))
+    assert [text for _, text in structure(found)] == ["new (Block) is in B only"] and len(found.added) == 2

@@ -9,22 +9,24 @@ from functools import partial
 from time import perf_counter
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookcli.diff import verdict
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import UNSEEN, compiled, unseen_parts
+from hookcli.engine.lockstep.compiled import UNSEEN, compiled
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
-from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors
+from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
+from hookcli.engine.lockstep.operators import hide, operators_of
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
 from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise, meta_of, share_parts
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.lockstep.timed import AddTimes, time_sides
+from hookcli.engine.lockstep.watched import Watched
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo
@@ -37,6 +39,7 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.report import Report, Skipped
+from hookcli.report.columns import with_operators
 from hookcli.sources.base import copy_model
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
@@ -54,6 +57,7 @@ def compare(
     feedback: Feedback = Feedback(),
     batches: Iterable[BatchOfBoth] | None = None,
     total: int | None = None,
+    ops: str | None = None,
     time: bool = False,
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
@@ -66,7 +70,8 @@ def compare(
     or parameters, B is a copy.
 
     `batches` are several inputs, of which the sides have the first: the figures are those of all, concatenated.
-    `total` is their number, if it is known. `time`: both sides are timed afterwards, in turns.
+    `total` is their number, if it is known. `ops`: compare operators, too (see Hooking); a forward of each side before
+    finds them, so that those of both are paired in their order. `time`: both sides are timed afterwards, in turns.
 
     Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
     then.
@@ -75,7 +80,7 @@ def compare(
     if share_parts(a.model, b.model):
         b = replace(b, model=copy_model(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
-    run = _Comparison(a, b, step, select, time)
+    run = _Comparison(a, b, step, select, ops, time)
     each = [(a.inputs, b.inputs, step.target)] if batches is None else batches
     run.total = 1 if batches is None else total
     try:
@@ -100,18 +105,20 @@ def compare(
 class _Comparison:
     """A comparison under way."""
 
-    def __init__(self, a: Side, b: Side, step: Step, select: Select | None, time: bool) -> None:
+    def __init__(self, a: Side, b: Side, step: Step, select: Select | None, ops: str | None, time: bool) -> None:
         self.sides = (a, b)
+        self.ops = ops
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
         self.infos = [
-            replace(side.described, fastpath=side.fastpath, edits=[edit.text for edit in changes] or UNSET)
+            replace(
+                side.described, fastpath=side.fastpath, edits=[edit.text for edit in changes] or UNSET, ops=ops or UNSET
+            )
             for side, changes in zip(self.sides, self.edits, strict=True)
         ]
         self.pairs = TensorPairs(self.alignment)
-        self.hidden = self._hidden()
-        self.select = select
+        self.watched = Watched(self.sides, self.alignment, select)
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.settings = settings_diff(a.model, b.model, self.alignment, select)
         self.skipped: list[Skipped] = []
@@ -138,7 +145,8 @@ class _Comparison:
                 self.pairs.batch_ended()
                 self.batches += 1
             if self.time and not any(errors):
-                self.add_times = time_sides(self.sides, self.step, states, self.hidden, self.edits, feedback)
+                hidden = self.watched.hidden
+                self.add_times = time_sides(self.sides, self.step, states, hidden, self.edits, self.ops, feedback)
         return errors
 
     def _run(
@@ -146,15 +154,18 @@ class _Comparison:
     ) -> tuple[BaseException | None, BaseException | None]:
         lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
         sessions = [
-            HookSession(side.model, select=partial(self._watched, n), fastpath=side.fastpath, edits=self.edits[n])
+            HookSession(
+                side.model, select=partial(self.watched, n), fastpath=side.fastpath, edits=self.edits[n], ops=self.ops
+            )
             for n, side in enumerate(self.sides)
         ]
-        for session in sessions:
+        for session, hidden in zip(sessions, self.watched.hidden, strict=True):
             session.begin_batch(self.batches, self.total)
+            hide(session, hidden)
         feedback.follow(sessions[A].position)
         errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
         if not any(errors):
-            skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
+            skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.watched.hidden[A])] + unmeasured(sessions[A])
             self.skipped = [item for item in skipped if not self.batches or item in self.skipped]
             if self.step.backward:
                 self.pairs.parameters(*(side.model for side in self.sides))
@@ -170,7 +181,9 @@ class _Comparison:
             self.alignment,
             tolerance,
             model=" → ".join(names),
-            columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
+            columns=[
+                c for c in (with_operators(TENSORS) if self.ops else TENSORS) if c.name != "kind" or self.step.backward
+            ],
             metas=[meta_of(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
             meta=info.to_meta(),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
@@ -187,23 +200,33 @@ class _Comparison:
             stack.callback(
                 ProcessState({d for side in self.sides for d in accelerators(side.model, side.inputs)}).enter
             )
-            states = []
-            for side in self.sides:
+            states, operators = [], []
+            for number, side in enumerate(self.sides):
                 stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
                     stack.enter_context(compiled(side.model, side.compile, side.backend))
                 torch.manual_seed(seed)
+                if self.ops:
+                    operators.append(operators_of(side, self.step, self.ops, self.watched.hidden[number]))
                 states.append(ProcessState(accelerators(side.model, side.inputs), side.tree))
+            if self.ops:
+                self.alignment = alignment_of(self.sides[A].model, self.sides[B].model, operators)
+                self.pairs.alignment = self.watched.alignment = self.alignment
             yield states[A], states[B]
 
     def _play(self, number: int, session: HookSession, lockstep: Lockstep[ModuleTensors]) -> None:
         """Run one side under hooks that bring its tensors to the comparison."""
 
         def arrive(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> None:
-            seen = ModuleTensors(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
+            seen = of_event(event, kind, tensors)
             key: Hashable | None = self.pairs.key(number, seen)
             if key is not None:
                 lockstep.arrive(number, key, seen)
+
+        def returned(event: HookEvent) -> None:
+            if event.operator and number == A:
+                self.pairs.receive(event)
+            arrive(event, OUTPUT, list(tree.leaves(event.output)))
 
         def grad(event: HookEvent) -> None:
             assert event.grad is not None
@@ -214,25 +237,9 @@ class _Comparison:
         with session, torch.autograd.set_multithreading_enabled(False):
             if number == A:
                 session.forward_pre(self.pairs.receive)
-            session.forward(lambda event: arrive(event, OUTPUT, list(tree.leaves(event.output))))
+            session.forward(returned)
             if self.step.backward:
                 session.output_grad(grad)
                 if number == A:
                     session.post_accumulate_grad(self.pairs.arrived)
             self.step.run(session, *arguments(self.sides[number].inputs), self.infos[number])
-
-    def _watched(self, number: int, fqn: str, module: nn.Module) -> bool:
-        """True if a module is selected, by A's names, and lies in no compiled module on either side."""
-        if fqn in self.hidden[number]:
-            return False
-        if self.select is None or number == A:
-            return self.select is None or self.select(fqn, module)
-        name = self.alignment.in_a.get(fqn)
-        return name is not None and self.select(name, self.sides[A].model.get_submodule(name))
-
-    def _hidden(self) -> tuple[set[str], set[str]]:
-        """The modules of each side without hooks, because they or their counterparts are parts of compiled modules."""
-        parts = [unseen_parts(side.model, side.compile) for side in self.sides]
-        to_b, to_a = self.alignment.in_b, self.alignment.in_a
-        of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
-        return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError, unknown
+from hookcli.hooks.observing_mode import without_mode
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.report.names import is_within_any, no_match
@@ -55,6 +56,6 @@ def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
         for module in outermost(model, pattern).values():
             own = vars(module).get("forward")
             put_back = (setattr, module, "forward", own) if own else (delattr, module, "forward")
-            module.forward = torch.compile(module.forward, backend=backend, options=options)
+            module.forward = without_mode(torch.compile(module.forward, backend=backend, options=options))
             stack.callback(*put_back)
         yield

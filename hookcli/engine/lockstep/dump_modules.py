@@ -9,21 +9,30 @@ from torch import nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine.lockstep.lockstep import A, B
-from hookcli.engine.lockstep.module_tensors import GRAD
+from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT
 from hookcli.report.dump import Dump
 from hookcli.tensors import tree
 
 
 def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
-    """The modules of a dump; where a dump does not list them, those of its tensors, with types that `others` know."""
+    """The modules and operators of a dump, whose modules it may not list: then those of its tensors, with types that
+    `others` know.
+    """
     if dump.modules:
-        return [NamedPart(fqn, kind) for fqn, kind in dump.modules]
+        return [*(NamedPart(fqn, kind) for fqn, kind in dump.modules), *operators_in(dump)]
     known = {place.fqn: place.type for place in others}
     owners = ((_owner(row["kind"], row.fqn), row["type"]) for row in sorted(dump.tensors, key=lambda row: row["index"]))
     types: dict[str, str] = {}
     for fqn, kind in owners:
         types[fqn] = types.get(fqn) or kind or known.get(fqn, "")
     return [NamedPart(fqn, kind) for fqn, kind in types.items()]
+
+
+def operators_in(dump: Dump) -> list[NamedPart]:
+    """The operators whose outputs, or their gradients, a dump has, in the order in which they ran."""
+    rows = sorted(dump.tensors, key=lambda row: (row["kind"] != OUTPUT, row["batch"], row["pass"], row["index"]))
+    found = (NamedPart(row.fqn, row["type"]) for row in rows if row["kind"] != GRAD)
+    return [*dict.fromkeys(place for place in found if place.is_operator)]
 
 
 def alignment_with(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
@@ -67,8 +76,12 @@ def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
     Shared modules are aligned and have the same type and last name.
     """
     mine = parts_of(dump, others)
-    alike = [a for a, b in align(mine, others).pairs if a.type == b.type and _last(a.fqn) == _last(b.fqn) != ""]
-    return len(alike), sum(bool(place.fqn) for place in mine)
+    alike = [
+        a
+        for a, b in align(mine, others).pairs
+        if a.type == b.type and _last(a.fqn) == _last(b.fqn) != "" and not a.is_operator
+    ]
+    return len(alike), sum(bool(place.fqn) and not place.is_operator for place in mine)
 
 
 def _last(fqn: str) -> str:

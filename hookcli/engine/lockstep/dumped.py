@@ -19,21 +19,23 @@ from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, 
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.report import Report, Row, Skipped
+from hookcli.report.columns import with_operators
 from hookcli.report.dump import PLACE, Dump
 from hookcli.tensors.files.dump_reader import DumpReader
 
 Key = tuple[Any, ...]
 Wanted = Callable[[str, str, str], bool]
 """The test of a dump's tensor: by its kind, name, and type of module."""
+_IF_FILLED = ("kind", "batch", "pass", "source")
 _HAS = {"output": "returned", "input": "received"}
 
 
 class DumpComparison:
     """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
 
-    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`; `unseen`
-    are parts of that model whose hooks do not fire. Each tensor of the dump is read when the other side's tensor
-    arrives, and let go at once.
+    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`, and its
+    operators, if the dump has some; `unseen` are parts of that model whose hooks do not fire. Each tensor of the dump
+    is read when the other side's tensor arrives, and let go at once.
     """
 
     def __init__(
@@ -103,15 +105,14 @@ class DumpComparison:
         rows = self.pairs.rows(tolerance, complete)
         metas = [_untimed(self.reader.dump.meta), _untimed(self.meta)]
         kinds = {row.get("kind") for row in rows} - {OUTPUT}
-        used = {name for name in ("batch", "pass") if any(row.get(name) for row in rows)} | (
-            {"kind"} if kinds else set()
-        )
+        used = {name for name in _IF_FILLED if name != "kind" and any(row.get(name) for row in rows)}
+        used |= {"kind"} if kinds else set()
         return verdict.report(
             rows,
             self.alignment,
             tolerance,
             model=model,
-            columns=[c for c in DUMPED if c.name in used or c.name not in ("kind", "batch", "pass")],
+            columns=[c for c in with_operators(DUMPED) if c.name in used or c.name not in _IF_FILLED],
             metas=metas if self.side == A else metas[::-1],
             meta=meta,
             skipped=[*self.pairs.skipped(), *self._skipped],
@@ -189,4 +190,5 @@ def _key(values: Mapping[str, Any], fqn: str) -> Key:
 
 def _seen(values: Mapping[str, Any], fqn: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
     call, index, batch, passed = (values.get(name) or 0 for name in ("call", "index", "batch", "pass"))
-    return ModuleTensors(values["kind"], fqn, values.get("type") or "", call, index, tensors, batch, passed)
+    source = values.get("source") or ""
+    return ModuleTensors(values["kind"], fqn, values.get("type") or "", call, index, tensors, batch, passed, source)

@@ -1,4 +1,4 @@
-"""The tensors of a module's call on one side of a comparison."""
+"""The tensors of a call of a module or operator on one side of a comparison."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from hookcli.hooks.events import HookEvent
+
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 
 
 @dataclass(slots=True)
 class ModuleTensors:
-    """Tensors of a module's call on one side, by path. They are live until the callback ends."""
+    """Tensors of a call of a module or operator on one side, by path. They are live until the callback ends."""
 
     kind: str
     fqn: str
@@ -23,6 +25,15 @@ class ModuleTensors:
     batch: int = 0
     passed: int = 0
     """The number of the pass."""
+    source: str = ""
+    """An operator's line in the program."""
+
+
+def of_event(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
+    """The tensors of the call that an event is about."""
+    if operator := event.operator:
+        return ModuleTensors(kind, event.fqn, operator.name, event.call, event.index, tensors, source=operator.source)
+    return ModuleTensors(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
 
 
 def only(side: int, what: str) -> dict[str, Any]:
@@ -39,5 +50,6 @@ def place(seen: ModuleTensors, path: str) -> dict[str, Any]:
         "call": seen.call,
         "index": seen.index,
         "path": path,
+        **({"source": seen.source} if seen.source else {}),
         **{name: number for name, number in (("batch", seen.batch), ("pass", seen.passed)) if number},
     }

@@ -43,9 +43,10 @@ class Side:
         return self.info or describe_run(self.model, self.inputs)
 
 
-def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
-    """The alignment of the two models' modules."""
-    return align(*([NamedPart(n, type(m).__name__) for n, m in model.named_modules()] for model in (a, b)))
+def alignment_of(a: nn.Module, b: nn.Module, operators: Sequence[Sequence[NamedPart]] = ((), ())) -> Alignment:
+    """The alignment of the two models' modules, and of the operators of each."""
+    parts = [[NamedPart(n, type(m).__name__) for n, m in model.named_modules()] for model in (a, b)]
+    return align(*([*modules, *own] for modules, own in zip(parts, operators, strict=True)))
 
 
 def meta_of(side: Side, info: RunInfo) -> dict[str, Any]:

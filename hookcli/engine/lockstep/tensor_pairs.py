@@ -65,7 +65,7 @@ class TensorPairs:
     """
 
     def __init__(self, alignment: Alignment, followed: int = A) -> None:
-        self._alignment = alignment
+        self.alignment = alignment
         self._followed = followed
         self._pairs: list[_Pair] = []
         self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by the followed side's tensor
@@ -78,13 +78,13 @@ class TensorPairs:
         self.same_bits = SameBits()
 
     def key(self, side: int, seen: ModuleTensors) -> Hashable | None:
-        """The key by which both sides know the tensors; None if the other side has no such module."""
-        names = self._alignment.in_b if side == A else self._alignment.in_a
-        if seen.fqn not in names:
+        """The key by which both sides know the tensors; None if the other side has no such module or operator."""
+        name = self.alignment.name_in(B if side == A else A, seen.fqn)
+        if name is None:
             self.note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
             return None
         path = seen.tensors[0][0] if seen.kind == GRAD_OUTPUT else ""
-        return seen.kind, seen.fqn if side == A else names[seen.fqn], seen.call, path
+        return seen.kind, seen.fqn if side == A else name, seen.call, path
 
     def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
         """Compare the tensors that both sides have reached."""
@@ -107,7 +107,7 @@ class TensorPairs:
         return replace(seen, tensors=[(path, x.detach().clone()) for path, x in seen.tensors])
 
     def receive(self, event: HookEvent) -> None:
-        """Note which pairs the arguments of a module of the followed side belong to."""
+        """Note which pairs the arguments of a module or operator of the followed side belong to."""
         known = [self._known(x) for _, x in tree.arguments(event.args, dict(event.kwargs))]
         self._received[event.fqn, event.call] = [pair for pair in known if pair]
 
@@ -119,7 +119,7 @@ class TensorPairs:
         """Compare the gradients that both models' parameters hold."""
         theirs = dict(b.named_parameters())
         for fqn, p in a.named_parameters():
-            other = theirs.get(self._alignment.counterpart(fqn))
+            other = theirs.get(self.alignment.counterpart(fqn))
             if other is None:
                 continue
             kind = type(a.get_submodule(fqn.rpartition(".")[0])).__name__
@@ -171,7 +171,12 @@ class TensorPairs:
 
     def _compare(self, a: ModuleTensors, b: ModuleTensors, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
-        values = {**place(a, path), "shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
+        values = {
+            **place(a, path),
+            **verdict.both_sources(a.source, b.source),
+            "shape": tree.shape_of(x),
+            "dtype": " → ".join(dict.fromkeys(dtypes)),
+        }
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = _Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes)
         seen, own, other = (a, x, y) if self._followed == A else (b, y, x)

@@ -35,7 +35,10 @@ LEAF = "(leaf)"
 
 
 class NodeHooks(HookGroup):
-    """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node found."""
+    """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node found.
+
+    `unwatched_too`: also call back for nodes of modules that are not watched.
+    """
 
     kinds = NODE
     needs = Needs.EVERY_CALL
@@ -45,6 +48,7 @@ class NodeHooks(HookGroup):
         self._creation = creation
         self.made: list[NodeInfo] = []
         self.exact = creation.available
+        self.unwatched_too = False
         self._key = object()
         self._started = False
         self._ours = False
@@ -152,9 +156,9 @@ class NodeHooks(HookGroup):
         if not made.hooked and self.core.wants(HookKind.NODE_PRE, HookKind.NODE):
             made.hooked = True
             if self.core.wants(HookKind.NODE_PRE):
-                self.core.stack.enter_context(node.register_prehook(partial(self._pre, made)))
+                self.core.stack.enter_context(node.register_prehook(self.core.guarded(partial(self._pre, made))))
             if self.core.wants(HookKind.NODE):
-                self.core.stack.enter_context(node.register_hook(partial(self._post, made)))
+                self.core.stack.enter_context(node.register_hook(self.core.guarded(partial(self._post, made))))
 
     def _queue_callback(self, first: Node) -> None:
         queued = False
@@ -174,7 +178,7 @@ class NodeHooks(HookGroup):
         self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
 
     def _emit(self, kind: HookKind, made: NodeInfo | None, **shown: Any) -> None:
-        if not self.core.wants(kind) or (made and (made.ours or not made.watched)):
+        if not self.core.wants(kind) or (made and (made.ours or not (made.watched or self.unwatched_too))):
             return
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -41,13 +41,19 @@ class CallTimer:
     sums of gradients that go to one place, and what autograd itself takes. It belongs to the call that created the
     node, where operators are watched to the operator; the addition to a parameter's `.grad` to the parameter's module.
     A recomputation by activation checkpointing is part of backward.
+
+    `within`: tells whether a backward pass is under way, where the caller calls `end_pass`. Otherwise it is the pass
+    that the session announces.
     """
 
-    def __init__(self, session: HookSession, timer: Timer, *, backward: bool) -> None:
+    def __init__(
+        self, session: HookSession, timer: Timer, *, backward: bool, within: Callable[[], bool] | None = None
+    ) -> None:
         self._session = session
         self._timer = timer
         self._calls: dict[Place, _Forward] = {}
         self._nodes: list[tuple[NodeInfo | None, Any]] = []
+        self._within = within or (lambda: True)
         self._operator: tuple[Any, int] = (None, 0)
         self._made_in: dict[int, Place] = {}
         session.forward_pre(self._enter)
@@ -55,9 +61,11 @@ class CallTimer:
         if session.ops:
             session.before_operators.append(self._begin_operator)
         if backward:
+            session.nodes.unwatched_too = True
             session.on(HookKind.NODE_PRE, self._begin_node)
-            session.on(HookKind.ENGINE_CALLBACK, self._end_pass)
-            session.before_backward(self._begin_pass)
+            if within is None:
+                session.on(HookKind.ENGINE_CALLBACK, lambda event: self.end_pass())
+                session.before_backward(self._begin_pass)
 
     def _enter(self, event: HookEvent) -> None:
         around = self._session.calls.caller()
@@ -81,9 +89,11 @@ class CallTimer:
         self._nodes.clear()  # of a pass that the model or the loss function ran itself
 
     def _begin_node(self, event: HookEvent) -> None:
-        self._nodes.append((event.node, self._timer.now()))
+        if self._within():
+            self._nodes.append((event.node, self._timer.now()))
 
-    def _end_pass(self, event: HookEvent) -> None:
+    def end_pass(self) -> None:
+        """End the last node's time: the backward pass is over."""
         self._nodes.append((None, self._timer.now()))
 
     def own(self) -> dict[Place, OwnTimes]:

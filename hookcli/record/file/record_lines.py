@@ -17,8 +17,6 @@ from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, 
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""
-TIMES = ("forward_seconds", "backward_seconds")
-"""The times of a module in a step."""
 RUN_SCHEMA = 2
 LAYOUT = "layout"
 """The kind of a line that defines a layout of reports, by its `id`."""

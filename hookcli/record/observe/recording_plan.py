@@ -11,6 +11,7 @@ from threading import Event
 
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
+from hookcli.hooks.option_values import OPS
 
 DEFAULT_EVERY = 100
 PROBES = ("activations", "grads", "updates", "optimizer", "time")
@@ -28,9 +29,11 @@ class RecordingPlan:
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
     narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
     "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
-    training steps. `hist`: statistics have histograms. Of a model that is trained, at most `no_grad` forwards without
-    gradients are recorded in each `every` training steps; 0 leaves out those of all models. Raises UsageError for
-    values out of range.
+    training steps. `hist`: statistics have histograms. `ops`: "functions" measures what operators return, too: the
+    calls of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards
+    without gradients are recorded in each `every` training steps; 0 leaves out those of all models. `timed`: modules
+    are timed with and without their parts, and in backward by autograd's nodes. Raises UsageError for values out of
+    range.
     """
 
     every: int = DEFAULT_EVERY
@@ -44,6 +47,8 @@ class RecordingPlan:
     hist: bool = False
     keep_bad: str | None = None
     no_grad: int = NO_GRAD
+    timed: bool = False
+    ops: str | None = None
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
@@ -53,6 +58,10 @@ class RecordingPlan:
             raise UsageError(f"every {self.every} steps: give a number from 1")
         if self.first_bad not in (None, *FIRST_BAD):
             raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
+        if self.ops not in (None, OPS[0]):
+            raise UsageError(
+                f"ops {self.ops!r}: a program that runs is recorded with {OPS[0]!r}, which changes nothing"
+            )
         if self.keep_bad is not None and self.first_bad is None:
             raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
         if self.keep_bad is not None and find_spec("safetensors") is None:

@@ -12,6 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from hookcli.hooks.torch_private.dynamo import WRAPPED
+from hookcli.report.names import operator_owner
 from hookcli.tensors.tree import is_sharded, type_text
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, AveragedModel)
@@ -75,8 +76,9 @@ class PlainNames:
         self._wrapped = {f"{fqn}.module".lstrip(".") for fqn, m in model.named_modules() if isinstance(m, _WRAPPERS)}
 
     def __call__(self, fqn: str) -> str:
-        """layer1.conv for a conv in a compiled layer1."""
-        return ".".join(self._kept(fqn))
+        """layer1.conv for a conv in a compiled layer1, and layer1:add_1 for an operator there."""
+        owner = operator_owner(fqn)
+        return ".".join(self._kept(fqn)) if owner is None else self(owner) + fqn[len(owner) :]
 
     def _kept(self, fqn: str) -> Iterator[str]:
         parts = fqn.split(".")

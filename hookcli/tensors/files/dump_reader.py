@@ -15,11 +15,11 @@ from hookcli.tensors.files.arguments import decoded_call
 
 
 class DumpReader:
-    """A dump and its tensors. Raises UsageError where one can't be read."""
+    """A dump and its tensors, by the index in its folder or by another. Raises UsageError where one can't be read."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, dump: Dump | None = None) -> None:
         self.folder = folder
-        self.dump: Dump = read_dump(folder)
+        self.dump: Dump = dump or read_dump(folder)
 
     def load(self, row: Row) -> Tensor:
         """The tensor of a row that has a file. Raises UsageError if it is not there, or has another shape."""

@@ -115,6 +115,7 @@ class DumpWriter:
             "pass": 0,
             "index": 0,
             "path": "",
+            "source": "",
         }
         return {name: values.get(name, otherwise) for name, otherwise in absent.items()}
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.report import HIST_COLUMNS, Row
+from hookcli.report.times import TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,7 @@ FIGURES = (
     Statistic("weight", "L2 of the weights", "parameters", "norm"),
     Statistic("update", "L2 of the update", "parameters", "norm"),
     Statistic("ratio", "|dw|/|w|", "parameters", "ratio"),
-    Statistic("forward_seconds", "Forward", "time", unit="seconds"),
-    Statistic("backward_seconds", "Backward", "time", unit="seconds"),
+    *(Statistic(column.name, column.title, "time", unit=column.unit) for column in TIMES),
     *(
         Statistic(column.name, f"{column.title} of the output", "output", unit="share" if column.unit else None)
         for column in HIST_COLUMNS

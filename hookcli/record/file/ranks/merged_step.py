@@ -8,10 +8,11 @@ from typing import Any
 
 from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
-from hookcli.record.file.record_lines import SHARDED, TIMES, RecordedStep
+from hookcli.record.file.record_lines import SHARDED, RecordedStep
 from hookcli.report import SEVERITIES, Finding, Report, Row, Skipped
 from hookcli.report.norms import total
 from hookcli.report.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
+from hookcli.report.times import NAMES
 
 
 def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) -> RecordedStep:
@@ -127,8 +128,9 @@ def _slowest_times(parts: Parts) -> Report:
     first = next(iter(parts.values()))
     rows = []
     for found in rows_by_place(parts).values():
-        times = {key: _slowest(row.get(key) for row in found.values()) for key in TIMES}
-        rows.append(Row({**next(iter(found.values())).values, **times}))
+        first_row = next(iter(found.values()))
+        times = {key: _slowest(row.get(key) for row in found.values()) for key in NAMES if key in first_row.values}
+        rows.append(Row({**first_row.values, **times}))
     totals = {key: _slowest(part.totals.get(key) for part in parts.values()) for key in first.totals}
     return replace(first, rows=rows, totals=totals, skipped=common_skipped(parts), meta=common_meta(parts))
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.record.file.record_lines import TIMES, RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row
 from hookcli.report.norms import gathered
+from hookcli.report.times import NAMES, TIMES
 
 _WHEN = (Column("step", "Step"), Column("forward", "Forward"), Column("seconds", "Time", "seconds"))
 _FIGURES = (
@@ -36,7 +37,7 @@ _IN_GRADIENTS = (
     Column("grad_nan", "NaN in gradients", "elements"),
     Column("grad_inf", "Inf in gradients", "elements"),
 )
-COLUMNS = (*_WHEN, *_FIGURES, *_OF_GROUPS, *_TIMES, *HIST_COLUMNS, *_COUNTED, *_IN_GRADIENTS)
+COLUMNS = (*_WHEN, *_FIGURES, *_OF_GROUPS, *_TIMES, *TIMES, *HIST_COLUMNS, *_COUNTED, *_IN_GRADIENTS)
 
 
 def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
@@ -120,7 +121,7 @@ def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
     within = [row for row in report.rows if not fqn or row.fqn == fqn or row.fqn.startswith(f"{fqn}.")]
     own = next((row for row in within if row.fqn == fqn), None)
     values |= {"fqn": fqn, "output_grad": own.get("output_grad") if own else None, **gathered(within)}
-    values |= {key: own.get(key) for key in TIMES} if own else {}
+    values |= {name: own.get(name) for name in NAMES} if own and fqn else {}
     values = values if fqn else {**values, **_of_step(report.totals)}
     return replace(own, values=values) if own else Row(values)
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookcli.record.file.record_lines import TIMES, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.report import Column, Reason, Report, Row
 from hookcli.report.norms import gathered, norm, ratio
+from hookcli.report.times import NAMES, TIMES
 
 COLUMNS = (
     Column("fqn", "Layer"),
@@ -29,8 +30,6 @@ COLUMNS = (
     Column("weight", "Weight"),
     Column("update", "Update"),
     Column("ratio", "|dw|/|w|"),
-    Column("forward_seconds", "Forward", "seconds"),
-    Column("backward_seconds", "Backward", "seconds"),
 )
 JOINED = ("activations", "grads", "updates")
 
@@ -57,7 +56,7 @@ def overview(step: RecordedStep) -> Report:
     Statistics are those of the returned tensor; `output_grad` is the L2 norm of its gradient. The first row of a module
     also has the L2 norms of its own parameters, without those of its parts: `param_grad` of their gradients, `weight`,
     `update`, and `ratio` of the last two; grouping merges them exactly. `grad_nan` and `grad_inf` count over all its
-    gradients. `forward_seconds` and `backward_seconds` are the module's times, with those of its parts. `note` says to
+    gradients. The columns of times are those that were measured, over all calls of the module. `note` says to
     what a tied parameter of the module is tied.
     """
     modules = _modules(step.reports)
@@ -74,7 +73,11 @@ def overview(step: RecordedStep) -> Report:
     if any(module.summed for module in modules.values()):
         whole["param_grad"] = None
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
-    return Report("run", step.model, COLUMNS, _timed(rows, step), step_meta(step), totals | step_totals(step), skipped)
+    times = _times(step)
+    names = list(next(iter(times.values()), ()))
+    rows = [replace(row, values={**row.values, **times.pop(row.fqn, dict.fromkeys(names))}) for row in rows]
+    columns = (*COLUMNS, *(column for column in TIMES if column.name in names))
+    return Report("run", step.model, columns, rows, step_meta(step), totals | step_totals(step), skipped)
 
 
 def step_totals(step: RecordedStep) -> dict[str, Any]:
@@ -87,12 +90,10 @@ def step_totals(step: RecordedStep) -> dict[str, Any]:
     return found | (dict(by_probe["time"].totals) if "time" in by_probe else {})
 
 
-def _timed(rows: Sequence[Row], step: RecordedStep) -> list[Row]:
-    """The rows with each module's times, on its first row."""
+def _times(step: RecordedStep) -> dict[str, dict[str, Any]]:
+    """The times of each module, over all of its calls."""
     report = next((report for report in step.reports if report.probe == "time"), None)
-    times = {row.fqn: {key: row.get(key) for key in TIMES} for row in report.rows} if report else {}
-    unknown = dict.fromkeys(TIMES)
-    return [replace(row, values={**row.values, **times.pop(row.fqn, unknown)}) for row in rows]
+    return {row.fqn: {name: row[name] for name in NAMES if name in row.values} for row in report.rows} if report else {}
 
 
 def probe_reports(step: RecordedStep, probe: str) -> list[Report]:

@@ -1,11 +1,13 @@
-"""The names of modules and parameters that --match selects."""
+"""The names of modules, operators and parameters that --match selects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import nn
 
+from hookcli.hooks.operators.functions import type_of
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report.names import is_also_a_part, name_filter, no_match
@@ -13,34 +15,55 @@ from hookcli.tensors import tree
 
 
 class Selection:
-    """The test of names that --match asks for. Does not keep the model alive."""
+    """The test of names that --match asks for. Does not keep the model alive.
 
-    def __init__(self, pattern: str | None, module: nn.Module, name: PlainNames, model: ObservedModel) -> None:
+    `operators`: they can be selected, too; their names are known only once they run.
+    """
+
+    def __init__(
+        self, pattern: str | None, module: nn.Module, name: PlainNames, model: ObservedModel, *, operators: bool = False
+    ) -> None:
         self._name = name
+        self._pattern = pattern
+        self._note = model.counts.note
+        self._may_come = operators
         self._named: Callable[[str, str], bool] | None = None
         self._types: dict[str, str] = {}
         if pattern is not None:
-            self._match(pattern, module, model)
+            self._match(pattern, module)
 
-    def _match(self, pattern: str, module: nn.Module, model: ObservedModel) -> None:
+    def _match(self, pattern: str, module: nn.Module) -> None:
         """Take the names that the pattern is about, and note if it selects nothing, or less than one may expect."""
         modules = module.named_modules(remove_duplicate=False)
         self._types = {self._name(fqn): tree.type_text(one) for fqn, one in modules}
         names = self._types | dict.fromkeys((self._name(fqn) for fqn, _ in module.named_parameters()), "")
         self._named = name_filter(pattern, names)
-        if not any(self._named(*named) for named in names.items()):
-            model.counts.note(f"--match: {no_match(pattern, names)}")
-        elif is_also_a_part(pattern, names):
-            said = f"--match {pattern}: only what has exactly this name"
-            model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
+        if any(self._named(*named) for named in names.items()):
+            self._may_come = False
+            if is_also_a_part(pattern, names):
+                said = f"--match {pattern}: only what has exactly this name"
+                self._note(f"{said}; '*{pattern}*' matches every name that contains it")
+        elif not self._may_come:
+            self._note(f"--match: {no_match(pattern, names)}")
 
-    def __call__(self, fqn: str) -> bool:
+    def __call__(self, fqn: str, operator: Any = None) -> bool:
+        """True for a selected module or parameter, or an operator, given its function."""
         if self._named is None:
             return True
         name = self._name(fqn)
-        return self._named(name, self._types.get(name, ""))
+        if operator is None:
+            return self._named(name, self._types.get(name, ""))
+        found = self._named(name, self._types.setdefault(name, type_of(operator)))
+        self._may_come = self._may_come and not found
+        return found
+
+    def step_over(self) -> None:
+        """Note if nothing was selected, now that all operators of a step have run."""
+        if self._pattern is not None and self._may_come:
+            self._may_come = False
+            self._note(f"--match: {no_match(self._pattern, self._types, 'module, parameter or operator')}")
 
 
-def is_watched(selection: Selection, compiled: Mapping[str, str], fqn: str, module: nn.Module) -> bool:
-    """True for a selected module that is not compiled, as a session asks."""
-    return fqn not in compiled and selection(fqn)
+def is_watched(selection: Selection, compiled: Mapping[str, str], fqn: str, part: Any) -> bool:
+    """True for a selected module that is not compiled, or operator (by its function), as a session asks."""
+    return fqn not in compiled and selection(fqn, None if isinstance(part, nn.Module) else part)

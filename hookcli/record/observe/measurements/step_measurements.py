@@ -61,7 +61,7 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        selection = Selection(plan.match, module, self.name, model)
+        selection = self._selection = Selection(plan.match, module, self.name, model, operators=bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
@@ -74,13 +74,16 @@ class StepMeasurements:
             select=partial(is_watched, selection, self._compiled),
             guard=guard,
             callers_run=True,
+            ops=plan.ops,
         )
+        self.session.unhooked |= self._compiled
         self._probes: list[Probe] = [
             GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
             for name in plan.probes
             if name not in _WITHOUT_HOOKS and (training or name != "grads")
         ]
-        self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
+        timed = plan.timed or "time" in plan.probes
+        self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed) if timed else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 
@@ -97,7 +100,9 @@ class StepMeasurements:
             self.session.forward_pre(self._take_input)
             self.session.forward(self._note_output)
         for probe in [*self._probes, *([self._times] if self._times else [])]:
+            self.session.operators_too = probe.operators
             probe.attach(self.session)
+        self.session.operators_too = False
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
@@ -172,6 +177,7 @@ class StepMeasurements:
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
+        self._selection.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ from torch import nn
 from hookcli.hooks.clock import Mark, ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.timers import timer_for
 from hookcli.probes.base import Probe
-from hookcli.record.file.record_lines import TIMES
-from hookcli.report import Column, Row
+from hookcli.probes.shared.call_times import CallTimer, over_passes
+from hookcli.report import Row, columns_named
+from hookcli.report.names import around
+from hookcli.report.times import INCLUSIVE, NAMES, TIMES, by_module
 from hookcli.tensors import tree
 
 
@@ -47,6 +50,10 @@ class StepTimes:
             self._parts[part] += seconds
             self._in_waits += seconds if self.clock.waiting else 0.0
 
+    def in_backward(self) -> bool:
+        """True while a backward pass goes through the model."""
+        return "backward" in self._began
+
     def begin_optimizer(self) -> None:
         """Begin an optimizer's step, perhaps within that of another."""
         self._optimizers.append(self.clock.now() - sum(self._parts.values()))
@@ -76,46 +83,58 @@ class TimeProbe(Probe):
     """Each module's time in forward and backward, over all calls of a step, without hookcli's own.
 
     A module's backward lasts from the arrival of its output's gradient to the next arrival at another module, so it
-    contains the functions around the module; a container's is the sum over its parts.
+    contains the functions around the module; a container's is the sum over its parts. `by_nodes`: it is the time of the
+    nodes that the module created, and there are times without the parts', too; see CallTimer. On an accelerator the
+    times are then its own, and else those of launching its work.
     """
 
     name = "time"
     values = False
-    columns = (
-        Column("fqn", "Layer"),
-        Column("type", "Type"),
-        Column("calls", "Calls"),
-        Column("forward_seconds", "Forward", "seconds"),
-        Column("backward_seconds", "Backward", "seconds"),
-    )
+    columns = (*columns_named("fqn", "type", "calls"), *TIMES)
 
-    def __init__(self, times: StepTimes, module: nn.Module, name: Callable[[str], str], training: bool) -> None:
+    def __init__(
+        self, times: StepTimes, module: nn.Module, name: Callable[[str], str], training: bool, *, by_nodes: bool = False
+    ) -> None:
         self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
         self._clock = times.clock
         self._times = times
         self._name = name
         self._training = training
-        self._order: dict[str, None] = {}  # as their first calls began
+        self._by_nodes = by_nodes
+        self._timer: CallTimer | None = None
+        self._forward: dict[str, tuple[str, int]] = {}  # as their first calls began
         self._began: dict[tuple[str, int], float] = {}
-        self._forward: dict[str, tuple[str, int, float]] = {}
-        self._backward: dict[str, float] = {}
+        self._spent: dict[str, dict[str, float]] = {}
         self._arrived: tuple[str, float] | None = None
+        if not by_nodes:
+            self.columns = tuple(column for column in self.columns if column.name not in INCLUSIVE.values())
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks before and after each module, and on the gradients of outputs."""
+        """Register hooks before and after each module, and on the gradients of outputs or on nodes."""
         session.forward_pre(self._enter)
         session.forward(self._leave)
-        if self._training:
+        if self._by_nodes and session.nodes.exact:
+            timer = timer_for(self._device, self._clock)
+            self._timer = CallTimer(session, timer, backward=self._training, within=self._times.in_backward)
+        elif self._training:
             session.output_grad(self._arrive)
 
     def _enter(self, event: HookEvent) -> None:
-        self._order[event.fqn] = None
+        self._forward.setdefault(event.fqn, ("", 0))
         self._began[event.fqn, event.call] = self._clock.now()
 
     def _leave(self, event: HookEvent) -> None:
-        if (began := self._began.pop((event.fqn, event.call), None)) is not None and event.module is not None:
-            kind, calls, seconds = self._forward.get(event.fqn) or (tree.type_text(event.module), 0, 0.0)
-            self._forward[event.fqn] = kind, calls + 1, seconds + self._clock.now() - began
+        began = self._began.pop((event.fqn, event.call), None)
+        if not self._timer if event.operator else began is None:
+            return
+        kind = event.operator.name if event.operator else tree.type_text(event.module) if event.module else ""
+        self._forward[event.fqn] = kind, self._forward.get(event.fqn, ("", 0))[1] + 1
+        self._add(event.fqn, "forward_us", began)
+
+    def _add(self, fqn: str, name: str, began: float | None) -> None:
+        if began is not None:
+            spent = self._spent.setdefault(fqn, {})
+            spent[name] = spent.get(name, 0.0) + (self._clock.now() - began) * 1e6
 
     def _arrive(self, event: HookEvent) -> None:
         if not event.inner:
@@ -124,39 +143,29 @@ class TimeProbe(Probe):
 
     def backward_over(self) -> None:
         """End the backward of the module whose gradient came last: another's comes, or the pass is over."""
-        if self._arrived is not None:
+        if self._timer:
+            self._timer.end_pass()
+        elif self._arrived is not None:
             fqn, began = self._arrived
-            self._backward[fqn] = self._backward.get(fqn, 0.0) + self._clock.now() - began
+            for owner in (fqn, *around(fqn)):
+                self._add(owner, "backward_us", began)
             self._arrived = None
 
     def rows(self) -> list[Row]:
         """Return a row per module; if a wrapper and the module inside have one name, that of the inner one."""
-        inner = {self._name(fqn): fqn for fqn in sorted(self._forward, key=len)}
-        backward = self._backward_with_parts()
-        return [self._row(fqn, backward) for fqn in self._order if inner.get(self._name(fqn)) == fqn]
+        ran = [fqn for fqn, (_, calls) in self._forward.items() if calls]
+        inner = {self._name(fqn): fqn for fqn in sorted(ran, key=len)}
+        times = by_module(over_passes([self._timer.own()])) if self._timer else self._spent
+        return [self._row(fqn, times.get(fqn, {})) for fqn in ran if inner.get(self._name(fqn)) == fqn]
 
-    def _row(self, fqn: str, backward: Mapping[str, float]) -> Row:
-        kind, calls, seconds = self._forward[fqn]
-        times = dict(zip(TIMES, (seconds, backward.get(fqn)), strict=True))
-        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **times})
-
-    def _backward_with_parts(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for fqn, seconds in self._backward.items():
-            for owner in _with_owners(fqn):
-                found[owner] = found.get(owner, 0.0) + seconds
-        return found
+    def _row(self, fqn: str, times: Mapping[str, float]) -> Row:
+        kind, calls = self._forward[fqn]
+        names = [column.name for column in self.columns if column.name in NAMES]
+        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **{name: times.get(name) for name in names}})
 
     def totals(self) -> dict[str, Any]:
         """Return the seconds of the step's parts, and the memory."""
         return {**self._times.totals(), **memory(self._device)}
-
-
-def _with_owners(fqn: str) -> Iterator[str]:
-    yield fqn
-    while fqn:
-        fqn = fqn.rpartition(".")[0]
-        yield fqn
 
 
 def memory(device: torch.device) -> dict[str, int]:

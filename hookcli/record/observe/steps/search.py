@@ -16,7 +16,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.report import Report, Row
 from hookcli.report.formatting import setting
-from hookcli.report.names import around
+from hookcli.report.names import around, is_operator, owner_of
 from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
@@ -106,8 +106,13 @@ def _first_of(step: ObservedStep, row: Row, what: str, report: Report) -> tuple[
 
 
 def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name the parameter that was non-finite before a module returned such values, or the limit of its dtype."""
-    for name, parameter in step.module.get_submodule(row.fqn).named_parameters(recurse=False):
+    """Name the line of an operator, the parameter that was non-finite before a module returned such values, or the
+    limit of its dtype.
+    """
+    if row.get("source"):
+        yield f"at {row['source']}"
+    owned = () if is_operator(row.fqn) else step.module.get_submodule(row.fqn).named_parameters(recurse=False)
+    for name, parameter in owned:
         if not tree.local(parameter).isfinite().all():  # one rank alone may be here: a collective would never end
             where = " in this rank's shard" if tree.shard_of(parameter) else ""
             yield f"its {name} is not finite{where}"
@@ -122,12 +127,14 @@ def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
     here = joined_world()  # all ranks may share the folder
     rank = f"-rank{here.rank}" if here.size > 1 else ""
     name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}{rank}"
+    fqn = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn  # the module that was given all that led there
     try:
-        path, missing = step.measured.keep_bad.write(row.fqn, name, non_finite_line(found))
+        path, missing = step.measured.keep_bad.write(fqn, name, non_finite_line(found))
     except Exception as error:  # a full disk, or a tensor that safetensors can't hold
         return f"it could not be kept ({type(error).__name__}: {error})"
     if not path:
-        return f"modules are kept for outputs, not for a {found.what}"
+        what = "operator in a module that returned finite values" if is_operator(row.fqn) else found.what
+        return f"modules are kept for outputs, not for a{'n' * (what[0] in 'aeiou')} {what}"
     return f"`python {shell_path(path)}` reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
 
 

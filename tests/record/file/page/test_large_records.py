@@ -27,7 +27,7 @@ def step(number: int, noise: NDArray[np.float64]) -> RecordedStep:
         fqn = f"layers.{place // 5}.{place % 5}"
         rows["activations"].append(activation(fqn, "Linear", TensorStats(128, mean, std, -low, high, l2, zeros=place)))
         rows["grads"].append(gradient(fqn, "output", "Linear", grad))
-        rows["time"].append(Row({"fqn": fqn, "forward_seconds": forward, "backward_seconds": backward}))
+        rows["time"].append(Row({"fqn": fqn, "forward_us": forward, "backward_us": backward}))
         if place % 3:
             rows["grads"].append(gradient(f"{fqn}.weight", "parameter", "Linear", parameter))
             rows["updates"].append(update(f"{fqn}.weight", "Linear", weight, change))

@@ -97,18 +97,18 @@ def test_folded_blocks_have_the_gradients_and_times_of_all() -> None:
     names = [f"blocks.{n}" for n in range(12)]
     seen = [activation(name + part, "T", STATS) for name in names for part in ("", ".fc")]
     grads = [gradient(name, "output", "T", 1.0 + n) for n, name in enumerate(names)]
-    seconds = [Row({"fqn": name, "forward_seconds": 0.5 + n, "backward_seconds": 2.0}) for n, name in enumerate(names)]
+    seconds = [Row({"fqn": name, "forward_us": 0.5 + n, "backward_us": 2.0}) for n, name in enumerate(names)]
     step = made(seen, grads)
     each = overview(replace(step, reports=[*step.reports, Report("time", "Net", (), seconds)]))
     parts = [rows(each)[name] for name in names]
     block = rows(group_rows(fold(each), 2))["blocks.0-11"]
     assert block["output_grad"] == pytest.approx(math.hypot(*(row["output_grad"] for row in parts)))
     assert (
-        (block["forward_seconds"], block["backward_seconds"])
+        (block["forward_us"], block["backward_us"])
         == (72, 24)
         == (
-            sum(row["forward_seconds"] for row in parts),
-            sum(row["backward_seconds"] for row in parts),
+            sum(row["forward_us"] for row in parts),
+            sum(row["backward_us"] for row in parts),
         )
     )
     assert block.stats == TensorStats.merge([STATS] * 12) and block["folded"] == 12

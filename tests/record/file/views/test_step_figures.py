@@ -39,12 +39,12 @@ def timed_step(step: int = 0, lr: float = 0.1) -> RecordedStep:
     ]
     times = {"": (0.5, 0.25), "body": (0.25, 0.125), "body.0": (0.2, 0.125), "body.1": (0.05, None), "head": (0.2, 0.1)}
     rows = [
-        Row({"fqn": f, "type": "T", "calls": 1, "forward_seconds": a, "backward_seconds": b})
+        Row({"fqn": f, "type": "T", "calls": 1, "forward_us": 1e6 * a, "backward_us": b and 1e6 * b})
         for f, (a, b) in times.items()
     ]
     parts = {"data": 0.125, "forward": 0.5, "backward": 0.25, "optimizer": 0.0625, "rest": 0.0, "hookcli": 0.03}
     totals = {f"{part}_seconds": seconds for part, seconds in parts.items()} | {"resident_bytes": 2**30}
-    time_columns = [Column(n, n) for n in ("fqn", "type", "calls", "forward_seconds", "backward_seconds")]
+    time_columns = [Column(n, n) for n in ("fqn", "type", "calls", "forward_us", "backward_us")]
     reports = (
         Report("optimizer", "Net", [Column(n, n) for n in (*_GROUP, *_NORMS)], groups, grouping="list"),
         Report("time", "Net", time_columns, rows, totals=totals),
@@ -69,7 +69,7 @@ def test_the_totals() -> None:
     assert [g["lr"] for g in totals["groups"]] == pytest.approx([0.1, 0.01])
     assert (totals["forward_seconds"], totals["resident_bytes"]) == (0.5, 2**30)
     rows = {row.fqn: row for row in overview(timed_step()).rows}
-    assert (rows["body.0"]["forward_seconds"], rows["body.1"]["backward_seconds"]) == (0.2, None)
+    assert (rows["body.0"]["forward_us"], rows["body.1"]["backward_us"]) == (2e5, None)
 
 
 def test_over_time() -> None:
@@ -85,7 +85,7 @@ def test_over_time() -> None:
     times = registry.load("reporters", "chart")().render([apply_view(report, view)], view)
     assert "Waiting for data (seconds): 0.1250 throughout" in times
     (module,) = over_time([timed_step()], "body.0")
-    assert (module.rows[0]["forward_seconds"], module.rows[0].get("lr")) == (0.2, None)
+    assert (module.rows[0]["forward_us"], module.rows[0].get("lr")) == (2e5, None)
 
 
 def test_a_record_in_a_file(tmp_path: Path) -> None:
@@ -97,4 +97,4 @@ def test_a_record_in_a_file(tmp_path: Path) -> None:
     assert [row["lr_1"] for row in history.rows] == [0.01, 0.01]
     (times,) = Query(probe="time").reports(record)
     found: Any = csv.DictReader(io.StringIO(registry.load("reporters", "csv")().render([times], View())))
-    assert next(found)["forward_seconds"] == "0.5"
+    assert float(next(found)["forward_us"]) == 5e5

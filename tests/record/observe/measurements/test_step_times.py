@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.hooks import clock
+from hookcli.record.file.views.overview import overview
 from hookcli.record.observe.optimizers import parameters
+from hookcli.report.times import NAMES
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, REST = 1.0, 2.0, 4.0, 8.0, 16.0
 _now = [0.0]
@@ -87,9 +89,9 @@ def test_the_parts_of_a_step_and_of_its_modules() -> None:
         times = rows(step, "time")
         assert list(times) == ["", "0", "1", "1.0", "1.1", "2"] and all(row["calls"] == 1 for row in times.values())
         for fqn in ("", "1", "1.0"):
-            assert (times[fqn]["forward_seconds"], times[fqn]["backward_seconds"]) == (FORWARD, BACKWARD)
+            assert (times[fqn]["forward_us"], times[fqn]["backward_us"]) == (1e6 * FORWARD, 1e6 * BACKWARD)
         for fqn in ("0", "1.1", "2"):
-            assert (times[fqn]["forward_seconds"], times[fqn]["backward_seconds"]) == (0.0, 0.0)
+            assert (times[fqn]["forward_us"], times[fqn]["backward_us"]) == (0.0, 0.0)
 
 
 class Nested(SlowData):
@@ -195,10 +197,37 @@ def test_forwards_without_gradients_and_micro_batches() -> None:
     for step in observed(train).of():
         expected = {"data": 0.0, "forward": 3 * FORWARD, "backward": 3 * BACKWARD, "optimizer": OPTIMIZER, "rest": REST}
         assert parts(report(step, "time").totals) == pytest.approx(expected)
-        assert rows(step, "time")["1"]["backward_seconds"] == 3 * BACKWARD
+        assert rows(step, "time")["1"]["backward_us"] == 3e6 * BACKWARD
 
 
 def test_memory_is_the_resident_set() -> None:
     ballast = torch.ones(50_000_000, dtype=torch.uint8)
     totals = report(observed(lambda: nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()).only, "time").totals
     assert ballast.numel() < totals["resident_bytes"] < 2**40
+
+
+def test_times_without_parts_and_by_nodes() -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Slow(), Slow()), nn.Linear(4, 2))
+        optimizer = SlowSGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            for _ in range(3):
+                loss: Tensor = _Take.apply(model(torch.ones(1, 4)).sum())  # outside of the model
+                loss.backward()
+            take(REST)
+            optimizer.step()
+            optimizer.zero_grad()
+        return model
+
+    for match in (None, "1*"):
+        steps = observed(program, timed=True, match=match).recorded
+        assert [step.step for step in steps] == [0, 1]
+        for step in steps:
+            times = {fqn: [row.get(name) for name in NAMES] for fqn, row in rows(step, "time").items()}
+            slow = [3e6 * FORWARD, 3e6 * FORWARD, 3e6 * BACKWARD, 3e6 * BACKWARD]
+            assert times["1.0"] == times["1.1"] == pytest.approx(slow)
+            assert times["1"] == pytest.approx([2 * slow[0], 0.0, 2 * slow[2], 0.0])
+            assert match or times[""] == pytest.approx(times["1"])  # without the loss function's share
+            assert match or times["2"] == [0.0] * 4
+            shown = {row.fqn: row for row in overview(step).rows}
+            assert shown["1.0"]["backward_self_us"] == times["1.0"][3]

@@ -1,0 +1,28 @@
+"""The operators that only one side of a comparison has, where they explain a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from hookcli.report import Row
+from hookcli.report.names import is_operator, is_within
+
+
+def lone_before(first: Row, rows: Sequence[Row]) -> list[Row]:
+    """The operators that one side alone has just before a place: of a module, after its last part that is alike.
+
+    `rows` are those of outputs, in the order of execution, containers before their parts.
+    """
+    if first not in rows:
+        return []
+    start = end = rows.index(first)
+    if not is_operator(first.fqn):
+        inside = takewhile(lambda row: is_within(row.fqn, first.fqn) or _is_lone(row), rows[start + 1 :])
+        end += 1 + len([*inside])
+    before = (row for row in reversed(rows[:end]) if not is_within(first.fqn, row.fqn) and row is not first)
+    return [*takewhile(_is_lone, before)][::-1]
+
+
+def _is_lone(row: Row) -> bool:
+    return is_operator(row.fqn) and row.get("change") in ("added", "removed")
