@@ -7,7 +7,7 @@ be kept until a launch for several pays. Up to 8192 elements a tensor takes one 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -127,7 +127,7 @@ def _discrepancy(a: Tensor, b: Tensor) -> Tensor:
     return _reduced(pair_kernels.discrepancies, pair_kernels.merged, both, len(KEYS), settings)
 
 
-def _reduced(kernel: Any, merged: Any, read: Sequence[Tensor], figures: int, settings: dict[str, object]) -> Tensor:
+def _reduced(kernel: Any, merged: Any, read: Sequence[Tensor], figures: int, settings: Mapping[str, object]) -> Tensor:
     """Launch a kernel that writes a row of figures per program, and where there are several, one that merges them."""
     count, each, tile = _programs(read[0].numel())
     rows = read[0].new_empty((count, figures), dtype=torch.float64)
