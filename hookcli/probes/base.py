@@ -170,7 +170,7 @@ class StatsProbe(Probe):
         except HookcliError:
             raise
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
-            reason = f"can't be reduced ({row['dtype']}, {cause(error)})"
+            reason = f"can't be reduced ({row['dtype']}, {cause(error, tensor)})"
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
     def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:

@@ -95,7 +95,7 @@ class PythonHooks:
             firing.taken[side] = [self._reduce(g) for g in tensors]
         except Exception as error:  # as inside torch.vmap, whose tensors have no values
             firing.taken[side] = []
-            self.unmeasured[firing.seen.made.fqn] = f"gradients that can't be reduced ({cause(error)})"
+            self.unmeasured[firing.seen.made.fqn] = f"gradients that can't be reduced ({cause(error, *tensors)})"
         if tensors:
             firing.seen.dtype = dtype_text(tensors[0])
 

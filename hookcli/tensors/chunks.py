@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from hookcli.tensors.torch_private import is_mapped
+
 T = TypeVar("T")
 # On a device: the elements of a copy, or of an operator's temporary. More take more memory, fewer more launches.
 DEVICE_CHUNK = 1 << 22
@@ -86,8 +88,10 @@ def chunks(tensors: Sequence[Tensor], size: int, dense: int = 0) -> Iterator[tup
             yield from chunks(pieces, size, dense)
 
 
-def cause(error: Exception) -> str:
-    """The reason why a tensor could not be reduced, in a few words."""
+def cause(error: Exception, *tensors: Tensor) -> str:
+    """The reason why tensors could not be reduced, in a few words."""
+    if any(map(is_mapped, tensors)):
+        return "inside torch.vmap"
     return "the device is out of memory" if isinstance(error, torch.OutOfMemoryError) else type(error).__name__
 
 

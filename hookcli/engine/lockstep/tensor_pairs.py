@@ -194,7 +194,7 @@ class TensorPairs:
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self._pairs.pop()
             self.same_bits.excluded = True
-            reason = f"can't be compared ({values['dtype']}, {cause(error)})"
+            reason = f"can't be compared ({values['dtype']}, {cause(error, x, y)})"
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
         if not own.is_inference():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import BuiltinMethodType
 from typing import Any
 
 import pytest
@@ -79,6 +80,7 @@ def test_outputs_gradients_and_random_state_are_bit_identical_with_operators_wat
     capture(net, x, "activations", ops="aten")
     assert all(torch.equal(y, plain) for y in seen) and len(seen) == 2
     assert torch.equal(before, torch.get_rng_state())
+    assert Cubed.apply.__self__ is Cubed and isinstance(Cubed.apply, BuiltinMethodType)
     assert all(torch.equal(a, p.grad) for a, p in zip(grads, net.parameters(), strict=False) if p.grad is not None)
 
 
