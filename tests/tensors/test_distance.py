@@ -209,7 +209,7 @@ def test_nested_tensors_are_compared_item_by_item() -> None:
 def test_large_integers_that_float64_cannot_tell_apart() -> None:
     a = torch.tensor([2**60, -(2**63), 3, 2**63 - 1])
     b = torch.tensor([2**60 + 5, -(2**63) + 1, 3, -(2**63)])
-    figures = [distance.compare(a[:3], b[:3]), PendingFigures([], distance._device_chunk(a[:3], b[:3])[None])]
+    figures = [distance.compare(a[:3], b[:3]), PendingFigures([], distance._device_rows(a[:3], b[:3]))]
     for near in distance.resolve(figures):
         assert (near.max_abs, near.mean_abs, near.error_l2) == (5, 2, pytest.approx(math.sqrt(26)))
     assert found(a, b).max_abs == 2.0**64  # and no overflow where they are far apart
