@@ -78,9 +78,10 @@ class CallTimer:
         if event.operator is None:
             self._calls[place].ended = now
             return
-        began, nodes = self._operators.get(len(self._session.calls.running), (now, 0))
+        made = len(self._session.nodes.made)
+        began, first = self._operators.get(len(self._session.calls.running), (now, made))
         self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
-        self._made_in |= dict.fromkeys(range(nodes, len(self._session.nodes.made)), place)
+        self._made_in |= dict.fromkeys(range(first, made), place)
 
     def _begin_operator(self, call: Call, function: Any) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
