@@ -20,6 +20,7 @@ from hookcli.hooks.torch_private.dynamo import optimized_module
 from hookcli.hooks.torch_private.overrides import (
     exchanged_for_counting,
     innermost_function_mode,
+    leave_function_mode,
     without_innermost_function_mode,
 )
 
@@ -50,8 +51,7 @@ class ObservingMode(TorchFunctionMode):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        mode: Any = super()
-        mode.__exit__(*error)
+        leave_function_mode(self)
         self._stack.close()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -7,6 +7,7 @@ groups, each in a file beside this one, and starts a group when a probe first as
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Self
 
 import torch
@@ -54,7 +55,10 @@ class HookSession(SessionCore):
         self.pass_number, self._passes = 0, 1
         self.batch_number = 0
         self._batches: int | None = 1
-        self._in_backward = self._operators_watched = False
+        self._in_backward = False
+        self._operators_attached = False
+        self._operators: OperatorCalls | AtenCalls | None = None
+        self._operators_on = ExitStack()
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
         creation = NodeCreation(self)
@@ -171,12 +175,24 @@ class HookSession(SessionCore):
             return
         if self.ops == "aten" and kind is HookKind.TENSOR_GRAD_OUTPUT:
             raise UsageError("--ops aten: ATen's operators run below autograd and have no gradients; --ops shows them")
-        if not self._operators_watched:
-            self._operators_watched = True
+        if self._operators is None:
             self.modules.hook(everything=True)  # operators are named by the module that runs
             if self.ops == "aten":
                 self.enter_context(not_imported_by_operators())
-            self.enter_context((AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads))
+            self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
+            self.stack.callback(self.detach_operators)
+            self.attach_operators()
+
+    def attach_operators(self) -> None:
+        """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""
+        if self._operators is not None and not self._operators_attached:
+            self._operators_attached = True
+            self._operators_on.enter_context(self._operators)
+
+    def detach_operators(self) -> None:
+        """Watch operators no longer. To be called in the thread that attached them."""
+        self._operators_attached = False
+        self._operators_on.close()
 
     def forward_pre(self, callback: Callback) -> None:
         """Call back before each module's forward, with `event.args` and `event.kwargs`."""

@@ -15,11 +15,12 @@ from hookcli.hooks.events import HookEvent, Operator
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.observing_mode import ObservingMode, without_mode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
 from hookcli.hooks.operators.source_lines import SourceLines
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.dynamo import replaced_in_place
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 
 
@@ -45,6 +46,12 @@ class OperatorCalls(ObservingMode):
         self._inside: list[Call] = []
         self._see = core.guarded(self._seen)
 
+    def __enter__(self) -> OperatorCalls:
+        super().__enter__()
+        if self.past_compiled:
+            self._stack.enter_context(replaced_in_place(self.core.model, without_mode))
+        return self
+
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """See ObservingMode."""
         call = self._owner()
@@ -52,7 +59,7 @@ class OperatorCalls(ObservingMode):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
         for begin in self.core.before_operators:
-            begin()
+            begin(call, func)
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
         if writes(func) or given.makes(output):
             self._see(call, func, given, args, kwargs, output)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 
 from hookcli.hooks.torch_private.exchange import Wrapper, replaced
 from hookcli.tensors.torch_private import caller, getter, is_batched, private
@@ -35,6 +36,29 @@ def innermost_function_mode() -> Any:
     """This thread's innermost TorchFunctionMode; None if there is none."""
     depth = _depth()
     return _mode_at(depth - 1) if depth else None
+
+
+_ORDER = "a mode that the program has left on when an interrupt ended its forward stays on instead of hookcli's"
+_pop: Callable[[], Any] | None = private("torch._C", "_pop_torch_function_stack", None, _ORDER)
+_push: Callable[[Any], None] | None = private("torch._C", "_push_on_torch_function_stack", None, _ORDER)
+
+
+def leave_function_mode(mode: TorchFunctionMode) -> None:
+    """Take a mode off this thread's stack, also from below those that were entered since; do nothing if it is not on.
+
+    PyTorch takes off the innermost one, whichever that is.
+    """
+    if _pop is None or _push is None:
+        mode.__exit__(None, None, None)
+        return
+    above = [_mode_at(depth) for depth in range(_depth())]
+    if mode not in above:
+        return
+    above = above[above.index(mode) + 1 :]
+    for _ in (mode, *above):
+        _pop()
+    for other in above:
+        _push(other)
 
 
 without_innermost_function_mode: Callable[[], AbstractContextManager[Any]] = private(
