@@ -20,9 +20,10 @@ from hookcli.tensors import library
 Actions = dict[str, Callable[[], object]]
 
 
-def build(name: str, train: bool = False) -> tuple[nn.Module, Tensor]:
+def build(name: str, train: bool = False, batch: int = BATCH, **where: Any) -> tuple[nn.Module, Tensor]:
+    """The model and a batch; `where`: the device and dtype of both."""
     torch.manual_seed(0)
-    return torchvision.models.get_model(name).train(train), torch.randn(BATCH, 3, 224, 224)
+    return torchvision.models.get_model(name).train(train).to(**where), torch.randn(batch, 3, 224, 224).to(**where)
 
 
 def forward(model: Callable[[Tensor], Any], x: Tensor) -> None:
@@ -76,7 +77,7 @@ def activations(name: str) -> Actions:
         "plain forward": partial(forward, model, x),
         "hookcli activations": partial(probed, "activations", forward, model, x),
         "hookcli activations --hist": partial(probed, "activations", forward, model, x, hist=True),
-        "the same, installed without a compiler": partial(by_operators, model, x),
+        "hookcli activations, installed without a compiler": partial(by_operators, model, x),
         "naive hooks, six .item() a tensor": partial(naive, model, x),
     }
 
