@@ -45,7 +45,7 @@ class ObservingMode(TorchFunctionMode):
 
     def __enter__(self) -> ObservingMode:
         compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(without_mode, _observed, compiled, self.as_called))
+        self._stack.enter_context(exchanged_for_counting(_without_modes, _observed, compiled, self.as_called))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -82,6 +82,18 @@ def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(*args, **kwargs)
         with without_innermost_function_mode():
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _without_modes(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function to run it without any of our innermost modes, of which only one may have asked for it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            while not torch.compiler.is_compiling() and _innermost() is not None:
+                stack.enter_context(without_innermost_function_mode())
             return original(*args, **kwargs)
 
     return call
