@@ -106,7 +106,10 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
     if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
         return "Nothing compared"
     if first := first_beyond(rows):
-        return f"First difference: {title(first, typed=False)}{_cause(first, rows)}, {_error(first)}"
+        said = f"{title(first, typed=False)}{_cause(first, rows)}".replace(
+            ") (", "; "
+        )  # an operator's line, and a cause
+        return f"First difference: {said}, {_error(first)}"
     if identical:
         return "Identical, bit for bit"
     furthest = max(rows, key=_times)
