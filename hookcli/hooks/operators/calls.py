@@ -59,7 +59,7 @@ class OperatorCalls(ObservingMode):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
         for begin in self.core.before_operators:
-            begin()
+            begin(call, func)
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
         if writes(func) or given.makes(output):
             self._see(call, func, given, args, kwargs, output)
