@@ -207,7 +207,7 @@ def _apart(row: Row) -> str:
 
 
 def title(row: Row, *, typed: bool = True) -> str:
-    """A row's place in words: name, an operator's line, (if `typed`) type, kind of gradient, path, batch, call, pass."""
+    """A row's place in words: name, operator's line, (if `typed`) type, kind of gradient, path, batch, call, pass."""
     told = row.get("source") or (row.get("type") if typed else None)
     said = f"{row.fqn or '(model)'}" + (f" ({told})" if told else "")
     if row.get("kind") not in (None, "output", WEIGHT):
