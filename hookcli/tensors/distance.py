@@ -1,8 +1,8 @@
 """The discrepancy of two tensors: each is read once, in blocks, and no temporary is larger than a block.
 
-The C++ library takes the sums over a block of float32 in one pass, PyTorch's operators in nine, each of which would
-wake all threads. As in `stats`, blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums),
-others in float64, and blocks are merged in float64. On an accelerator all stays there until `resolve` fetches it.
+The C++ library takes the sums over a block of narrow numbers in one pass, PyTorch's operators in nine. As in `stats`,
+blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums), others in float64, and blocks are
+merged in float64. On an accelerator all stays there until `resolve` fetches it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hookcli.tensors.chunks import (
 )
 from hookcli.tensors.devices import launch, operators
 
-CHUNK = 1 << 18
+CHUNK = 1 << 20
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -119,9 +119,9 @@ class Apart(NamedTuple):
 
 
 def _apart(a: Tensor, b: Tensor) -> Apart:
-    """The sums over two chunks of float32."""
+    """The sums over two chunks of float32, float16 or bfloat16."""
     found = library.loaded.distance(a, b) if library.loaded else None
-    return Apart(*found) if found else by_operators(a, b)
+    return Apart(*found) if found else by_operators(a.float(), b.float())
 
 
 def by_operators(a: Tensor, b: Tensor) -> Apart:
@@ -141,7 +141,6 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
-    a, b = a.float(), b.float()
     found = _apart(a, b)
     trusted = math.isfinite(found.total) and (found.peak == 0.0 or TINY < found.peak < HUGE)
     if not (trusted and _trusted(found.of_a, a) and _trusted(found.of_b, b)):
