@@ -25,13 +25,14 @@ from hookcli.hooks.origin import shown_path
 from hookcli.report.names import is_within
 
 REASONS = {
-    "module": "the work of a module of torch.nn: the module has the row",
-    "function": "a part of a PyTorch function: the function has the row",
-    "mapped": "`vmap` itself: the functions that it maps have the rows",
-    "read": "a part of `x in tensor`, which reads a value into Python and makes no tensor",
-    "same": "the function returned its argument unchanged",
-    "whole": "inside a part that runs whole: `skipped` has it",
+    "module": "Work of a layer",
+    "function": "Part of a function",
+    "same": "Argument unchanged",
+    "mapped": "`vmap` itself",
+    "read": "Reads a value",
+    "whole": "Inside a part that runs whole",
 }
+"""Headings for the reasons why an operation has no row, in the order of the page's list."""
 _CLOSE = 1e-4
 _WHOLE = re.compile("compiled|TorchScript|fused")
 _SAME = {"mod": "remainder"}  # one function under two names

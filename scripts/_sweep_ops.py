@@ -144,7 +144,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     from _sweep_lens import REASONS
 
     names = [name for name in REASONS if any(name in one["reasons"] for one in found.values())]
-    lines = [f"| Model | Operations | Rows | {' | '.join(REASONS[name].partition(':')[0] for name in names)} |"]
+    lines = [f"| Model | Operations | Rows | {' | '.join(REASONS[name] for name in names)} |"]
     lines.append(f"| :--- |{' ---: |' * (len(names) + 2)}")
     for name, one in found.items():
         cells = [str(one["operations"]), str(one["rows"]), *(str(one["reasons"].get(n, 0)) for n in names)]
@@ -157,7 +157,10 @@ def write_page(found: dict[str, dict[str, Any]], identical: int, models: int) ->
     from importlib.metadata import version
 
     releases = ", ".join(f"{n} {version(n)}" for n in ("torch", "torchvision", "timm", "transformers", "torchlens"))
-    same = f"{identical} of {models} torchvision models give the same bits with `--ops` as without."
+    same = (
+        f"{identical} of {models} torchvision models leave the same bits with `--ops` as without: outputs in evaluation "
+        "and in training, gradients, buffers and random state."
+    )
     text = "\n\n".join((f"{date.today()}, {releases}.", same, table(found)))
     whole = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     PAGE.write_text(whole.sub(lambda _: f"{BEGIN}\n{text}\n\n{END}", PAGE.read_text()))
