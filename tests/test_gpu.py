@@ -14,9 +14,12 @@ from hookcli.engine.checking import check
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.simulate import simulate
 from hookcli.engine.setting import Setting
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.timers import timer_for
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
+from hookcli.probes.shared.call_times import CallTimer
 from hookcli.record.watch import watch
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.tensors.stats import measure, resolve
@@ -106,3 +109,36 @@ def test_simulated_memory_is_what_the_allocator_hands_out(optimizer: str) -> Non
     recipe = Recipe("linear", build, (InputSpec((4096, 2048)),))
     found = simulate(recipe, Setting(train=True), MemoryPlan(optimizer, device="cuda"))
     assert found.steady.peak.bytes == pytest.approx(torch.cuda.max_memory_allocated() - before, rel=0.05)
+
+
+def test_times_are_those_of_the_device(model: torch.nn.Module) -> None:
+    model = model.float().cuda()
+    x = torch.randn(8, 3, 224, 224, device="cuda")
+    report = capture(model.train(), x, "activations", time=True)[0]
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    model(x)
+    ended.record()
+    torch.cuda.synchronize()
+    plain = 1000 * began.elapsed_time(ended)
+    assert 0.2 * plain < report.totals["forward_us"] < 20 * plain and report.totals["backward_us"] > 0
+    alone = sum(row["forward_self_us"] for row in report.rows)
+    assert alone == pytest.approx(report.totals["forward_us"], rel=0.05)
+    assert "by events on cuda:0" in report.meta["notes"][-1]
+
+
+def test_no_hook_that_times_waits_for_the_device(model: torch.nn.Module) -> None:
+    x = torch.randn(2, 3, 64, 64, device="cuda")
+    session = HookSession(model.float().cuda(), ops="functions")
+    with session:
+        timer = CallTimer(session, timer_for(x.device, session.clock), backward=True)
+        loss = model(x).sum()  # once before, since kernels are loaded
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            loss = model(x).sum()
+            session.backward_begins([loss])
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        own = timer.own()
+    assert own["conv1", 1].forward and own["conv1", 1].backward

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hookcli.report import Report, Row
-from hookcli.report.names import around
+from hookcli.report.names import around, is_operator
 
 _ENOUGH_BLOCKS = 8
 
@@ -14,9 +14,14 @@ def blocks(report: Report) -> list[Row]:
     """The outputs of the model's blocks that have a spread, in the order in which the blocks are entered.
 
     Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
-    container is entered before its parts and returns after them: if its parts are blocks, it is not one.
+    container is entered before its parts and returns after them: if its parts are blocks, it is not one. Operators are
+    none, since they are steps inside of blocks.
     """
-    rows = [r for r in report.rows if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0]
+    rows = [
+        r
+        for r in report.rows
+        if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0 and not is_operator(r.fqn)
+    ]
     count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
     deep, there = 0, count[0]
     while there < _ENOUGH_BLOCKS and deep < max(count, default=0):

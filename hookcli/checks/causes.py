@@ -10,7 +10,7 @@ from dataclasses import replace
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
 from hookcli.report import SEVERITIES, Finding
-from hookcli.report.names import is_within
+from hookcli.report.names import is_within, owner_of
 
 
 def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements) -> list[Finding]:
@@ -99,7 +99,7 @@ def _all_causes(checks: Sequence[Check]) -> dict[str, set[str]]:
 
 
 class _Flow:
-    """Tells whether data flows between two places, as far as the order of the modules' first calls tells.
+    """Tells whether data flows between two places, as far as the order of first calls tells.
 
     Outputs depend on what ran before them; gradients, which checks of the ids `backward` judge, also on what ran
     after. A part that never ran has no effect outside of itself.
@@ -108,7 +108,8 @@ class _Flow:
     def __init__(self, measured: Measurements, backward: set[str]) -> None:
         self._backward = backward
         rows = measured.inventory.rows if measured.inventory else ()
-        self._ran = {row.fqn: number for number, row in enumerate(r for r in rows if r["kind"] == "called")}
+        calls = [row.fqn for row in rows if row["kind"] == "made"] or [r.fqn for r in rows if r["kind"] == "called"]
+        self._ran = {fqn: number for number, fqn in enumerate(dict.fromkeys(calls))}
         self._idle = {row.fqn for row in rows if row["kind"] == "never_called"}
 
     def leads(self, cause: Finding, effect: Finding) -> bool:
@@ -127,8 +128,8 @@ class _Flow:
         return math.inf if a is None or b is None else abs(a - b)
 
     def _place(self, fqn: str) -> int | None:
-        """The number of the first call of a module, or of a parameter's module; None if it is not known."""
-        return self._ran.get(fqn, self._ran.get(fqn.rpartition(".")[0]))
+        """The number of the first call of a module, or of that of a parameter or operator; None if it is not known."""
+        return self._ran.get(fqn, self._ran.get(owner_of(fqn)))
 
     def _never_ran(self, fqn: str) -> bool:
-        return fqn in self._idle or fqn.rpartition(".")[0] in self._idle
+        return fqn in self._idle or owner_of(fqn) in self._idle

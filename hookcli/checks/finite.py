@@ -9,7 +9,7 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
 from hookcli.report import Finding, Row
-from hookcli.report.names import is_within
+from hookcli.report.names import is_operator, is_within
 
 
 class _Read(ReadsActivations, ReadsInventory, Protocol):
@@ -27,7 +27,7 @@ class _NotFinite(Check):
         With `others` only the first row is reported, with a count of the rest; `others` is the word for what is
         counted.
         """
-        bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
+        bad = [row for row in rows if _is_bad(row)]
         rest = len({row.fqn for row in bad[1:]}) if others else 0
         for row in bad[:1] if others else bad:
             assert row.stats is not None
@@ -61,7 +61,9 @@ class ActivationNotFinite(_NotFinite):
 
     Only the first such module is reported, with a count of those after it: NaN spreads to everything downstream, but
     begins in one place. If that module already received such values, they begin in the code that calls it; the finding
-    then names the module that this code belongs to, and the two of its parts between which the values appear.
+    then names the module that this code belongs to, and the two of its parts between which the values appear. With
+    --ops it names the operator, and its line in the code. Infinities that reach no module's output, such as those of
+    attention masks, are no fault.
     """
 
     id = "HK003"
@@ -75,7 +77,7 @@ class ActivationNotFinite(_NotFinite):
     def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find the modules that first returned NaN or infinite values."""
         received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
-        bad = _innermost(measured.activations.rows)
+        bad = _traced(_innermost(measured.activations.rows), measured)
         for finding in self.found(bad, "values of its output", "module"):
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
@@ -93,9 +95,26 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
     return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {described}")
 
 
+def _traced(bad: Sequence[Row], measured: _Read) -> Sequence[Row]:
+    """These rows of modules, after the operator from which the first one's values come, if one is known."""
+    called = [row for row in measured.inventory.rows if row["kind"] == "made"]
+    made = {(row.fqn, row["call"]): [tuple(place) for place in row["made_from"]] for row in called}
+    rows = {(row.fqn, row.get("call")): row for row in measured.activations.rows if _is_bad(row)}
+    begin = bad[0] if bad and made else None
+    seen = set[tuple[str, int]]()
+    while begin and (place := (begin.fqn, begin["call"])) not in seen:
+        seen.add(place)
+        begin = next((rows[maker] for maker in made.get(place, ()) if maker in rows), begin)
+    return [begin, *(row for row in bad if row is not begin)] if begin else bad
+
+
+def _is_bad(row: Row) -> bool:
+    return bool(row.stats and (row.stats.nan or row.stats.inf))
+
+
 def _innermost(rows: Sequence[Row]) -> list[Row]:
-    """The rows that are not finite, without containers that only return what one of their parts made."""
-    bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
+    """The rows of modules that are not finite, without containers that only return what one of their parts made."""
+    bad = [row for row in rows if _is_bad(row) and not is_operator(row.fqn)]
     names = {row.fqn for row in bad}
     return [r for r in bad if not any(is_within(n, r.fqn) for n in names)]
 

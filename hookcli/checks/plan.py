@@ -12,11 +12,12 @@ from hookcli.checks.selection import choose, chosen_by_name, find_check, parse_t
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
+from hookcli.hooks.option_values import OPS
 
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """The checks to run and the runs that they need."""
+    """The checks to run and the runs that they need. `ops`: operators are judged, too."""
 
     checks: Sequence[Check]
     backward: bool = True
@@ -25,6 +26,7 @@ class CheckPlan:
     against: Baselines | None = None
     tolerance: Tolerance = Tolerance()
     keep: bool = False
+    ops: str | None = None
 
     @property
     def needs(self) -> set[str]:
@@ -46,6 +48,7 @@ class CheckSettings(TypedDict, total=False):
     against: str | None
     rtol: float | None
     atol: float | None
+    ops: str | None
 
 
 def make_plan(
@@ -67,10 +70,12 @@ def make_plan(
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         limit = "max-activation-memory"
         raise UsageError(f"--{limit} limits the memory saved for backward: remove --no-backward", option=limit)
+    if (ops := settings.get("ops")) not in (None, OPS[0]):
+        raise UsageError(f"{'--ops' if typed else 'ops'} {ops}: checks judge PyTorch's functions; give {OPS[0]}")
     runs = max(repeat, 2) if again else 1
     baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
-    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep)
+    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops)
 
 
 def _listed(words: str | Sequence[str] | None) -> Sequence[str]:

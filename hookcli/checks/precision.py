@@ -9,9 +9,9 @@ from typing import Protocol
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
-from hookcli.report import Finding, Report, Row, TensorStats
+from hookcli.report import Finding, Report, Row
 from hookcli.report.formatting import number
-from hookcli.report.names import is_within
+from hookcli.report.names import is_operator, is_within, owner_of
 
 # A standard deviation means little for fewer values.
 _ENOUGH = 16
@@ -45,7 +45,8 @@ class Float16Overflow(Check):
     is a quarter of 65504, since other data have other extremes; values that did overflow are infinite and are found by
     HK003. Gradients are judged without loss scaling, which makes them larger. The finding names the first module (in
     the order of the run, parts before their containers) that returns such a value, else a parameter, else a gradient;
-    the figure is the largest magnitude. bfloat16 has the range of float32, so a run in bfloat16 is not judged.
+    the figure is the largest magnitude. Of operators only positive values count: masks of attention are far below zero.
+    bfloat16 has the range of float32, so a run in bfloat16 is not judged.
     """
 
     id = "HK016"
@@ -70,15 +71,15 @@ class Float16Overflow(Check):
         found = [(what, row) for what, rows in groups.items() for row in rows]
         if found:
             what, row = found[0]
-            peaks = {other.fqn: _peak(other.stats) for _, other in found}
-            peak, last = _peak(row.stats), max(peaks, key=peaks.__getitem__)
+            peaks = {other.fqn: _peak(other) for _, other in found}
+            peak, last = _peak(row), max(peaks, key=peaks.__getitem__)
             more = f"; up to {number(peaks[last])} in {last or 'the model'}, {len(peaks)} places in all"
             said = f"{what} reaches {number(peak)}{more if peaks[last] > peak else _others(len(peaks) - 1)}"
             yield self.finding(row.fqn, f"{said}; the largest float16 number is 65504", peak)
 
     def _large(self, rows: Iterable[Row]) -> list[Row]:
         floats = [row for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))]
-        return [row for row in floats if _peak(row.stats) >= (self.limit or 0)]
+        return [row for row in floats if _peak(row) >= (self.limit or 0)]
 
 
 def _parts_first(rows: Sequence[Row]) -> list[Row]:
@@ -88,8 +89,10 @@ def _parts_first(rows: Sequence[Row]) -> list[Row]:
     return [row for _, row in sorted(enumerate(rows), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))]
 
 
-def _peak(stats: TensorStats | None) -> float:
-    return max(abs(stats.min), abs(stats.max)) if stats and stats.finite else 0.0
+def _peak(row: Row) -> float:
+    if not row.stats or not row.stats.finite:
+        return 0.0
+    return row.stats.max if is_operator(row.fqn) else max(abs(row.stats.min), abs(row.stats.max))
 
 
 class _ReadUnderflow(ReadsActivations, ReadsGrads, Protocol):
@@ -142,9 +145,9 @@ def _beyond_rounding(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows of gradients, without those that are zero but for rounding: tiny next to others of their module."""
     largest: dict[str, float] = {}
     for row in rows:
-        owner = row.fqn.rpartition(".")[0]
+        owner = owner_of(row.fqn)
         largest[owner] = max(largest.get(owner, 0.0), _rms(row))
-    yield from (row for row in rows if _rms(row) > _ROUNDING * largest[row.fqn.rpartition(".")[0]])
+    yield from (row for row in rows if _rms(row) > _ROUNDING * largest[owner_of(row.fqn)])
 
 
 def _rms(row: Row) -> float:

@@ -35,6 +35,7 @@ EXAMPLES = (
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M",
     "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK007,HK01",
+    "hookcli check net.py:Net --ops",
     "hookcli check net.py:Net --data train.py:loader --batches 50",
     "hookcli check resnet18 --save baseline.json",
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
@@ -48,7 +49,7 @@ FIRST = (
 _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
-    *("columns", "sort", "format", "output", "quiet", "debug"),
+    *("ops", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _LIST_COLUMNS = (
     *columns_named("check", "name", "severity", "threshold", "asked_by"),

@@ -92,9 +92,12 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in {*typed, *overruled(typed)}}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
-    planned = {name: settings[name] for name in CheckSettings.__annotations__}
+    options = replace(options, **changed)
+    planned = {
+        name: getattr(options, name) if name in shared else settings[name] for name in CheckSettings.__annotations__
+    }
     plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
-    return Job(spec, replace(options, **changed), settings, plan, places)
+    return Job(spec, options, settings, plan, places)
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:

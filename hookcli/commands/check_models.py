@@ -176,7 +176,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             run,
             job.plan,
             lambda: capture("shapes", setting_of(options, bool(options.train)))[0],
-            partial(capture, LAYOUT, setting),
+            partial(capture, LAYOUT, setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
             in_full=in_full,
             edits=edits,
             memory=MemoryQuestion(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,

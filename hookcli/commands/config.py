@@ -49,7 +49,7 @@ _FIGURES = _Kind(
 )
 _KEYS = {
     **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
-    **dict.fromkeys(("data", "tokenizer"), _TEXT),
+    **dict.fromkeys(("data", "tokenizer", "ops"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
     "batches": _BATCHES,
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),

@@ -16,9 +16,16 @@ from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, PARALLEL
+from hookcli.hooks.option_values import (
+    IMPLEMENTATIONS,
+    MEMORY_DEVICES,
+    MEMORY_OPTIMIZER,
+    MEMORY_OPTIMIZERS,
+    OPS,
+    PARALLEL,
+)
 from hookcli.report import Column
-from hookcli.report.columns import FITS, MEMORY, TIMELINE
+from hookcli.report.columns import FITS, MEMORY, TIMELINE, with_operators
 from hookcli.report.names import checked_filter
 from hookcli.reporters import moments
 
@@ -30,6 +37,7 @@ EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
     "hookcli memory vit_b_16 --device cuda --fits 24GiB",
     "hookcli memory resnet50 -b 64 --checkpoint 'layer?.*'",
+    "hookcli memory swin_t -b 64 --ops --sort -bytes",
     "hookcli memory resnet50 -b 64 --format chart",
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
@@ -40,6 +48,7 @@ FIRST = (
 )
 _SHARED = (
     *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
+    "ops",
     *("depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 _MEMORY = "Memory"
@@ -81,6 +90,7 @@ def memory(
     check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
     check_choice("--amp", own.amp, _AMP)
     check_choice("--implementation", own.implementation, IMPLEMENTATIONS)
+    check_choice("--ops", options.ops, OPS[:1])
     check_choice("--parallel", options.parallel, PARALLEL)
     _refuse_in_vain(own, step, options)
     output, limit = Output(options), _limit(own.fits, options)
@@ -110,7 +120,13 @@ def _question(
         find_recipe(model, options),
         replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel),
         MemoryPlan(
-            own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint, device=own.device
+            own.optimizer,
+            own.implementation,
+            own.inference,
+            amp=amp,
+            checkpoint=own.checkpoint,
+            device=own.device,
+            ops=options.ops,
         ),
         step.make(),
         parallel,
@@ -164,4 +180,7 @@ def _shown(own: MemoryOptions, options: Options, output: Output) -> Sequence[tup
         return [("fits", FITS)]
     if own.timeline or options.nproc or output.draws(moments.NEEDS):
         return [("timeline", TIMELINE)]
-    return [("memory", MEMORY), *([("timeline", TIMELINE)] if output.name == "html" else [])]
+    return [
+        ("memory", with_operators(MEMORY) if options.ops else MEMORY),
+        *([("timeline", TIMELINE)] if output.name == "html" else []),
+    ]

@@ -11,6 +11,7 @@ from hookcli.checks.crash import Crash
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.options import DATA, Options
 from hookcli.report import Finding
+from hookcli.report.names import is_operator
 from hookcli.reporters.rules import rule
 
 _BUILD = ("arg", "weights", "task", "strict", "seed")
@@ -36,6 +37,7 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     typed = [word for name in names if name not in _LACKS.get(command, ()) for word in _typed(name, options)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
     typed += memory if command == "memory" else ()
+    typed += ["--ops"] if is_operator(finding.fqn) else []
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *trains, *more])
 

@@ -45,7 +45,7 @@ _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
-    *("edit", "format", "output", "quiet", "debug"),
+    *("ops", "edit", "format", "output", "quiet", "debug"),
 )
 
 

@@ -15,6 +15,7 @@ import typer
 from hookcli import registry
 from hookcli.commands.options import choice, option
 from hookcli.errors import UsageError, shortened
+from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find
 from hookcli.record.launching.launched import Launched, become
@@ -81,6 +82,7 @@ class RunOptions:
     hist: bool = option(
         False, _PANEL, "Record histograms, too: quantiles, and shares outside float16 and float8.", "--hist"
     )
+    ops: bool = option(False, _PANEL, "Record operators, too: each call of a PyTorch function.", "--ops")
     live: str | None = option(
         None, _PANEL, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )
@@ -107,6 +109,7 @@ class RunOptions:
             check=self.check,
             no_grad=parse_no_grad(self.no_grad),
             hist=self.hist,
+            ops=OPS[0] if self.ops else None,
             keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
             timed=self.time,
         )

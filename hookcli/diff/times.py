@@ -26,19 +26,20 @@ PAIRED = (
 def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str], note: str = "") -> Report:
     """A comparison with the times of both runs on the first row of each call, and the largest slowdowns in a sentence.
 
-    `in_b` has B's names of A's modules.
+    `in_b` has B's names of A's modules and operators.
     """
-    left = [(a, {place: place for place in a}), (b, {(fqn, call): (in_b.get(fqn, fqn), call) for fqn, call in a})]
+    there = {(fqn, call): (in_b[fqn], call) for fqn, call in a if fqn in in_b}
     rows, taken = [], set[Place]()
     for row in report.rows:
         place = (row.fqn, row.get("call") or 0)
         is_first = row.get("kind") in (None, "output") and place not in taken
         taken |= {place} if is_first else set()
-        own = [times.get(names.get(place, place), {}) if is_first else {} for times, names in left]
-        rows.append(replace(row, values={**row.values, **_figures(*own)}))
+        own = (a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {})
+        rows.append(replace(row, values={**row.values, **_figures(*(own if is_first else ({}, {})))}))
     columns = [c for c in PAIRED if any(row.get(c.name) is not None for row in rows)]
     notes = [*report.meta.get("notes", ()), *([note] if note else [])]
-    pairs = [_Pair(*place, a[place], b.get(left[1][1][place], {})) for place in a]
+    pairs = [_Pair(*place, a[place], b.get(other, {})) for place, other in there.items()]
+    pairs += [_Pair(*place, None, own) for place, own in b.items() if place not in {*there.values()}]
     return replace(
         report,
         rows=rows,
@@ -56,11 +57,11 @@ def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A call with its times on both sides."""
+    """A call with its times on both sides; `a` is None for one that only B has."""
 
     fqn: str
     call: int
-    a: Mapping[str, float]
+    a: Mapping[str, float] | None
     b: Mapping[str, float]
 
 
@@ -77,12 +78,13 @@ def _slower(pairs: Sequence[_Pair], whole: Mapping[str, float]) -> Iterator[tupl
     """Yield the microseconds that a call takes longer by itself, and a text, for those that matter."""
     for pair in pairs:
         for name, own in INCLUSIVE.items():
-            before, after = pair.a.get(own), pair.b.get(own)
+            before, after = pair.a.get(own) if pair.a is not None else 0.0, pair.b.get(own)
             if before is None or after is None or name not in whole:
                 continue
             if after > _MUCH * before and after - before > _MATTERS * whole[name]:
                 place = f"{pair.fqn or '(model)'}" + (f" (call {pair.call})" if pair.call else "")
-                yield after - before, f"{place} {_change(name, before, after)}"
+                added = f"(only in B) {name.removesuffix('_us')} {duration(after / 1e6)}"
+                yield after - before, f"{place} {added if pair.a is None else _change(name, before, after)}"
 
 
 def _change(name: str, before: float, after: float) -> str:

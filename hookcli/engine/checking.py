@@ -76,6 +76,7 @@ def check(
     `expect_output` says what the model returns; `backward=False` runs no backward pass; `repeat` runs the model so
     often and compares the results; `split_batch` compares with halves of the batch; `against` is a file with a baseline
     of this `name`, compared within `rtol` and `atol`: give both runs the same values, under the same seed.
+    `ops="functions"` judges operators, too.
 
     Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
     random state are afterwards as they were. Raises UsageError for unknown names.
@@ -122,18 +123,35 @@ def examine(
         found.baseline.require_same_run(found.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks
     judgement = judge(checks, found, values=examiner.values)
-    judgement = replace(judgement, findings=[_located(finding, run.model) for finding in judgement.findings])
+    sources = (
+        {row.fqn: str(row["source"]) for row in found.inventory.rows if row.get("source")} if found.inventory else {}
+    )
+    judgement = replace(judgement, findings=[_located(finding, run.model, sources) for finding in judgement.findings])
     described = found.inventory.meta if found.inventory else run.info.to_meta()
     modules = sum(1 for _ in run.model.modules())
     spent = {"seconds": time.perf_counter() - started, "hookcli_seconds": ProgramClock.total - own}
     described = {**described, **spent, "modules": modules}
-    report = judgement.report(run.name, described)
+    report = _with_sources(judgement.report(run.name, described), sources)
     measured = [r for r in (found.inventory, found.activations, found.grads, found.settings, found.shapes) if r]
     return Examination(report, measured, examiner.error, examiner.further)
 
 
-def _located(finding: Finding, model: nn.Module) -> Finding:
-    """The finding with file and line of the innermost module around it that is defined in the working directory."""
+def _with_sources(report: Report, sources: Mapping[str, str]) -> Report:
+    """The report with the line that called each operator that a finding names, wherever its file lies."""
+    rows = [
+        replace(row, values={**row.values, "source": sources[row.fqn]}) if row.fqn in sources else row
+        for row in report.rows
+    ]
+    return replace(report, rows=rows)
+
+
+def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:
+    """The finding with file and line in the working directory: of the call of an operator, else of the innermost module
+    around it that is defined there.
+    """
+    file, _, line = sources.get(finding.fqn, "").rpartition(":")
+    if file and not Path(file).is_absolute() and Path(file).is_file():
+        return replace(finding, file=file, line=int(line))
     modules = dict(model.named_modules())
     for fqn in (finding.fqn, *around(finding.fqn)):
         if fqn in modules and (place := _source(type(modules[fqn]))):

@@ -32,12 +32,19 @@ _IN_EVAL = ("evaluation", "companions", "halves")
 _FULL = {"activations", "grads"}
 
 
+def _parameter_grads(hist: bool) -> Probe:
+    """The gradients of parameters alone: checks of gradients judge no operators."""
+    probe = GradsProbe(hist=hist)
+    probe.operators = False
+    return probe
+
+
 class Examiner:
     """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
 
     def __init__(self, run: PreparedRun, plan: CheckPlan, in_full: bool = False, edits: Edits = ()) -> None:
         self.run = run
-        self._hooking = Hooking(edits=edits)
+        self._hooking = Hooking(edits=edits, ops=plan.ops)
         self.plan = plan
         self.in_full = in_full
         self.needs = plan.needs | (_FULL if in_full else set())
@@ -92,7 +99,7 @@ class Examiner:
         memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
         probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
         probes += [ActivationsProbe(hist=full)] if "activations" in needs and self.values else []
-        probes += [GradsProbe(hist=full)] if self.backward else []
+        probes += [_parameter_grads(full)] if self.backward else []
         probes += [SettingsProbe()] if "settings" in needs else []
         captured = self._captured([*probes, *self._further()])
         reports = {report.probe: report for report in captured[: len(probes)]}
@@ -151,4 +158,4 @@ class Examiner:
 
     def layout(self) -> Sequence[Report]:
         """Return the reports of LAYOUT in the mode that the model is in."""
-        return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name)
+        return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name, ops=self.plan.ops)

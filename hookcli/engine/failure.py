@@ -17,6 +17,7 @@ from hookcli import errors
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import ModelError, OverdueError, in_brief, message_of
 from hookcli.hooks.full_backward import refuses_full_backward
+from hookcli.hooks.operators.calls import failed_operator
 from hookcli.hooks.torch_private.frames import CALL
 from hookcli.tensors import tree
 
@@ -42,7 +43,7 @@ _BACKWARD = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 
 
 class _Failed(NamedTuple):
-    """The module that was running when the model failed; `title` and `given` are its type and inputs as text."""
+    """The module or operator that ran when the model failed; `title` and `given`: its name and inputs as text."""
 
     fqn: str
     title: str
@@ -87,7 +88,7 @@ def describe(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
-    """The deepest module of the model that was running."""
+    """The deepest module of the model, or operator, that was running."""
     names = {id(module): fqn for fqn, module in model.named_modules()}
     found: _Failed | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -98,6 +99,8 @@ def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code is CALL:
             fqn = names[id(module)]
             found = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
+        if operator := failed_operator(frame):
+            found = _Failed(operator[0], "{} ({})".format(*operator), _given(frame))
     return found
 
 

@@ -181,7 +181,8 @@ class ModuleHooks(HookGroup):
     def _returned(self, call: Call, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         hooked = call.hooked
         if output is None and sys.exc_info()[1] is not call.error:  # it raised: PyTorch calls the hook nevertheless
-            hooked.raised[call.number] = type(sys.exc_info()[1]).__name__
+            if not call.again:  # a checkpoint ends a recomputation once it has what it needs
+                hooked.raised[call.number] = type(sys.exc_info()[1]).__name__
             return None
         self._nodes.claim(output, call)
         applied = Applied()

@@ -20,14 +20,18 @@ from hookcli.hooks.torch_private.dynamo import optimized_module
 from hookcli.hooks.torch_private.overrides import (
     exchanged_for_counting,
     innermost_function_mode,
+    leave_function_mode,
     without_innermost_function_mode,
 )
 
 
 class ObservingMode(TorchFunctionMode):
-    """The base class of modes that observe. `opens_attention`: see the functions that F.multi_head_attention calls."""
+    """The base class of modes that observe.
 
-    opens_attention = False
+    `as_called`: see the functions that attention consists of, and each `autograd.Function` as a whole.
+    """
+
+    as_called = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,14 +45,13 @@ class ObservingMode(TorchFunctionMode):
 
     def __enter__(self) -> ObservingMode:
         compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(without_mode, _observed, compiled, self.opens_attention))
+        self._stack.enter_context(exchanged_for_counting(without_mode, _observed, compiled, self.as_called))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        mode: Any = super()
-        mode.__exit__(*error)
+        leave_function_mode(self)
         self._stack.close()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -59,13 +62,15 @@ class ObservingMode(TorchFunctionMode):
 
 
 def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the call of a TorchScript function or method, which PyTorch passes to no mode."""
+    """Wrap the call of a TorchScript function or method, or of an `autograd.Function`, which go to no mode."""
 
     def call(script: Any, *args: Any, **kwargs: Any) -> Any:
         mode = None if torch.compiler.is_compiling() else _innermost()
-        if mode is None:
-            return original(script, *args, **kwargs)
-        return mode.observe(script, partial(without_mode(original), script), args, kwargs)
+        applied = isinstance(script, type)
+        if mode is None or (applied and (script.__module__.startswith("torch.") or not mode.as_called)):
+            return original(script, *args, **kwargs)  # checkpoints of PyTorch's are an `autograd.Function`, too
+        run = original if applied else without_mode(original)
+        return mode.observe(script, partial(run, script), args, kwargs)
 
     return call
 

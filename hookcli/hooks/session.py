@@ -7,11 +7,13 @@ groups, each in a file beside this one, and starts a group when a probe first as
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Self
 
 import torch
 from torch import nn
 
+from hookcli.errors import UsageError
 from hookcli.hooks.events import Callback
 from hookcli.hooks.full_backward import FullBackwardHooks
 from hookcli.hooks.gradients.parameter_grads import ParameterHooks
@@ -26,6 +28,7 @@ from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import Roots, SessionCore
+from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 
 
 class HookSession(SessionCore):
@@ -52,7 +55,10 @@ class HookSession(SessionCore):
         self.pass_number, self._passes = 0, 1
         self.batch_number = 0
         self._batches: int | None = 1
-        self._in_backward = self._operators_watched = False
+        self._in_backward = False
+        self._operators_attached = False
+        self._operators: OperatorCalls | AtenCalls | None = None
+        self._operators_on = ExitStack()
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
         creation = NodeCreation(self)
@@ -155,15 +161,38 @@ class HookSession(SessionCore):
             if group.needs is not Needs.NOTHING:
                 self.modules.hook(everything=group.needs is Needs.EVERY_CALL)
             group.start(kind)
-        if self.ops and self.operators_too and kind in OperatorCalls.kinds:
-            self._watch_operators()
+        if kind in OperatorCalls.kinds:
+            self._watch_operators(kind)
         self.subscribe(kind, callback)
 
-    def _watch_operators(self) -> None:
-        if not self._operators_watched:
-            self._operators_watched = True
+    def on_operators(self, kind: HookKind, callback: Callback) -> None:
+        """Call back with the events of operators alone; never without `ops`."""
+        self._watch_operators(kind)
+        self.subscribe(kind, callback, modules=False)
+
+    def _watch_operators(self, kind: HookKind) -> None:
+        if not self.ops or not self.operators_too:
+            return
+        if self.ops == "aten" and kind is HookKind.TENSOR_GRAD_OUTPUT:
+            raise UsageError("--ops aten: ATen's operators run below autograd and have no gradients; --ops shows them")
+        if self._operators is None:
             self.modules.hook(everything=True)  # operators are named by the module that runs
-            self.enter_context(AtenCalls(self) if self.ops == "aten" else OperatorCalls(self))
+            if self.ops == "aten":
+                self.enter_context(not_imported_by_operators())
+            self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
+            self.stack.callback(self.detach_operators)
+            self.attach_operators()
+
+    def attach_operators(self) -> None:
+        """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""
+        if self._operators is not None and not self._operators_attached:
+            self._operators_attached = True
+            self._operators_on.enter_context(self._operators)
+
+    def detach_operators(self) -> None:
+        """Watch operators no longer. To be called in the thread that attached them."""
+        self._operators_attached = False
+        self._operators_on.close()
 
     def forward_pre(self, callback: Callback) -> None:
         """Call back before each module's forward, with `event.args` and `event.kwargs`."""

@@ -17,7 +17,7 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.module_calls import CallStack, HookedModule
+from hookcli.hooks.module_calls import Call, CallStack, HookedModule
 from hookcli.hooks.select import Select
 from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts
@@ -37,7 +37,7 @@ class SessionCore:
     `arrived`: how many gradients have arrived.
     `past_compiled`: compiled modules run as they are compiled, without the mode that sees operators.
     `operators_too`: whether who asks for a kind now gets the events of operators, too.
-    `before_operators`: called before each function that may turn out to be an operator.
+    `before_operators`: called before each function that may turn out to be an operator, with the module's call.
     `clock`: counts the time that callbacks take, unless `guard` does.
     """
 
@@ -67,7 +67,7 @@ class SessionCore:
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self.operators_too = True
-        self.before_operators: list[Callable[[], object]] = []
+        self.before_operators: list[Callable[[Call, Any], object]] = []
         self._before_backward: list[Callable[[Roots], object]] = []
 
     # What is watched.
@@ -75,6 +75,10 @@ class SessionCore:
     def wants(self, *kinds: HookKind) -> bool:
         """Return whether a probe asked for one of these kinds."""
         return any(self._callbacks[kind] for kind in kinds)
+
+    def wants_of_operators(self, kind: HookKind) -> bool:
+        """Return whether a probe asked for this kind of operators."""
+        return bool(self._of_operators[kind])
 
     def watches(self, hooked: HookedModule, kind: HookKind) -> bool:
         """Return whether a probe asked for this kind and watches the module."""
@@ -97,9 +101,10 @@ class SessionCore:
         """Enter a context, such as a dispatch mode, that ends with the session."""
         return self.stack.enter_context(context)
 
-    def subscribe(self, kind: HookKind, callback: Callback) -> None:
+    def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
         """Call back with every event of this kind; those of operators only if `operators_too`."""
-        self._callbacks[kind].append(callback)
+        if modules:
+            self._callbacks[kind].append(callback)
         if self.operators_too:
             self._of_operators[kind].append(callback)
 

@@ -21,6 +21,7 @@ from hookcli.report.batch_rows import BatchRows
 from hookcli.report.columns import STATISTICS, with_operators
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
+from hookcli.tensors.torch_private import is_mapped
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
 
 
@@ -170,7 +171,8 @@ class StatsProbe(Probe):
         except HookcliError:
             raise
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
-            reason = f"can't be reduced ({row['dtype']}, {type(error).__name__})"
+            why = "inside torch.vmap" if is_mapped(tensor) else type(error).__name__
+            reason = f"can't be reduced ({row['dtype']}, {why})"
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
     def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:

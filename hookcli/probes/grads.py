@@ -19,6 +19,7 @@ from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import Row, Skipped, formatting
 from hookcli.report.columns import GRADS
+from hookcli.report.names import operator_owner
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
 
@@ -35,12 +36,14 @@ class GradsProbe(StatsProbe):
     module's use of it. A tensor that a module received and returned unchanged has one gradient, over all of its uses;
     its rows carry `handed_on`. There is a row per call and pass. `via="module"` takes gradients from PyTorch's full
     backward hooks: they miss what a module's other outputs make of an output, are refused if a hooked tensor is changed
-    in place, and see fewer kinds of values.
+    in place, and see fewer kinds of values. Where operators are places, too, there is a row of kind `output` for each
+    tensor that one returned, with any `of`.
     """
 
     name = "grads"
     needs_backward = True
     columns = GRADS
+    operators = True
 
     def __init__(
         self, of: Of = "parameters", via: Via = "tensor", *, hist: bool = False, sink: TensorSink | None = None
@@ -69,13 +72,17 @@ class GradsProbe(StatsProbe):
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
             session.after_backward(self._reduced)
-            return
-        if self.of == "outputs":
+        elif self.of == "outputs":
             session.forward(self._expect_outputs)
         else:
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
-        session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+        if self.of != "parameters":
+            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+        if self.of != "outputs":
+            session.on_operators(HookKind.FORWARD, self._expect_outputs)
+        if (self.of, self.via) != ("outputs", "tensor"):
+            session.on_operators(HookKind.TENSOR_GRAD_OUTPUT, self._arrive)
 
     def instead(self, error: Exception) -> Probe | None:
         """Return a probe without full backward hooks on the modules that can't have them."""
@@ -114,7 +121,7 @@ class GradsProbe(StatsProbe):
         """The rows; gradients that were averaged over processes are shown as their sum, that of the whole batch."""
         processes = self.session.processes if self.session and self.of == "parameters" else 1
         rows = super().rows()
-        return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
+        return [_scaled(row, processes) for row in rows] if processes > 1 else rows
 
     def _arrive(self, event: HookEvent) -> None:
         if event.inner:
@@ -138,8 +145,8 @@ class GradsProbe(StatsProbe):
         key = (event.fqn, event.call, event.path, self.session.pass_number)
         values = {
             "fqn": event.fqn,
-            "kind": self.of.removesuffix("s"),
-            "type": tree.type_text(self.session.model.get_submodule(module)),
+            "kind": "output" if event.operator else self.of.removesuffix("s"),
+            "type": None if event.operator else tree.type_text(self.session.model.get_submodule(module)),
             "call": event.call,
             "pass": self.session.pass_number,
             "index": event.index,
@@ -151,10 +158,11 @@ class GradsProbe(StatsProbe):
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
-        if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
+        via = "tensor" if event.operator else self.via
+        if via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
             self._leading[event.fqn or "(model)"] = None
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
-            why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
+            why = self._why_not(tensor, via, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
             layout = tree.layout_of(tensor)
             if "sharded" in layout and "partial" not in layout:
@@ -166,16 +174,16 @@ class GradsProbe(StatsProbe):
         if self.via == "module" and not found:
             self.skip(event.fqn, "received no tensor that full backward hooks can see; --of outputs shows its outputs")
         for path, tensor in found:
-            why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
+            why = self._why_not(tensor, self.via, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else version(tensor)
 
-    def _why_not(self, tensor: Tensor, seen: bool, what: str) -> str:
+    def _why_not(self, tensor: Tensor, via: Via, seen: bool, what: str) -> str:
         if not tensor.requires_grad:
             return _NEEDS_NONE
-        if self.via == "module" and not seen:
+        if via == "module" and not seen:
             return f"full backward hooks see no {what}; without --via module it is seen"
-        view = self.via == "tensor" and is_view(tensor)
+        view = via == "tensor" and is_view(tensor)
         return f"{_NONE_REACHED}{_VIEW}" if view else _NONE_REACHED
 
     def _notice_in_place(self, event: HookEvent) -> None:
@@ -191,13 +199,13 @@ class GradsProbe(StatsProbe):
 
     def skipped(self) -> list[Skipped]:
         """Return the gradients that did not arrive, each with its reason."""
-        if self.of == "parameters":
-            return self._parameters_without()
         left = left_out(self.one_tensor, otherwise="; without --via module it is seen")
         without = {item.fqn for item in left}
         for key, reason in self._expected.items():
             if key not in self._arrived and key[0] not in without:
                 self.skip(key[0], reason, key[2])
+        if self.of == "parameters":
+            return [*self._parameters_without(), *(s for s in self._skipped if operator_owner(s.fqn) is not None)]
         return [*left, *super().skipped()]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
@@ -217,6 +225,10 @@ class GradsProbe(StatsProbe):
         lazy = fqn not in self.session.hooked_parameters
         why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
         return why if requires_grad else "frozen (requires_grad=False)"
+
+
+def _scaled(row: Row, processes: int) -> Row:
+    return replace(row, stats=row.stats.scaled(processes)) if row.stats and row["kind"] == "parameter" else row
 
 
 _HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"

@@ -21,6 +21,7 @@ from hookcli.probes.shared.module_behavior import used_without_call
 from hookcli.probes.shared.module_inputs import ModuleInputs
 from hookcli.probes.shared.parameter_counts import count_parameters
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
+from hookcli.probes.shared.tensor_sources import TensorSources
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
@@ -46,7 +47,7 @@ class InventoryProbe(Probe):
     - `input`, `output`: a tensor that the model received or returned;
     - `units`: dead and saturated channels of an activation;
     - `never_called`: a module that was not called;
-    - `called`, `received`: see `ModuleInputs`;
+    - `called`, `received`: see `ModuleInputs`; `made`, where operators are watched: see `TensorSources`;
     - `unregistered`: a module or parameter that PyTorch does not know of;
     - `bits`, on request: a checksum of an output or of a parameter's gradient.
 
@@ -57,6 +58,7 @@ class InventoryProbe(Probe):
     name = "inventory"
     merges_batches = True
     fastpath = False  # modules within fused attention never run
+    operators = True
     columns = (Column("kind", "Kind"), Column("fqn", "Name"), Column("type", "Type"), *STATS_COLUMNS)
     grouping = "list"
 
@@ -71,6 +73,7 @@ class InventoryProbe(Probe):
         self._units = DeadUnits()
         self._inputs = ModuleInputs()
         self._bits: list[tuple[dict[str, Any], Tensor]] = []
+        self._sources: TensorSources | None = None
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
@@ -80,6 +83,7 @@ class InventoryProbe(Probe):
             h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
         ]
         self._held = [(values, measure(tensor)) for values, tensor in _held(session.model)]
+        self._sources = TensorSources(session) if session.ops else None
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._sums_bits and self.needs_backward:
@@ -97,8 +101,11 @@ class InventoryProbe(Probe):
                 self._taken.append((values, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
+        if self._sources and not self.session.batch_number:
+            self._sources.see(event)
         self._units.see(event)
-        self._inputs.leave(event)
+        if event.operator is None:
+            self._inputs.leave(event)
         if event.fqn == "" and event.call == 0 and not self.session.batch_number:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
@@ -138,6 +145,7 @@ class InventoryProbe(Probe):
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
             *(Row(values) for values in self._inputs.rows()),
+            *(Row(values) for values in (self._sources.rows() if self._sources else ())),
             *(Row(values) for values in self._never_called()),
             *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),

@@ -105,7 +105,7 @@ class ShapesProbe(Probe):
     def _enter(self, event: HookEvent) -> None:
         received = self._unseen.arguments(event.fqn, event.args, event.kwargs)
         call = ShapeCall.of(event, received, self._read(), said_of(event))
-        if call.module and self.session.ops and is_whole(call.module):
+        if call.module is not None and self.session.ops and is_whole(call.module):
             call.versions = [version_of(x) for _, x in tree.arguments(event.args, event.kwargs)]
         self._calls[event.fqn, event.call] = call
 
@@ -138,7 +138,7 @@ class ShapesProbe(Probe):
         return self._cost(call.signature)[0] if call.signature else _between(spent, call)
 
     def _rows_of(self, call: ShapeCall, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
-        params, trainable = count_parameters(call.module) if call.module else (None, None)
+        params, trainable = (None, None) if call.module is None else count_parameters(call.module)
         figures = {
             "params": params,
             "params_share": params / whole["params"] if params is not None and whole["params"] else None,

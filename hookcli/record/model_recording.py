@@ -59,12 +59,15 @@ class ModelRecording:
         hist: bool = False,
         keep_bad: str | Path | None = None,
         no_grad: int = NO_GRAD,
+        ops: str | None = None,
         time: bool = False,
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
         kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
-        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad, time)
+        plan = RecordingPlan(
+            every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad, time, ops=ops
+        )
         name = plain_type(model)
         here, header = joined_world(), new_header(name, [], every)
         if here.size > 1:

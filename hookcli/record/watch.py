@@ -60,6 +60,7 @@ def watch(
     hist: bool = False,
     keep_bad: str | Path | None = None,
     no_grad: int = ...,
+    ops: str | None = None,
     time: bool = ...,
 ) -> ModelRecording: ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hookcli.report import Report, Row
 from hookcli.report.grouping import View
+from hookcli.report.names import is_operator
 
 _NEEDED = {"check", "severity", "message", "remedy"}
 _SEVERITY = 7  # characters of the longest, "warning"
@@ -40,7 +41,8 @@ def _entries(rows: Sequence[Row]) -> Iterator[Entry]:
     for row, after in zip(rows, [*rows[1:], None], strict=True):
         below = _below(row)
         repeated = after is not None and after["check"] == row["check"] and _below(after) == below
-        said = f"{row.fqn or '(model)'}: {row['message']}"
+        called_at = f" ({row['source']})" if is_operator(row.fqn) and row.get("source") else ""
+        said = f"{row.fqn or '(model)'}{called_at}: {row['message']}"
         yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), said, () if repeated else below)
 
 

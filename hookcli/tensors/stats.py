@@ -63,11 +63,11 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
 
 
 class Reducer:
-    """`measure` for a run in which the same tensor appears several times: it is not reduced again if unchanged."""
+    """`measure` for a run in which a tensor, or a view of all of it, appears again: it is reduced again if changed."""
 
     def __init__(self, *, hist: bool = False) -> None:
         self._measure = partial(measure, hist=hist)
-        self._seen: Unchanged[PendingFigures] = Unchanged()
+        self._seen: Unchanged[PendingFigures] = Unchanged(views=True)
 
     def __call__(self, tensor: Tensor) -> PendingFigures:
         return self._seen.get(tensor, self._measure)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import cmath
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import is_dense
@@ -16,19 +17,24 @@ from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 T = TypeVar("T")
+_Elements = tuple[StorageWeakRef, dict[Hashable, list[tuple[object, T]]]]
 # Up to which size a tensor is summed to see whether it changed, and how many elements of a larger one are looked at.
 _SMALL, _GLIMPSED = 1 << 16, 251
+_MOST = 4096  # memories that are known before those that are gone are looked for
 
 
 class Unchanged(Generic[T]):
     """Results by tensor, each for as long as its tensor lives and is unchanged.
 
     In-place operations increase a tensor's version. Writing through `.data` or a NumPy view does not, so a glimpse of
-    the values is compared as well.
+    the values is compared as well. With `views`, tensors of the same elements have one result, as a tensor and its
+    transpose have; their memory is known by a weak reference, which keeps a few bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, views: bool = False) -> None:
         self._seen: WeakIds[Tensor, tuple[object, T]] = WeakIds()
+        self._elements: dict[int, _Elements[T]] | None = {} if views else None
+        self._most = _MOST
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -41,9 +47,23 @@ class Unchanged(Generic[T]):
         state = version(tensor), glimpsed
         known = self._seen.get(tensor)
         if known is None or known[0] != state:
-            known = state, make(tensor)
+            shared = self._of_same_elements(tensor)
+            known = shared[0] if shared and shared[0][0] == state else (state, make(tensor))
             self._seen[tensor] = known
+            shared[:] = [known]
         return known[1]
+
+    def _of_same_elements(self, tensor: Tensor) -> list[tuple[object, T]]:
+        """The place of the latest result, with its state, for tensors that have the same elements."""
+        if self._elements is None or not is_dense(tensor):
+            return []
+        memory = StorageWeakRef(tensor.untyped_storage())
+        bits = tensor.is_conj(), tensor.is_neg()
+        elements = tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits
+        if len(self._elements) >= self._most:
+            self._elements = {key: entry for key, entry in self._elements.items() if not entry[0].expired()}
+            self._most = max(_MOST, 2 * len(self._elements))
+        return self._elements.setdefault(memory.cdata, (memory, {}))[1].setdefault(elements, [])
 
 
 def glimpse(tensor: Tensor) -> object:

@@ -171,6 +171,21 @@ def test_a_large_tensor_that_is_written_through_data_is_reduced_again() -> None:
     assert_stats(resolve([reduce(x)])[0], float64_stats(x))
 
 
+@pytest.mark.parametrize("size", [4, 300])
+def test_views_of_all_elements_have_the_figures_that_are_known_while_nothing_has_changed(size: int) -> None:
+    reduce, x = Reducer(), torch.randn(size, size, 2)
+    known = reduce(x)
+    assert reduce(x.view(-1)) is known and reduce(x.detach()) is known
+    reduce(x[: size // 2]), reduce(x.view(torch.int32)), reduce(x.expand(2, size, size, 2))
+    for y in (x.permute(2, 0, 1), x[: size // 2].view(-1), x.view(torch.int32).view(-1), x.add_(1).flatten()):
+        assert_stats(resolve([reduce(y)])[0], float64_stats(y))
+    y = x.view(-1)
+    x.data.mul_(3)
+    assert_stats(resolve([reduce(y)])[0], float64_stats(y))
+    del x, y
+    assert not len(reduce._seen)
+
+
 def test_the_memory_of_what_was_seen_holds_no_tensor() -> None:
     reduce = Reducer()
     held = []

@@ -145,7 +145,8 @@ class _Comparison:
                 self.pairs.batch_ended()
                 self.batches += 1
             if self.time and not any(errors):
-                self.add_times = time_sides(self.sides, self.step, states, self.watched.hidden, self.edits, feedback)
+                hidden = self.watched.hidden
+                self.add_times = time_sides(self.sides, self.step, states, hidden, self.edits, self.ops, feedback)
         return errors
 
     def _run(

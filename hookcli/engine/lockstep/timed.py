@@ -28,9 +28,10 @@ def time_sides(
     states: Sequence[ProcessState],
     hidden: Sequence[set[str]],
     edits: Sequence[Sequence[Edit]],
+    ops: str | None,
     feedback: Feedback,
 ) -> AddTimes:
-    """Time both sides, each in its own `states`; `hidden` are modules that take no hooks.
+    """Time both sides, each in its own `states`; `hidden` are modules that take no hooks. `ops`: see Hooking.
 
     A side that can't be timed is named in the report's `skipped`.
     """
@@ -41,6 +42,7 @@ def time_sides(
             step,
             side.fastpath,
             own,
+            ops,
             unhooked=dict.fromkeys(parts, ""),
             within=partial(_entered, state),
             warms_up=bool(side.compile),

@@ -8,10 +8,16 @@ from typing import Any
 from torch.autograd.graph import Node
 
 from hookcli.engine.memory.profile import Place
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.module_calls import Call
+from hookcli.hooks.operators.calls import numbered
+from hookcli.hooks.operators.functions import shown
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import current_node, in_backward, next_sequence_number, sequence_number
 
 OUTSIDE = Place()
+Called = tuple[str, str]
+"""An operator's name and the line that called it."""
 
 
 class Places:
@@ -19,6 +25,8 @@ class Places:
 
     In backward it is the place whose forward created the running node. Autograd numbers nodes as they are created, so
     that it is enough to note the number of the next node wherever the place changes.
+
+    Where the session watches operators they are places, too; `operators` are those that ran, by fqn.
     """
 
     def __init__(self, session: HookSession) -> None:
@@ -27,6 +35,20 @@ class Places:
         self._places: list[Place] = []
         self._last = OUTSIDE
         self._next = 0
+        self.operators: dict[str, Called] = {}
+        self._running: tuple[Call, Place] | None = None
+        if session.ops:
+            session.before_operators.append(self._begin)
+            session.forward(self._end)
+
+    def _begin(self, call: Call, function: Any) -> None:
+        """Note the operator that a function will be, if it makes a tensor."""
+        self._running = call, Place(numbered(call, shown(function)[0]), call.number)
+
+    def _end(self, event: HookEvent) -> None:
+        if event.operator is not None:
+            self.operators[event.fqn] = event.operator.name, event.operator.source
+            self._running = None
 
     def __call__(self) -> Place:
         call = self._calls.innermost()
@@ -36,6 +58,8 @@ class Places:
                 self._last = self._creator(node)
             return self._last
         place = Place(call.hooked.fqn, call.number) if call else OUTSIDE
+        if self._running and self._running[0] is call:
+            place = self._running[1]
         if not self._places or self._places[-1] != place:
             self._numbers.append(self._next)  # an operator's node is made before the operator runs
             self._places.append(place)

@@ -91,7 +91,8 @@ class MemoryProfile:
 
     `types`: the modules, with their classes, in the order of `named_modules`; `parameters`: the bytes of each one's own
     parameters; `trained`: of all that require grad; `blocks`: the modules that FSDP2 shards one by one. `checkpointed`:
-    the modules whose activations are recomputed.
+    the modules whose activations are recomputed. Where operators are asked for, `types` has theirs after their
+    module's, and `sources` the lines that called them.
     """
 
     model: str
@@ -104,3 +105,4 @@ class MemoryProfile:
     trained: int = 0
     blocks: Sequence[str] = ()
     checkpointed: Sequence[str] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)

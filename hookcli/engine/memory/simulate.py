@@ -7,7 +7,8 @@ computed (`kernels`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import unwrap
@@ -27,7 +28,7 @@ from hookcli.engine.memory.kernels.cuda import CudaKernels, remarks
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.mixed_precision import autocast, castable
 from hookcli.engine.memory.optimizers import make_optimizer
-from hookcli.engine.memory.places import OUTSIDE, Places
+from hookcli.engine.memory.places import OUTSIDE, Called, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.prepare import PreparedRun, prepare_run
@@ -42,6 +43,7 @@ from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
+from hookcli.report.names import owner_of
 from hookcli.sources.base import Recipe
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import random_states, set_random_states
@@ -86,7 +88,7 @@ class _Simulation:
         self._run = run
         self._plan = plan
         self._model = run.model
-        self._session = HookSession(run.model)
+        self._session = HookSession(run.model, ops=plan.ops)
         self._owners = dict(_owners(run.model))
         self._unfused = False
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
@@ -116,7 +118,8 @@ class _Simulation:
                 for _ in range(2):
                     self._step(optimizer)
                     lives.step_ended()
-        types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
+        called = places.operators
+        types = dict(_types(model, called))
         modules = {id(module): fqn for fqn, module in model.named_modules()}
         return MemoryProfile(
             run.name,
@@ -129,6 +132,7 @@ class _Simulation:
             trained=_nbytes(p for p in model.parameters() if p.requires_grad),
             blocks=[modules[id(block)] for block in blocks(model)],
             checkpointed=self._checkpointed,
+            sources={fqn: source for fqn, (_, source) in called.items()},
         )
 
     def _note_unfused(self) -> None:
@@ -185,10 +189,22 @@ def _describe(plan: MemoryPlan, info: RunInfo) -> None:
     """Note what the plan asks for."""
     if plan.device != "cpu":
         info.simulated = plan.device
+    if plan.ops is not None:
+        info.ops = plan.ops
     if plan.amp is not None:
         info.amp = str(plan.amp).removeprefix("torch.")
     if not plan.inference and plan.optimizer != "none":
         info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
+
+
+def _types(model: nn.Module, operators: Mapping[str, Called]) -> Iterable[tuple[str, str]]:
+    """The class of each module, and after it the names of the operators that ran in it."""
+    of = defaultdict[str, list[str]](list)
+    for operator in operators:
+        of[owner_of(operator)].append(operator)
+    for fqn, module in model.named_modules():
+        yield fqn, tree.type_text(module)
+        yield from ((operator, operators[operator][0]) for operator in of[fqn])
 
 
 def _make_lazy_parameters(run: PreparedRun) -> None:

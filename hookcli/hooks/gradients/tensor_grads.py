@@ -8,10 +8,13 @@ The hooks on inputs are in input_grads.py.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
+from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.edited_grads import EditedGrads
 from hookcli.hooks.gradients.input_grads import InputGrads
 from hookcli.hooks.gradients.tensor_hooks import GRADIENT_EDITS, TensorHooks
@@ -72,6 +75,13 @@ class TensorGradHooks(HookGroup):
             if outputs:
                 self._hook_outputs(call, received, returned)
         return output
+
+    def made(self, event: HookEvent, output: Any, written: Collection[int]) -> None:
+        """Hook the tensors that an operator returned; `written`: the ids of those that it has changed in place."""
+        for path, y in tree.leaves(output):
+            unchanged = y.is_inference() or id(y) in written
+            if y.requires_grad and self.hooks.hookable(y, None if unchanged else version(y)):
+                self.hooks.observe(replace(event, kind=_OUT, path=path), y)
 
     def leave(self, call: Call) -> None:
         """Forget a call that is over, however it ended."""

@@ -7,9 +7,9 @@ therefore hooked only if its memory is known to be unchanged since the view was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
@@ -25,6 +25,9 @@ from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors.torch_private import is_view, version
 
 GRADIENT_EDITS = {HookKind.TENSOR_GRAD_INPUT: "grad_input", HookKind.TENSOR_GRAD_OUTPUT: "grad_output"}
+
+
+_Hook = Callable[[Tensor | None], object]
 
 
 class TensorHooks:
@@ -64,7 +67,7 @@ class TensorHooks:
         if not x.requires_grad:  # a view, taken inside torch.func, of a tensor from outside
             return x
         edits = call.hooked.edits.get(GRADIENT_EDITS[kind], [])
-        hooks: list[Any] = [partial(_edit, edit, call.hooked.fqn, call.number, path) for edit in edits]
+        hooks: list[_Hook] = [partial(_edit, edit, call.hooked.fqn, call.number, path) for edit in edits]
         if self._core.watches(call.hooked, kind):
             event = HookEvent(
                 kind,
@@ -75,9 +78,22 @@ class TensorHooks:
                 edited=", ".join(edit.op for edit in edits),
                 handed_on=handed_on,
             )
-            version = TensorVersion.of_view(x)
-            hooks.append(self._core.guarded(partial(self._arrive, event, version)))
-            hooks[-1].version = version
+            hooks.append(self._arrival(event, x))
+        self._register(hooks, x)
+        return x
+
+    def observe(self, event: HookEvent, x: Tensor) -> None:
+        """Hook the tensor at the event's path, which an operator returned: the event is emitted with its gradient."""
+        if x.requires_grad:
+            self._register([self._arrival(event, x)], x)
+
+    def _arrival(self, event: HookEvent, x: Tensor) -> _Hook:
+        version = TensorVersion.of_view(x)
+        hook: Any = self._core.guarded(partial(self._arrive, event, version))
+        hook.version = version
+        return cast(_Hook, hook)
+
+    def _register(self, hooks: Iterable[Any], x: Tensor) -> None:
         table = tensor_hooks(x) or {}
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
         for hook in hooks:
@@ -87,7 +103,6 @@ class TensorHooks:
             self.keep(x.register_hook(unserializable_hook(hook)), leaf=x.is_leaf)
         for key in earlier:  # an outer or later module's gradient comes first
             table[key] = table.pop(key)  # PyTorch does not look at what `move_to_end` changes
-        return x
 
     def _arrive(self, event: HookEvent, version: TensorVersion | None, grad: Tensor | None) -> None:
         if grad is None:  # an operator without a gradient for this input, as roi_align for its boxes

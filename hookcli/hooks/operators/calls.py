@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
 from typing import Any
 
+import torch
 from torch import nn
 
 from hookcli.hooks.events import HookEvent, Operator
+from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.observing_mode import ObservingMode, without_mode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
 from hookcli.hooks.operators.source_lines import SourceLines
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.dynamo import replaced_in_place
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 
 
@@ -27,17 +32,25 @@ class OperatorCalls(ObservingMode):
     """
 
     kinds = (HookKind.FORWARD, HookKind.TENSOR_GRAD_OUTPUT)
-    opens_attention = True
+    as_called = True
 
-    def __init__(self, core: SessionCore) -> None:
+    def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()
+        self._gradients = gradients
         self.past_compiled = core.past_compiled
         self.core = core
         self._lines = SourceLines()
         self._names: dict[Any, tuple[str, str]] = {}
         self._whole: dict[int, bool] = {}
         self._watched: dict[str, bool] = {}
+        self._inside: list[Call] = []
         self._see = core.guarded(self._seen)
+
+    def __enter__(self) -> OperatorCalls:
+        super().__enter__()
+        if self.past_compiled:
+            self._stack.enter_context(replaced_in_place(self.core.model, without_mode))
+        return self
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """See ObservingMode."""
@@ -46,11 +59,19 @@ class OperatorCalls(ObservingMode):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
         for begin in self.core.before_operators:
-            begin()
-        output = run(*args, **kwargs)
+            begin(call, func)
+        output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
         if writes(func) or given.makes(output):
             self._see(call, func, given, args, kwargs, output)
         return output
+
+    def _run_whole(self, call: Call, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run an `autograd.Function`, whose own functions are its parts; modules that it calls have their operators."""
+        self._inside.append(call)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._inside.pop()
 
     def _owner(self) -> Call | None:
         """The module's call that a function runs in; None if the function is no operator of its own."""
@@ -62,7 +83,9 @@ class OperatorCalls(ObservingMode):
             call = next((other for other in reversed(running) if other.thread == thread), call)
             if call.thread != thread:
                 return None
-        return None if call.again or self._is_whole(call.hooked.module) or in_backward() else call
+        if self._is_whole(call.hooked.module) or any(call is other for other in self._inside):
+            return None
+        return None if in_backward() else call
 
     def _is_whole(self, module: nn.Module) -> bool:
         known = self._whole.get(id(module))
@@ -72,16 +95,18 @@ class OperatorCalls(ObservingMode):
 
     def _seen(self, call: Call, func: Any, given: Given, args: Any, kwargs: Any, output: Any) -> None:
         name, full = self._named(func)
-        number = call.operators[name] = call.operators.get(name, 0) + 1
-        fqn = f"{call.hooked.fqn}:{name}_{number}"
+        fqn = numbered(call, name)
+        call.operators[name] = call.operators.get(name, 0) + 1
         index = self.core.calls.next_index()
         if not self._is_watched(fqn, func):
             return
-        operator = Operator(func, name, full, self._lines.caller())
-        made = next(given.written(), None) if output is None else output
-        self.core.emit(
-            HookEvent(HookKind.FORWARD, fqn, None, call.number, index, args, kwargs, made, operator=operator)
-        )
+        written = list(given.written())
+        made = written[0] if output is None and written else output
+        event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
+        event.operator = Operator(func, name, full, self._lines.caller())
+        self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
+        if torch.is_grad_enabled() and self.core.wants_of_operators(HookKind.TENSOR_GRAD_OUTPUT):
+            self._gradients.made(event, made, {id(x) for x in written})
 
     def _named(self, func: Any) -> tuple[str, str]:
         known = self._names.get(func)
@@ -101,13 +126,28 @@ class OperatorCalls(ObservingMode):
 class AtenCalls(TorchDispatchMode):
     """The same for ATen's operators, below autograd; those that a layer calls are its parts, and have events, too."""
 
-    def __init__(self, core: SessionCore) -> None:
+    def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         mode: Any = super()  # untyped
         mode.__init__()
-        self._calls = OperatorCalls(core)
+        self._calls = OperatorCalls(core, gradients)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._calls.observe(func, func, args, kwargs or {})
+
+
+def failed_operator(frame: FrameType) -> tuple[str, str] | None:
+    """The name and source line of the operator that a frame of an error's traceback was running; None for others."""
+    known = frame.f_locals if frame.f_code is OperatorCalls.observe.__code__ else {}
+    call: Call | None = known.get("call")
+    if call is None or "output" in known:
+        return None
+    name = shown(known["func"])[0]
+    return numbered(call, name), SourceLines().caller(frame)
+
+
+def numbered(call: Call, name: str) -> str:
+    """The name of the operator that comes next in a module's call: `layer1.0:add_1`."""
+    return f"{call.hooked.fqn}:{name}_{call.operators.get(name, 0) + 1}"
 
 
 def is_whole(module: nn.Module) -> bool:

@@ -26,13 +26,14 @@ class SourceLines:
         self._files: dict[CodeType, tuple[str, bool]] = {}
         self._lines: dict[tuple[CodeType, int], str] = {}
 
-    def caller(self) -> str:
+    def caller(self, frame: FrameType | None = None) -> str:
         """The innermost line outside of PyTorch, hookcli and the standard library, as `file:line`.
 
         A model that is PyTorch's alone has no such line: the innermost one in PyTorch stands for it. The search begins
-        below hookcli's own frames, and ends at those in which hookcli runs the model.
+        at `frame`, or where this is called, below hookcli's own frames, and ends at those in which hookcli runs the
+        model.
         """
-        frame: FrameType | None = sys._getframe(1)
+        frame = frame or sys._getframe(1)
         while frame is not None and not self._file(frame.f_code)[0]:
             frame = frame.f_back
         otherwise = ""

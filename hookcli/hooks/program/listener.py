@@ -18,6 +18,9 @@ class Listener(Protocol):
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """The outermost module's call has returned."""
 
+    def call_failing(self) -> None:
+        """An exception passes through this thread's outermost call, which is about to end; not for an interrupt."""
+
     def call_failed(self, thread: int) -> None:
         """The thread's last outermost call raised an exception, which the program has caught and released.
 

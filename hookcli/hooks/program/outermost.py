@@ -131,6 +131,7 @@ class OutermostCalls:
 
     def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:
         """Remove the hook later: PyTorch is iterating over the module's hooks now, because the call raised."""
+        self._listener.call_failing()
         thread = threading.get_ident()
         if next(reversed(forward_hooks(module)), None) != handle.id:
             self._later[thread] = handle, None

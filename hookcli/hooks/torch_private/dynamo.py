@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from types import CellType, FunctionType, ModuleType
@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from hookcli.hooks.torch_private.exchange import Wrapper, replaced
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 from hookcli.tensors.torch_private import getter, private
 
@@ -183,6 +184,21 @@ def compiled_graphs(model: nn.Module) -> list[str] | None:
     wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
     wrapped = [f"{fqn}.{name}".lstrip(".") for fqn, m in wrappers for name, _ in m.named_children()]
     return wrapped + [fqn for fqn, m in modules if _compiled_call(m) is not None]  # by `module.compile()`
+
+
+def runs_compiled(module: nn.Module) -> bool:
+    """True for a module that `torch.compile(module)` returned, or that `module.compile()` has compiled."""
+    wrapper = optimized_module()
+    return wrapper is not None and (isinstance(module, wrapper) or _compiled_call(module) not in (None, ...))
+
+
+def replaced_in_place(model: nn.Module, wrapper: Wrapper) -> ExitStack:
+    """Wrap what the modules call that `module.compile()` has compiled, until the stack is closed."""
+    stack = ExitStack()
+    for module in model.modules() if compiles() else ():
+        if _compiled_call(module) not in (None, ...):
+            stack.enter_context(replaced(module, "_compiled_call_impl", wrapper, _COMPILED))
+    return stack
 
 
 def frames_compiled() -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock
+from types import ClassMethodDescriptorType
 from typing import Any
 
 from hookcli.tensors.torch_private import private
@@ -17,21 +18,31 @@ Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 class _Exchanged:
     """A function that takes the place of `owner.name`, and applies the wrappers that are on when it is called.
 
-    Sessions in two threads may begin and end in any order, so that a wrapper is taken out from between others.
+    Sessions in two threads may begin and end in any order, so that a wrapper is taken out from between others. Of a
+    class method, the wrappers get the class as the first argument.
     """
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
-        self.original: Callable[..., Any] = getattr(owner, name)
+        held = vars(owner).get(name)
+        of_class = isinstance(held, (classmethod, ClassMethodDescriptorType))
+        self._held: Any = held if of_class else getattr(owner, name)
+        self.original: Callable[..., Any] = partial(_call, self._held) if of_class else self._held
         self._wrappers: list[Wrapper] = []
         self._wrapped = self.original
-        self.function = wraps(self.original)(lambda *args, **kwargs: self._wrapped(*args, **kwargs))
-        setattr(owner, name, self.function)
+        function = wraps(getattr(owner, name))(lambda *args, **kwargs: self._wrapped(*args, **kwargs))
+        self._placed: Any = classmethod(function) if of_class else function
+        setattr(owner, name, self._placed)
 
     @property
     def in_place(self) -> bool:
         """False if someone else has replaced or wrapped the function since."""
-        return getattr(self.owner, self.name) is self.function
+        return vars(self.owner).get(self.name) is self._placed
+
+    def restore(self) -> None:
+        """Put the function back, unless someone else has replaced or wrapped it since."""
+        if self.in_place:
+            setattr(self.owner, self.name, self._held)
 
     def add(self, wrapper: Wrapper) -> None:
         """Apply this wrapper around the others."""
@@ -46,6 +57,11 @@ class _Exchanged:
             wrapped = left(wrapped)
         self._wrapped = wrapped
         return not self._wrappers
+
+
+def _call(method: Any, given: type, *args: Any, **kwargs: Any) -> Any:
+    """Call a class method, as its class holds it, of the class that is given."""
+    return method.__get__(None, given)(*args, **kwargs)
 
 
 _exchanged: dict[tuple[Any, str], _Exchanged] = {}
@@ -77,5 +93,4 @@ def replaced(owner: Any, name: str, wrapper: Wrapper, lost: str) -> Iterator[Non
             if ours.remove(wrapper):
                 if _exchanged.get(key) is ours:
                     del _exchanged[key]
-                if ours.in_place:  # what someone else has wrapped since stays
-                    setattr(owner, name, ours.original)
+                ours.restore()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 
 from hookcli.hooks.torch_private.exchange import Wrapper, replaced
 from hookcli.tensors.torch_private import caller, getter, is_batched, private
@@ -35,6 +36,29 @@ def innermost_function_mode() -> Any:
     """This thread's innermost TorchFunctionMode; None if there is none."""
     depth = _depth()
     return _mode_at(depth - 1) if depth else None
+
+
+_ORDER = "a mode that the program has left on when an interrupt ended its forward stays on instead of hookcli's"
+_pop: Callable[[], Any] | None = private("torch._C", "_pop_torch_function_stack", None, _ORDER)
+_push: Callable[[Any], None] | None = private("torch._C", "_push_on_torch_function_stack", None, _ORDER)
+
+
+def leave_function_mode(mode: TorchFunctionMode) -> None:
+    """Take a mode off this thread's stack, also from below those that were entered since; do nothing if it is not on.
+
+    PyTorch takes off the innermost one, whichever that is.
+    """
+    if _pop is None or _push is None:
+        mode.__exit__(None, None, None)
+        return
+    above = [_mode_at(depth) for depth in range(_depth())]
+    if mode not in above:
+        return
+    above = above[above.index(mode) + 1 :]
+    for _ in (mode, *above):
+        _pop()
+    for other in above:
+        _push(other)
 
 
 without_innermost_function_mode: Callable[[], AbstractContextManager[Any]] = private(
@@ -81,18 +105,20 @@ dispatch_modes: Callable[[], list[Any]] = private(
 
 @contextmanager
 def exchanged_for_counting(
-    without_mode: Wrapper, script: Wrapper, compiled_class: type | None, open_attention: bool = False
+    without_mode: Wrapper, script: Wrapper, compiled_class: type | None, as_called: bool = False
 ) -> Iterator[None]:
     """Wrap, in this block, functions that behave differently under a TorchFunctionMode, and calls that it does not see.
 
     `without_mode` wraps `has_torch_function`, which attention asks before it takes its fused path, and the calls of
     compiled modules, if there are any. `script` wraps the calls of TorchScript functions and methods.
-    `open_attention`: `F.multi_head_attention_forward` does not go to a mode as a whole: the functions that it calls do.
+    `as_called`: `F.multi_head_attention_forward` does not go to a mode as a whole: the functions that it calls do;
+    `script` wraps `autograd.Function.apply`, too, of which a mode sees the functions inside alone.
     """
     with ExitStack() as stack:
         stack.enter_context(replaced(torch.overrides, "has_torch_function", without_mode, _FUSED))
-        if open_attention:
+        if as_called:
             stack.enter_context(replaced(torch.nn.functional, "has_torch_function", without_mode, _WHOLE))
+            stack.enter_context(replaced(torch.autograd.Function, "apply", script, _APPLIED))
         for kind in (torch.jit.ScriptFunction, private("torch._C", "ScriptMethod", None, _SCRIPTS)):
             if kind is not None:
                 stack.enter_context(replaced(kind, "__call__", script, _SCRIPTS))
@@ -103,6 +129,7 @@ def exchanged_for_counting(
 
 _FUSED = "attention leaves its fused path while MACs are counted, which may change the last bits"
 _WHOLE = "attention is one operator: the functions that it calls have no rows"
+_APPLIED = "the functions inside an autograd.Function have rows, and not the whole"
 _SCRIPTS = "MACs of TorchScript methods are not counted"
 
 # torch.func.

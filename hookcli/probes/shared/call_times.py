@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.timers import Timer
@@ -81,7 +82,7 @@ class CallTimer:
         self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
         self._made_in |= dict.fromkeys(range(nodes, len(self._session.nodes.made)), place)
 
-    def _begin_operator(self) -> None:
+    def _begin_operator(self, call: Call, function: Any) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
         self._operator = self._timer.now(), len(self._session.nodes.made)
 

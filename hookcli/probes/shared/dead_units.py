@@ -26,6 +26,29 @@ _BOUNDS: dict[type[nn.Module], tuple[float, float]] = {
     nn.Tanh: (-1.0, 1.0),
     nn.Softsign: (-1.0, 1.0),
 }
+_FUNCTION_BOUNDS = {
+    **dict.fromkeys(("sigmoid", "sigmoid_", "hardsigmoid"), (0.0, 1.0)),
+    **dict.fromkeys(("tanh", "tanh_", "softsign"), (-1.0, 1.0)),
+}
+_ACTIVATIONS = frozenset(
+    (
+        *("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "threshold", "threshold_", "elu", "elu_", "celu", "selu"),
+        *(
+            "gelu",
+            "silu",
+            "mish",
+            "hardswish",
+            "leaky_relu",
+            "leaky_relu_",
+            "softplus",
+            "logsigmoid",
+            *_FUNCTION_BOUNDS,
+        ),
+    )
+)
+"""Operators that are activations, by their names: those of torch.nn's activation modules."""
+_FUNCTIONS_SECOND = ("conv", "batch_norm", "instance_norm", "group_norm")
+_FUNCTIONS_LAST = ("linear", "matmul", "layer_norm", "rms_norm", "embedding", "bmm", "einsum")
 _NEAR = 0.01  # of the range: there the derivative of a sigmoid is a 25th of its greatest
 
 
@@ -43,8 +66,9 @@ class DeadUnits:
 
     Of several batches, a channel counts if it is dead, or saturated, in all of them.
 
-    Looked at are the activations of torch.nn, other modules (of one's own) that return what none of their parts did,
-    and what a module receives from a ReLU that was called as a function, as far as autograd tells of it.
+    Looked at are the activations of torch.nn, as modules and, where operators are watched, as functions; other modules
+    (of one's own) that return what none of their parts did; and without operators what a module receives from a ReLU
+    that was called as a function, as far as autograd tells of it.
     """
 
     def __init__(self) -> None:
@@ -77,7 +101,10 @@ class DeadUnits:
         return None
 
     def see(self, event: HookEvent) -> None:
-        """Take a module's outputs in, as it returns."""
+        """Take the outputs of a module or operator in, as it returns."""
+        if event.operator is not None:
+            self._see_operator(event, event.operator.name)
+            return
         module = event.module
         assert module is not None
         if isinstance(module, (*_FEATURES_LAST, *_FEATURES_SECOND)):
@@ -90,15 +117,27 @@ class DeadUnits:
             if new and event.fqn and x.dim() > 1 and x.numel() and _is_activation(module):
                 self._take(event, path, x.detach())
 
+    def _see_operator(self, event: HookEvent, name: str) -> None:
+        if name.startswith((*_FUNCTIONS_SECOND, *_FUNCTIONS_LAST)):
+            self._features_last = name.startswith(_FUNCTIONS_LAST)
+        if name not in _ACTIVATIONS:
+            return
+        for path, x in tree.leaves(event.output):
+            if tree.is_plain(x) and x.is_floating_point() and not x.is_inference():
+                self._returned[x] = version(x)
+                self._relus.add(x.grad_fn)
+                if x.dim() > 1 and x.numel():
+                    self._take(event, path, x.detach())
+
     def _take(self, event: HookEvent, path: str, x: Tensor, *, received: bool = False) -> None:
         channel = x.dim() - 1 if self._features_last else 1
         others = [dim for dim in range(x.dim()) if dim != channel]
         low, high = x.amin(others), x.amax(others)
         marks = [(low == 0) & (high == 0)]
-        saturated = None if received else _saturated(event.module, x, high, low, others)
+        saturated = None if received else _saturated(_bounds(event), x, high, low, others)
         values = {
             "fqn": event.fqn,
-            "type": type(event.module).__name__,
+            "type": event.operator.name if event.operator else type(event.module).__name__,
             "call": event.call,
             "path": path,
             "channels": x.size(channel),
@@ -141,16 +180,27 @@ def _is_activation(module: nn.Module) -> bool:
     return not any(True for _ in module.parameters(recurse=False))  # one that scales by zero on purpose is not dead
 
 
-def _saturated(module: nn.Module | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]) -> Tensor | None:
-    """The channels that are at a bound for every input; None for a module without bounds."""
-    if isinstance(module, nn.ReLU6):  # at 0 it is dead; a Hardtanh by inheritance
-        return low >= 6 * (1 - _NEAR)
+def _bounds(event: HookEvent) -> tuple[float | None, float] | None:
+    """The bounds of an activation, of which the lower is None where a channel at it is dead; None for one without."""
+    module, name = event.module, event.operator.name if event.operator else ""
+    if isinstance(module, nn.ReLU6) or name == "relu6":  # a Hardtanh by inheritance
+        return None, 6.0
     if isinstance(module, nn.Hardtanh):
-        bounds = (module.min_val, module.max_val)
-    else:
-        found = next((b for kind, b in _BOUNDS.items() if isinstance(module, kind)), None)
-        if found is None:
-            return None
-        bounds = found
-    middle, span = (bounds[0] + bounds[1]) / 2, bounds[1] - bounds[0]
+        return module.min_val, module.max_val
+    if name.startswith("hardtanh"):
+        given = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
+        return given.get("min_val", -1.0), given.get("max_val", 1.0)
+    return _FUNCTION_BOUNDS.get(name) or next((b for kind, b in _BOUNDS.items() if isinstance(module, kind)), None)
+
+
+def _saturated(
+    bounds: tuple[float | None, float] | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]
+) -> Tensor | None:
+    """The channels that are at a bound for every input; None for an activation without bounds."""
+    if bounds is None:
+        return None
+    least, most = bounds
+    if least is None:
+        return low >= most * (1 - _NEAR)
+    middle, span = (least + most) / 2, most - least
     return (x - middle).abs().amin(others) >= span * (0.5 - _NEAR)

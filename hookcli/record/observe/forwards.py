@@ -121,6 +121,12 @@ class Forwards:
                 self._steps.close(step)  # no gradient can come
         model.ended = None if grad else self._clock.mark()
 
+    def failing(self) -> None:
+        """Take this thread's mode off as an exception passes: the program may leave modes of its own on the way."""
+        _, step = self._running.get(threading.get_ident(), (None, None))
+        if step is not None:
+            step.stop_operators()
+
     def fail(self, thread: int | None = None) -> None:
         """Close the step of a forward that an exception ended in this thread, or another; its hooks were still on."""
         _, step = self._running.pop(threading.get_ident() if thread is None else thread, (None, None))

@@ -134,11 +134,18 @@ class Observer:
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """See Listener."""
         model, step = self._forwards.pop()
+        if step is not None and not self._active:  # hookcli has failed within
+            step.stop_operators()
         if model is None or not self._active:
             return
         with self._lock, self._boundary:
             self._forwards.end(model, step, args, kwargs, output)
         self._steps.stop_if_asked()
+
+    def call_failing(self) -> None:
+        """See Listener."""
+        with self._lock, self._boundary:
+            self._forwards.failing()
 
     def call_failed(self, thread: int) -> None:
         """See Listener. Closes the step at once: the program may be short of memory that the step holds."""

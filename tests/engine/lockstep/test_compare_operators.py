@@ -86,6 +86,19 @@ def test_the_first_operator_that_differs_is_named_with_both_lines() -> None:
     assert [row.fqn for row in report.rows if row.get("change") == "added"] == [":add_1", ":sub_1"]
 
 
+def test_gradients_of_operators() -> None:
+    a, b = nets()
+    step = Step(backward=True, loss=lambda y: (y[:, 0] ** 2).sum())
+    report = compare(Side(a, X), Side(b, X), ops="functions", step=step)
+    found = {row.fqn: row for row in report.rows if row["kind"] == "grad_output"}
+    grads = []
+    for net, factor in ((a, 2), (b, 2.5)):
+        y = (functional.relu(net.layer(X)) + X).detach().requires_grad_()
+        ((y * factor + 1).softmax(-1)[:, 0] ** 2).sum().backward()
+        grads.append(y.grad)
+    assert found[":add_1"]["rel_l2"] == pytest.approx(error(*grads), rel=1e-4)
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_model_equals_itself(backward: bool) -> None:
     a, b = Net(), Net()

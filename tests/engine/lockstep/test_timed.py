@@ -57,6 +57,25 @@ def test_both_sides_times_and_the_largest_slowdowns(clock: Clock) -> None:
     assert others and all(row["a_forward_us"] is None for row in others)
 
 
+def test_operators_and_what_only_b_has(clock: Clock) -> None:
+    class Part(Work):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            return y + 1 if self.spent == 200 else y
+
+    x = torch.ones(3, 2)
+    sides = [nn.Sequential(Part(clock, spent, 1000)).train() for spent in (100, 200)]
+    sides[1].append(Work(clock, 50, 7))
+    report = compare(*(Side(side, x) for side in sides), step=Step(backward=True), ops="functions", time=True)
+    assert report.totals["times"] == (
+        "forward 100 µs → 250 µs (2.5x), backward 1 ms → 1 ms (1x); "
+        "slower in B: 0 forward 100 µs → 200 µs (2x), 1 (only in B) forward 50 µs"
+    )
+    rows = {row.fqn: row for row in report.rows if row.get("kind") in (None, "output")}
+    assert rows["0:mul_1"]["b_forward_us"] == 0 and rows["0:add_1"]["a_forward_us"] is None
+    assert rows["1"]["a_forward_us"] is None and rows["1"]["b_backward_us"] == 7
+
+
 def test_without_backward_and_without_slowdowns(clock: Clock) -> None:
     a, b, x = net(clock, (100, 1)), net(clock, (101, 1)), torch.ones(1, 2)
     report = compare(Side(a.eval(), x), Side(b.eval(), x), time=True)

@@ -127,7 +127,8 @@ class TimeProbe(Probe):
         began = self._began.pop((event.fqn, event.call), None)
         if not self._timer if event.operator else began is None:
             return
-        kind = event.operator.name if event.operator else tree.type_text(event.module) if event.module else ""
+        module = "" if event.module is None else tree.type_text(event.module)
+        kind = event.operator.name if event.operator else module
         self._forward[event.fqn] = kind, self._forward.get(event.fqn, ("", 0))[1] + 1
         self._add(event.fqn, "forward_us", began)
 

@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.gradients.grad_arrivals import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
+from hookcli.hooks.torch_private.dynamo import runs_compiled
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
 from hookcli.record.observe.measurements.step_measurements import StepMeasurements
 from hookcli.record.observe.measurements.step_times import StepTimes
@@ -83,6 +84,10 @@ class ObservedStep:
             self.measured.start(module)
         else:
             self._session.modules.attach()
+        if runs_compiled(module):
+            self._session.detach_operators()  # what runs is compiled as a whole, and would be again under another mode
+        else:
+            self._session.attach_operators()
         self.observed_forwards += 1
         if module is self.module:
             self._session.modules.enter(args)
@@ -100,7 +105,12 @@ class ObservedStep:
         """Take the hooks off the modules, however the forward ended."""
         if self.state is State.IN_FORWARD:
             self.state = State.WAITING
+        self.stop_operators()
         self._session.modules.detach()
+
+    def stop_operators(self) -> None:
+        """Watch operators no longer, as the forward ends in its thread."""
+        self._session.detach_operators()
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""

@@ -1,0 +1,93 @@
+"""`check --ops`: operators are judged as modules are, and named with the line that called them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support import untouched
+from torch import Tensor, nn
+from torch.nn.functional import hardtanh, relu
+
+from hookcli import check
+from hookcli.cli import main
+from hookcli.errors import UsageError
+from hookcli.report import Report
+from hookcli.reporters.table import TableReporter
+
+SOURCE = f"{Path(__file__).name}:"
+
+
+class Attention(nn.Module):
+    """Masks scores with infinities, and with large negative numbers, as is usual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ x.transpose(1, 2)
+        ahead = torch.ones(4, 4).triu(1).bool()
+        hard = torch.softmax(scores.masked_fill(ahead, float("-inf")), -1)
+        return (hard + torch.softmax(scores + ahead * torch.finfo(scores.dtype).min, -1)) @ x
+
+
+class Net(nn.Module):
+    """Two layers with functions between; `dead` channels of a ReLU, a saturated hardtanh, a logarithm of what it is."""
+
+    def __init__(self, *, dead: int = 0, scale: float = 0.1, least: float = 1.0) -> None:
+        super().__init__()
+        self.attention, self.fc, self.out = Attention(), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.scale, self.least = scale, least
+        with torch.no_grad():
+            self.fc.bias[:dead] = -100.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention(x)
+        y = relu(self.fc(x)) + hardtanh(x * self.scale + 0.3, -1.0, 1.0)
+        z = torch.log(x.square() + self.least)
+        return self.out((y + z).flatten(1).view(x.shape))
+
+
+def checked(net: Net, ops: str | None = "functions", **settings: object) -> Report:
+    x = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(0))
+    with untouched(net):
+        return check(net, x, ops=ops, **{"backward": False, **settings})  # type: ignore[arg-type]
+
+
+def test_a_healthy_model_has_no_findings_among_its_operators() -> None:
+    assert not checked(Net()).findings
+
+
+def test_dead_and_saturated_functions_have_their_names_and_lines() -> None:
+    report = checked(Net(dead=7, scale=1e4), select=["HK010", "HK011"])
+    found = {(f.check, f.fqn): f for f in report.findings}
+    assert found.keys() == {("HK010", ":relu_1"), ("HK011", ":hardtanh_1")}
+    dead = found["HK010", ":relu_1"]
+    assert dead.value == 7 / 8 and dead.message == "7 of 8 channels zero for every input"
+    lines = TableReporter().render([report], TableReporter().asked(report, depth=None, columns="", sort=None)[1])
+    assert f":relu_1 (tests/checks/{SOURCE}" in lines and dead.file == f"tests/checks/{SOURCE[:-1]}"
+    assert not checked(Net(dead=7, scale=1e4), ops=None, select=["HK010", "HK011"]).findings
+    again = checked(Net(dead=7, scale=1e4), select=["HK010", "HK011"], backward=True)  # autograd tells of the ReLU, too
+    assert [f.fqn for f in again.findings] == [f.fqn for f in report.findings]
+
+
+def test_the_operator_where_nan_begins() -> None:
+    net = Net(least=-5.0)
+    (finding,) = checked(net, select="HK003").findings
+    assert finding.fqn == ":log_1" and finding.message.endswith("NaN, and in 1 module after it")
+    (without,) = checked(net, ops=None, select="HK003").findings
+    assert without.fqn == "" and "between fc and out" in without.message
+
+
+def test_large_values_of_operators_but_not_masks() -> None:
+    (finding,) = checked(Net(scale=1e6), select="HK016").findings
+    assert finding.fqn == ":mul_1"
+
+
+def test_what_cannot_be_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="ops aten: checks judge PyTorch's functions; give functions"):
+        checked(Net(), ops="aten")
+    assert main(["check", "net.py:Net", "--ops", "aten"]) == 2
+    assert "--ops aten: checks judge PyTorch's functions; give functions" in capsys.readouterr().err
