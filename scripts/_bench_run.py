@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from _bench_table import BATCH
 from _bench_work import Actions, backward, build
 from torch import nn
 
@@ -37,13 +37,13 @@ class ObservedStep:
     """A training step as a script has it, and before it an observer that leaves it alone or records it.
 
     Starting the observer is not part of the step, nor is the search for the model's name, which the model's first
-    forward has to wait for; writing the record is. `ranks`: whether the model is one of a DDP.
+    forward has to wait for; writing the record is. `ranks`: whether the model is one of a DDP. `where`: as for `build`.
     """
 
-    def __init__(self, *, ranks: bool = False) -> None:
-        self.module, self.x = build("resnet50", train=True)
+    def __init__(self, *, ranks: bool = False, name: str = "resnet50", **where: Any) -> None:
+        self.module, self.x = build(name, train=True, **where)
         self.model = nn.parallel.DistributedDataParallel(self.module) if ranks else self.module
-        self.labels = torch.randint(1000, (BATCH,))
+        self.labels = torch.randint(1000, (len(self.x),), device=self.x.device)
         # A rate at which the loss stays where it is: at a loss of 0 gradients underflow, which no training shows.
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
         self._observer: Observer | None = None
@@ -81,7 +81,7 @@ class ObservedStep:
         plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0)
         self._observer = Observer(plan, sink).start()
         with torch.no_grad():
-            self.model(self.x[:2, :, ::4, ::4])
+            self.model(self.x[:2])
 
 
 class LiveExport:

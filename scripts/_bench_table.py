@@ -86,6 +86,18 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
     ),
 }
+GPU_MODELS, GPU_DTYPES, GPU_BATCH = ("resnet50", "vit_b_16"), ("bfloat16", "float32"), 256
+GPU: Mapping[str, Sequence[str]] = {
+    f"GPU: {what} of {name}, {dtype}": rows
+    for name in GPU_MODELS
+    for dtype in GPU_DTYPES
+    for what, rows in {
+        "activations": ("plain forward", "hookcli activations", "hookcli activations --hist"),
+        "gradients": ("plain", *(f"hookcli grads --of {kind}" for kind in GRADS_OF)),
+        "training step": ("plain", "not recorded", "recorded"),
+    }.items()
+}
+"""The tables of `scripts/bench gpu`, which are printed only: the page was measured on a machine without a GPU."""
 
 
 class Tables:
@@ -98,7 +110,7 @@ class Tables:
     def show(self, title: str, rounds: int, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a table, and note it for the page. Raises RuntimeError for rows that `TABLES` does not name."""
         rows = list(rows)
-        if unknown := {row[0] for row in rows} - set(TABLES.get(title, ())):
+        if unknown := {row[0] for row in rows} - set(TABLES.get(title) or GPU.get(title, ())):
             raise RuntimeError(f"_bench_table.TABLES does not name {unknown} of {title!r}")
         table = Table("", title=f"{title} ({rounds} rounds)", title_justify="left")
         for heading in headings:
@@ -107,7 +119,7 @@ class Tables:
         for row in rows:
             table.add_row(*(colour.get(cell, cell) for cell in row))
         self.console.print(table, "")
-        if not self.console.quiet:  # of several ranks one notes
+        if title in TABLES and not self.console.quiet:  # of several ranks one notes
             with self._file.open("a") as file:
                 print(json.dumps([title, rounds, list(headings), rows]), file=file)
 

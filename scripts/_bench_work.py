@@ -20,9 +20,10 @@ from hookcli.tensors import library
 Actions = dict[str, Callable[[], object]]
 
 
-def build(name: str, train: bool = False) -> tuple[nn.Module, Tensor]:
+def build(name: str, train: bool = False, batch: int = BATCH, **where: Any) -> tuple[nn.Module, Tensor]:
+    """The model and a batch; `where`: the device and dtype of both."""
     torch.manual_seed(0)
-    return torchvision.models.get_model(name).train(train), torch.randn(BATCH, 3, 224, 224)
+    return torchvision.models.get_model(name).train(train).to(**where), torch.randn(batch, 3, 224, 224).to(**where)
 
 
 def forward(model: Callable[[Tensor], Any], x: Tensor) -> None:

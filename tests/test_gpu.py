@@ -8,6 +8,7 @@ import pytest
 import torch
 import torchvision
 from support import assert_stats, hooks_on
+from tensors.kinds import kinds
 
 from hookcli.engine.capture import capture
 from hookcli.engine.checking import check
@@ -22,6 +23,8 @@ from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.shared.call_times import CallTimer
 from hookcli.record.watch import watch
 from hookcli.sources.base import InputSpec, Recipe
+from hookcli.tensors import distance, torch_private
+from hookcli.tensors.devices import launch
 from hookcli.tensors.stats import measure, resolve
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -54,6 +57,102 @@ def test_figures_are_those_of_the_cpu(model: torch.nn.Module, name: str) -> None
         assert_stats(gpu.stats, cpu.stats)
         assert (gpu.stats.hist is None) is (cpu.stats.hist is None) is (name != "histograms")
     assert sum(hooks_on(model).values()) == 0
+
+
+@pytest.fixture(params=["kernels", "operators"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """By Triton's kernels, and as where there is no Triton."""
+    monkeypatch.setattr(launch, "_given_up", request.param == "operators")
+    return request.param
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_every_kind_of_tensor(way: str) -> None:
+    """Small ones, which one program reads, and ones for many programs."""
+    for size in (300, 3_000_000):
+        there = {name: (x, x.cuda()) for name, x in kinds(size)}
+        taken = [(name, x, measure(y, hist=True), distance.compare(y, y.clone())) for name, (x, y) in there.items()]
+        assert launch._given_up is (way == "operators"), torch_private.notes()
+        for (name, x, _, _), found in zip(taken, resolve([pending for *_, pending, _ in taken]), strict=True):
+            [expected] = resolve([measure(x, hist=True)])
+            assert_stats(found, expected)
+            assert found.hist == expected.hist or "1e-310" in name, name
+        apart = [pair for *_, pair in taken if pair is not None]
+        assert all(found.max_abs == 0 for found in distance.resolve(apart))
+
+
+def test_nothing_synchronizes_as_tensors_are_measured(way: str) -> None:
+    tensors = [x.cuda() for _, x in kinds(3000)]
+
+    def work() -> None:
+        for x in tensors:
+            measure(x, hist=True)
+            distance.compare(x, x)
+
+    work()  # kernels that compile, and libraries that load, may wait
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        work()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_figures_made_on_a_stream_of_the_programs_own(model: torch.nn.Module) -> None:
+    x = torch.randn(4, 3, 128, 128, dtype=torch.float64)
+    [expected] = capture(copy.deepcopy(model), x, ["activations"])
+    model, x, stream = model.cuda(), x.cuda(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with watch(model, ["activations"]) as seen, torch.cuda.stream(stream), torch.no_grad():
+        torch.cuda._sleep(10**9)  # about half a second, after which there are figures to read
+        model(x)
+    for gpu, cpu in zip(seen.reports()[0].rows, expected.rows, strict=True):
+        assert cpu.stats is not None
+        assert_stats(gpu.stats, cpu.stats)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_a_tensor_on_another_device_than_the_current_one() -> None:
+    for x in (torch.randn(100, device="cuda:1"), torch.randn(10**6, device="cuda:1")):
+        [found] = resolve([measure(x, hist=True)])
+        assert_stats(found, resolve([measure(x.cpu())])[0])
+        assert torch.cuda.current_device() == 0
+
+
+def test_memory_hardly_grows(model: torch.nn.Module) -> None:
+    """A peak 1.02 times as high, and nothing that is left when the reports are made."""
+    model, x = model.float().cuda(), torch.randn(32, 3, 224, 224, device="cuda")
+
+    def peak(*probes: str) -> int:
+        torch.cuda.reset_peak_memory_stats()
+        with torch.no_grad():
+            if probes:
+                with watch(model, list(probes)) as seen:
+                    model(x)
+                seen.reports()
+            else:
+                model(x)
+        return torch.cuda.max_memory_allocated()
+
+    peak()
+    before = torch.cuda.memory_allocated()
+    assert peak("activations") <= 1.02 * peak()
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_a_cuda_graph_is_left_alone(model: torch.nn.Module) -> None:
+    model, x = model.float().cuda(), torch.randn(2, 3, 64, 64, device="cuda")
+    with torch.no_grad():
+        model(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model(x)
+        graph.replay()
+        expected = y.clone()
+        with watch(model, ["activations"]) as seen:
+            y.zero_()
+            graph.replay()
+    assert torch.equal(y, expected) and not seen.reports()[0].rows
 
 
 def test_histograms_where_a_program_asks_for_deterministic_algorithms() -> None:

@@ -19,9 +19,8 @@ from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.report.batch_rows import BatchRows
 from hookcli.report.columns import STATISTICS, with_operators
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
-from hookcli.tensors.torch_private import is_mapped
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
 
 
@@ -171,8 +170,7 @@ class StatsProbe(Probe):
         except HookcliError:
             raise
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
-            why = "inside torch.vmap" if is_mapped(tensor) else type(error).__name__
-            reason = f"can't be reduced ({row['dtype']}, {why})"
+            reason = f"can't be reduced ({row['dtype']}, {cause(error, tensor)})"
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
     def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:

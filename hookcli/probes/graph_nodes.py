@@ -16,7 +16,7 @@ from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of
 
@@ -95,7 +95,7 @@ class PythonHooks:
             firing.taken[side] = [self._reduce(g) for g in tensors]
         except Exception as error:  # as inside torch.vmap, whose tensors have no values
             firing.taken[side] = []
-            self.unmeasured[firing.seen.made.fqn] = f"gradients that can't be reduced ({type(error).__name__})"
+            self.unmeasured[firing.seen.made.fqn] = f"gradients that can't be reduced ({cause(error, *tensors)})"
         if tensors:
             firing.seen.dtype = dtype_text(tensors[0])
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from hookcli.tensors.torch_private import is_mapped
+
 T = TypeVar("T")
 # On a device: the elements of a copy, or of an operator's temporary. More take more memory, fewer more launches.
 DEVICE_CHUNK = 1 << 22
@@ -86,6 +88,13 @@ def chunks(tensors: Sequence[Tensor], size: int, dense: int = 0) -> Iterator[tup
             yield from chunks(pieces, size, dense)
 
 
+def cause(error: Exception, *tensors: Tensor) -> str:
+    """The reason why tensors could not be reduced, in a few words."""
+    if any(map(is_mapped, tensors)):
+        return "inside torch.vmap"
+    return "the device is out of memory" if isinstance(error, torch.OutOfMemoryError) else type(error).__name__
+
+
 def unnested(tensor: Tensor) -> Tensor:
     """The elements of a nested tensor, without the holes that a jagged one may have between its parts."""
     values = tensor.values()
@@ -133,6 +142,9 @@ def is_dense(tensor: Tensor) -> bool:
 
 def fetched(tensors: Sequence[Tensor]) -> list[list[Any]]:
     """Each tensor as a list, those of one device and of the same sizes but for dimension 0 in one copy."""
+    own = torch.accelerator.current_accelerator()
+    for device in {x.device for x in tensors if own and x.device.type == own.type}:
+        torch.accelerator.synchronize(device)  # figures may have been made on other streams than the current one
     found: dict[int, list[Any]] = {}
     for kind in dict.fromkeys((x.device, x.shape[1:]) for x in tensors):
         there = [number for number, x in enumerate(tensors) if (x.device, x.shape[1:]) == kind]

@@ -1,8 +1,8 @@
 """The discrepancy of two tensors: each is read once, in blocks, and no temporary is larger than a block.
 
-The C++ library takes the sums over a block of float32 in one pass, PyTorch's operators in nine, each of which would
-wake all threads. As in `stats`, blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums),
-others in float64, and blocks are merged in float64. On an accelerator all stays there until `resolve` fetches it.
+The C++ library takes the sums over a block of narrow numbers in one pass, PyTorch's operators in nine. As in `stats`,
+blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums), others in float64, and blocks are
+merged in float64. On an accelerator all stays there until `resolve` fetches it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
-from hookcli.tensors import library
+from hookcli.tensors import chunks, library
 from hookcli.tensors.chunks import (
     HUGE,
     TINY,
@@ -29,8 +29,9 @@ from hookcli.tensors.chunks import (
     unit_of,
     unnested,
 )
+from hookcli.tensors.devices import launch, operators
 
-CHUNK = 1 << 18
+CHUNK = 1 << 20
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -47,7 +48,7 @@ def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
             return None
         if a.device != b.device:
             a, b = a.cpu(), b.cpu()
-        return reduced((a, b), CHUNK, _cpu_chunk, _device_chunk)
+        return reduced((a, b), CHUNK, _cpu_chunk, _device_rows)
 
 
 class SameBits:
@@ -118,9 +119,9 @@ class Apart(NamedTuple):
 
 
 def _apart(a: Tensor, b: Tensor) -> Apart:
-    """The sums over two chunks of float32."""
+    """The sums over two chunks of float32, float16 or bfloat16."""
     found = library.loaded.distance(a, b) if library.loaded else None
-    return Apart(*found) if found else by_operators(a, b)
+    return Apart(*found) if found else by_operators(a.float(), b.float())
 
 
 def by_operators(a: Tensor, b: Tensor) -> Apart:
@@ -140,7 +141,6 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
-    a, b = a.float(), b.float()
     found = _apart(a, b)
     trusted = math.isfinite(found.total) and (found.peak == 0.0 or TINY < found.peak < HUGE)
     if not (trusted and _trusted(found.of_a, a) and _trusted(found.of_b, b)):
@@ -154,18 +154,19 @@ def _trusted(squares: float, x: Tensor) -> bool:
     return 1e-24 < squares < 1e36 or (squares == 0.0 and not bool(x.any()))
 
 
-def _difference(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
-    """a - b in the dtype `wide`; for integers that `wide` can't tell apart, their exact difference."""
-    error = a.to(wide) - b.to(wide)
+def _difference(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """a - b from their copies x and y in a wide dtype; for integers that it can't tell apart, the exact difference."""
+    error = x - y
     if a.dtype is b.dtype is torch.int64:
-        return torch.where(error.abs() < _FAR, (a - b).to(wide), error)  # farther apart, int64 might overflow
+        return torch.where(error.abs() < _FAR, (a - b).to(error.dtype), error)  # farther apart, int64 might overflow
     return error
 
 
 def _exact_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     """The discrepancy of a chunk in float64, over the elements that are finite in both."""
-    error = _difference(a, b, torch.float64)
-    a, b = a.double(), b.double()
+    x, y = a.double(), b.double()
+    error = _difference(a, b, x, y)
+    a, b = x, y
     nonfinite = 0
     n = a.numel()
     if not bool(torch.isfinite(error).all()):
@@ -197,31 +198,38 @@ def _norm(x: Tensor) -> float:
     return float(raised(math.sqrt(float((raised(x, -exponent) ** 2).sum())), exponent))
 
 
+def _device_rows(a: Tensor, b: Tensor) -> Tensor:
+    """The discrepancy of two chunks on their device, by KEYS: one row by Triton's kernels, else one for each piece."""
+    row = launch.discrepancy(a, b)
+    if row is not None:
+        return row[None]
+    pieces = zip(*(x.split(chunks.DEVICE_CHUNK) for x in (a, b)), strict=True)
+    return torch.stack([_device_piece(*piece) for piece in pieces])
+
+
 def _device_norm(x: Tensor, scaled: bool) -> Tensor:
     unit = unit_of(x) if scaled else 1.0
     return (x / unit).square().sum().sqrt() * unit
 
 
-def _device_chunk(a: Tensor, b: Tensor) -> Tensor:
-    """The discrepancy of a chunk, by the names of `Discrepancy`, as a float64 tensor on the device; nothing is read
-    back.
-    """
-    wide = torch.float32 if a.device.type == "mps" else torch.float64
+def _device_piece(a: Tensor, b: Tensor) -> Tensor:
+    """The discrepancy of two pieces by PyTorch's operators, in float64; nothing is read back."""
+    kind = operators.wide(a.device)
     scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
-    error = _difference(a, b, wide).abs()
-    a, b = a.to(wide), b.to(wide)
-    both = torch.isfinite(a) & torch.isfinite(b)
-    same = (a == b) | (a.isnan() & b.isnan())
-    a, b, error = (torch.where(both, x, 0.0) for x in (a, b, error))
-    n = torch.tensor(a.numel(), device=a.device)
+    x, y = a.to(kind), b.to(kind)
+    error = _difference(a, b, x, y).abs()
+    same = (x == y) | ((x != x) & (y != y))
+    lost = ~(torch.isfinite(x) & torch.isfinite(y))
+    x, y, error = (some.masked_fill(lost, 0.0) for some in (x, y, error))
+    n = error.new_full((), a.numel())
     found = {
         "numel": n,
         "max_abs": error.amax(),
         "mean_abs": (error / n).sum(),
         "error_l2": _device_norm(error, scaled),
-        "a_l2": _device_norm(a, scaled),
-        "b_l2": _device_norm(b, scaled),
-        "nonfinite": (~both & ~same).sum(),
-        "finite": both.sum(),
+        "a_l2": _device_norm(x, scaled),
+        "b_l2": _device_norm(y, scaled),
+        "nonfinite": (lost & ~same).sum(),
+        "finite": n - lost.sum(),
     }
-    return torch.stack([found[key] for key in KEYS]).to(wide)
+    return torch.stack([found[key].to(kind) for key in KEYS])

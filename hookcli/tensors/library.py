@@ -37,14 +37,14 @@ class Library:
         types = _text(library, "hookcli_types").split()
         if _text(library, "hookcli_strided_statistics_fields").split() != list(STATS_KEYS):
             raise ValueError("other statistics")
-        if _text(library, "hookcli_distance_fields").split() != list(DISTANCE):
+        if _text(library, "hookcli_distance_of_types_fields").split() != list(DISTANCE):
             raise ValueError("other sums")
         self._types = {getattr(torch, name): types.index(name) for name in types[:-1]}
         self._byte = types.index("byte")
-        self._statistics, self._distance = library.hookcli_strided_statistics, library.hookcli_distance
+        self._statistics, self._distance = library.hookcli_strided_statistics, library.hookcli_distance_of_types
         layout = (_POINTER, _INT64, ctypes.c_int, _POINTER, _POINTER)
         self._statistics.argtypes = (*layout, ctypes.c_int, _POINTER, ctypes.c_int, *[_POINTER] * 3)
-        self._distance.argtypes = (_POINTER, _POINTER, _INT64, ctypes.c_int, _POINTER)
+        self._distance.argtypes = (_POINTER, ctypes.c_int, _POINTER, ctypes.c_int, _INT64, ctypes.c_int, _POINTER)
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
@@ -84,13 +84,14 @@ class Library:
         return list(figures), _histogram(room) if room else None
 
     def distance(self, a: Tensor, b: Tensor) -> list[float] | None:
-        """The sums by the names of `DISTANCE`; None if the tensors, of float32 and of one size, are not for it."""
-        found = (ctypes.c_double * len(DISTANCE))()
-        readable = is_readable(a) and is_readable(b)
-        threads = torch.get_num_threads()
-        if not (readable and self._distance(a.data_ptr(), b.data_ptr(), a.numel(), threads, found)):
+        """The sums by the names of `DISTANCE`, of float32, float16 or bfloat16 of one size; None if one of the tensors
+        is not for the library.
+        """
+        if not (is_readable(a) and is_readable(b)):
             return None
-        return list(found)
+        found = (ctypes.c_double * len(DISTANCE))()
+        given = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
+        return list(found) if self._distance(*given, torch.get_num_threads(), found) else None
 
 
 def _text(library: ctypes.CDLL, name: str) -> str:

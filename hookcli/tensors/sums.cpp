@@ -28,12 +28,12 @@ struct Memory {
   const char* data;
   int64_t n;
   Type type;
-  int dims;  // 0 without gaps
-  const int64_t *sizes, *strides;  // of each dimension, in elements; the last one is a row
-  const float* bytes;  // the value of each byte, for numbers of one byte
-  int threads;
-  std::vector<Exponents>* exponents;  // one for each thread, or none
-  const Limits* limits;
+  int dims = 0;  // without gaps
+  const int64_t *sizes = nullptr, *strides = nullptr;  // of each dimension, in elements; the last one is a row
+  const float* bytes = nullptr;  // the value of each byte, for numbers of one byte
+  int threads = 1;
+  std::vector<Exponents>* exponents = nullptr;  // one for each thread, or none
+  const Limits* limits = nullptr;
   mutable bool counted = false;
 
   bool narrow() const { return is_narrow(type); }
@@ -42,6 +42,11 @@ struct Memory {
     double found = 0;
     read(0, 1, &found);
     return found;
+  }
+
+  // Numbers without gaps: as they are, or made floats.
+  const float* floats(int64_t from, int64_t length, float* to) const {
+    return type == Type::float32 ? reinterpret_cast<const float*>(data) + from : read(from, length, to);
   }
 
   // Counts exponents, too, on the first way through the numbers.
@@ -124,7 +129,7 @@ using namespace hookcli;
 // it knows.
 HOOKCLI_EXPORT const char* const hookcli_types = &HOOKCLI_TYPES(HOOKCLI_TYPE) " byte"[1];
 HOOKCLI_EXPORT const char* const hookcli_strided_statistics_fields = &HOOKCLI_STATISTICS(HOOKCLI_NAME)[1];
-HOOKCLI_EXPORT const char* const hookcli_distance_fields = &HOOKCLI_APART(HOOKCLI_NAME)[1];
+HOOKCLI_EXPORT const char* const hookcli_distance_of_types_fields = &HOOKCLI_APART(HOOKCLI_NAME)[1];
 HOOKCLI_EXPORT const int64_t hookcli_histogram_size = 2 + kFormats + 2 * kSide;
 
 // Have the threads of PyTorch's OpenMP runtime do the work. `parallel`: its GOMP_parallel.
@@ -150,13 +155,20 @@ HOOKCLI_EXPORT bool hookcli_strided_statistics(
   }
 }
 
-// How far two runs of floats are apart. False if there is no memory for it.
-HOOKCLI_EXPORT bool hookcli_distance(const float* a, const float* b, int64_t n, int threads, double* out) {
+// How far two runs of narrow numbers are apart. False if there is no memory for it.
+HOOKCLI_EXPORT bool hookcli_distance_of_types(
+    const void* a, int type_a, const void* b, int type_b, int64_t n, int threads, double* out) {
   try {
     std::vector<Apart> parts(blocks_of(n));
+    const Memory x = {static_cast<const char*>(a), n, static_cast<Type>(type_a)};
+    const Memory y = {static_cast<const char*>(b), n, static_cast<Type>(type_b)};
     const auto work = [&](int64_t block, int) {
-      const int64_t begin = block * kBlock;
-      compare_floats(a + begin, b + begin, std::min(kBlock, n - begin), parts[block]);
+      alignas(64) float buffers[2][kRun];
+      const int64_t end = std::min((block + 1) * kBlock, n);
+      for (int64_t i = block * kBlock; i < end; i += kRun) {
+        const int64_t length = std::min(kRun, end - i);
+        compare_floats(x.floats(i, length, buffers[0]), y.floats(i, length, buffers[1]), length, parts[block]);
+      }
     };
     for_each_block(blocks_of(n), threads_for(n, threads), work);
     Apart found;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -19,29 +20,47 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 HERE = Path(__file__).parent
 
 
-def interpreted(how: str) -> tuple[dict[str, Any], list[str]]:
-    """What interpreted.py found, and the notes that reports would have."""
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path])}
+SIZES = pytest.mark.parametrize("how", ["brief", pytest.param("sweep", marks=pytest.mark.sweep)])
+
+
+def told(program: str, how: str, **variables: str) -> Any:
+    """What a program beside this file prints."""
+    paths = os.pathsep.join([str(HERE.parent), *sys.path])
     ran = forks.run(
-        [sys.executable, str(HERE / "interpreted.py"), how],
-        env=environment,
+        [sys.executable, str(HERE / program), how],
+        env=os.environ | variables | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    pairs, notes = json.loads(ran.stdout)
-    return pairs, notes
+    return json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize("how", ["brief", pytest.param("sweep", marks=pytest.mark.sweep)])
+@SIZES
 def test_kernels_find_what_the_cpu_finds(how: str) -> None:
     """For tensors of every dtype and layout, at the ends of the ranges, without finite elements; and for any tensor."""
-    pairs, notes = interpreted(how)
-    assert len(pairs) > (60 if how == "sweep" else 25) and not notes
+    pairs, distances, notes = told("interpreted.py", how, TRITON_INTERPRET="1")
+    assert len(pairs) > (60 if how == "sweep" else 20) and not notes
     for name, ((floats, hist), (expected, own)) in pairs.items():
         try:
             assert_stats(TensorStats.from_floats(floats), TensorStats.from_floats(expected))
         except AssertionError as error:
             raise AssertionError(name) from error
         assert hist == own or name == "float64 scale 1e-310", name  # whose subnormals count as normal
+    assert len(distances) > (60 if how == "sweep" else 4)
+    for name, (found, wanted) in distances.items():
+        scale = 1e-7 * max(x for x in wanted if math.isfinite(x))
+        assert found == pytest.approx(wanted, rel=1e-5, abs=scale, nan_ok=True), name
+
+
+@SIZES
+def test_kernels_compile_for_gpus_that_are_not_there(how: str, tmp_path: Path) -> None:
+    """To one load for several elements where a pointer is aligned, and without registers that spill into memory."""
+    kernels = told("compiled.py", how, TRITON_CACHE_DIR=str(tmp_path))
+    assert kernels
+    for name, found in kernels.items():
+        assert {"cubin", "hsaco"} & set(found["made"])
+        assert found.get("STACK", 0) <= 16, (name, found)
+        if ("bf16" in name or "fp32" in name) and "fp64" not in name:
+            assert found.get("vectors", 1) and found.get("REG", 0) <= 160, (name, found)

@@ -208,7 +208,9 @@ def test_subnormal_numbers_are_no_zeros_where_the_program_takes_them_for_zeros()
 
 
 @needs_library
-@pytest.mark.parametrize("name", ["hookcli_types", "hookcli_strided_statistics_fields", "hookcli_distance_fields"])
+@pytest.mark.parametrize(
+    "name", ["hookcli_types", "hookcli_strided_statistics_fields", "hookcli_distance_of_types_fields"]
+)
 def test_a_library_of_another_hookcli_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner: Any = library._text
     monkeypatch.setattr(library, "_text", lambda lib, asked: "other" if asked == name else inner(lib, asked))

@@ -18,7 +18,7 @@ from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import SameBits, compare, resolve
 
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
@@ -89,7 +89,7 @@ class StateDiff:
             pending = None if _equal(x, y) else compare(x, y)
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self.compared -= 1
-            reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
+            reason = f"can't be compared ({values['dtype']}, {cause(error)})"
             self.skipped.append(Skipped(fqn, reason))
             return
         if pending is not None:

@@ -22,7 +22,7 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.torch_private import version
@@ -194,7 +194,7 @@ class TensorPairs:
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self._pairs.pop()
             self.same_bits.excluded = True
-            reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
+            reason = f"can't be compared ({values['dtype']}, {cause(error, x, y)})"
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
         if not own.is_inference():

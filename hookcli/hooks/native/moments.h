@@ -11,6 +11,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/var_mean.h>
 #include <ATen/ops/where.h>
 
 #include <mutex>
@@ -88,34 +89,40 @@ struct Elements {
   }
 };
 
-// One float64 tensor on the gradient's own device, for hookcli.stats to fetch once the pass is over.
+// One float64 tensor on the gradient's own device, for hookcli.stats to fetch once the pass is over: in few passes, as
+// hookcli/tensors/devices/operators.py has them. Elements that are not finite count as the least finite one, and are
+// taken out of the sums again.
 inline at::Tensor moments_on_device(const at::Tensor& tensor) {
-  const auto wide = tensor.to(tensor.device().type() == at::kMPS ? at::kFloat : at::kDouble).reshape({-1});
-  const auto unusable = wide.isfinite().logical_not();
-  const auto n = wide.isfinite().sum();
-  const auto some = wide.masked_fill(unusable, 0.0);
+  const auto kind = tensor.device().type() == at::kMPS ? at::kFloat : at::kDouble;
+  const auto some = tensor.nan_to_num(kInfinity, kInfinity, kInfinity);
+  const auto low = some.amin(), lost = some.eq(kInfinity), missing = lost.sum();
+  some.masked_fill_(lost, low);
+  const auto n = missing.neg().add(tensor.numel());
+  auto copy = some.to(kind);
   // In units of a power of two, as on the CPU; squares of other dtypes than double do not leave double's range.
-  auto unit = at::ones({}, wide.options());
+  auto unit = at::ones({}, copy.options());
   if (tensor.scalar_type() == at::kDouble) {
     const auto peak = some.abs().amax();
     const auto next = peak.div(std::get<0>(peak.frexp()).mul(2)).clamp_min(std::numeric_limits<double>::min());
     unit = at::where(peak.gt(0), next, unit);
+    copy = copy.div(unit);
   }
-  const auto units = some.div(unit);
-  const auto mean = units.sum().div(n);
-  const auto centred = units.sub(mean).masked_fill(unusable, 0.0);
+  const auto [variance, middle] = at::var_mean(copy, at::OptionalIntArrayRef(), at::Scalar(0));
+  const auto least = low.to(kind).div(unit), mean = middle.add(missing.mul(middle.sub(least)).div(n));
+  const auto shifted = missing.mul(least.sub(middle).square()).add(n.mul(mean.sub(middle).square()));
+  const auto squares = variance.mul(tensor.numel()).sub(shifted).clamp_min(0);
   Statistics<at::Tensor> found;
-  found.numel = at::full({}, wide.numel(), wide.options());
+  found.numel = at::full({}, tensor.numel(), copy.options());
   found.mean = mean.mul(unit);
-  found.std = centred.square().sum().div(n.sub(1).clamp_min(1)).sqrt().mul(unit);
-  found.min = wide.masked_fill(unusable, kInfinity).amin();
-  found.max = wide.masked_fill(unusable, -kInfinity).amax();
-  found.l2 = units.square().sum().sqrt().mul(unit);
-  found.zeros = wide.eq(0).sum();
-  found.nan = wide.isnan().sum();
-  found.inf = wide.isinf().sum();
+  found.std = squares.div(n.sub(1).clamp_min(1)).sqrt().mul(unit);
+  found.min = low;
+  found.max = some.amax();
+  found.l2 = squares.add(n.mul(mean.square())).sqrt().mul(unit);
+  found.zeros = some.eq(0).sum().sub(missing.mul(low.eq(0)));
+  found.nan = tensor.ne(tensor).sum();
+  found.inf = missing.sub(found.nan);
   auto parts = in_order(found);
-  for (auto& part : parts) part = part.to(wide.scalar_type());
+  for (auto& part : parts) part = part.to(kind);
   return at::stack(parts);
 }
 

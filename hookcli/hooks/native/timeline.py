@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hookcli.errors import UsageError
@@ -191,9 +190,6 @@ class Timeline:
 
     def _gradients(self) -> list[GradRecord]:
         rows = self._timeline.gradients()
-        for device in {row[5][0].device for row in rows if row[5]}:
-            if device.type != "cpu":  # the hooks ran on the nodes' streams, this reads on another
-                torch.accelerator.synchronize(device)
         found = resolve([_pending(row) for row in rows])
         return [
             GradRecord(

@@ -17,14 +17,10 @@ import triton.language as tl
 
 from hookcli.report.histogram import FORMATS
 
-TILE = 1024
-"""Elements that a program reads at a time: 8 for each of its 128 threads, which is 16 bytes of a 16-bit type."""
-ROOM = 1024
-"""The largest number of programs, and of rows to merge: about as many as a large GPU runs at once."""
-_GROUP = tl.constexpr(32)
+GROUP = tl.constexpr(32)
 # Above this ratio of squared mean to variance, digits are lost, in a float32 sum first.
 _FAR = tl.constexpr(16.0)
-_NARROW, _WIDE = tl.constexpr((1e-15, 1e15)), tl.constexpr((1e-140, 1e140))
+NARROW, _WIDE = tl.constexpr((1e-15, 1e15)), tl.constexpr((1e-140, 1e140))
 """Squares of values outside of these ranges leave the range of float32, and of float64."""
 _EXPONENT = tl.constexpr(0x7FF0000000000000)
 _ONE = tl.constexpr(0x0010000000000000)  # of an exponent's field in float64
@@ -36,7 +32,7 @@ _LIMITS = tl.constexpr(
 
 
 @triton.jit
-def _loaded(start, table, offsets, there, TABLED: tl.constexpr, TYPE: tl.constexpr):
+def loaded(start, table, offsets, there, TABLED: tl.constexpr, TYPE: tl.constexpr):
     """The elements at these offsets; those of 8-bit floats are looked up, which every GPU can."""
     x = tl.load(start + offsets, mask=there)
     if TABLED:
@@ -55,7 +51,7 @@ def _folded(x, there, origin, low, high, zeros, total, squares):
 
 
 @triton.jit
-def _unit(low, high):
+def unit_of(low, high):
     """The power of two next to the largest magnitude, and its inverse: in this unit squares stay in float64's range."""
     peak = tl.maximum(-low, high)
     field = tl.minimum(tl.maximum(peak.to(tl.int64, bitcast=True) & _EXPONENT, _ONE), 0x7FD0000000000000)
@@ -79,7 +75,7 @@ def _exact(start, table, length, TILE: tl.constexpr, TABLED: tl.constexpr):
     zeros, nan, inf = tl.zeros([TILE], tl.int32), tl.zeros([TILE], tl.int32), tl.zeros([TILE], tl.int32)
     for tile in range(0, length, TILE):
         there = lanes < length - tile
-        x = _loaded(start, table, tile + lanes, there, TABLED, tl.float64)
+        x = loaded(start, table, tile + lanes, there, TABLED, tl.float64)
         finite = there & (tl.abs(x) < float("inf"))
         low = tl.minimum(low, tl.where(finite, x, float("inf")))
         high = tl.maximum(high, tl.where(finite, x, float("-inf")))
@@ -87,11 +83,11 @@ def _exact(start, table, length, TILE: tl.constexpr, TABLED: tl.constexpr):
         nan += (there & (x != x)).to(tl.int32)
         inf += (there & (tl.abs(x) == float("inf"))).to(tl.int32)
     least, most, nans, infs = tl.min(low), tl.max(high), tl.sum(nan), tl.sum(inf)
-    unit, inverse = _unit(least, most)
+    unit, inverse = unit_of(least, most)
     total, squares = tl.zeros([TILE], tl.float64), tl.zeros([TILE], tl.float64)
     for tile in range(0, length, TILE):
         there = lanes < length - tile
-        x = _loaded(start, table, tile + lanes, there, TABLED, tl.float64)
+        x = loaded(start, table, tile + lanes, there, TABLED, tl.float64)
         gap = tl.where(there & (tl.abs(x) < float("inf")), (x - least) * inverse, 0.0)
         if unit > 1e300:  # where x - least may overflow
             gap = tl.where(there & (tl.abs(x) < float("inf")), x * inverse - least * inverse, 0.0)
@@ -127,22 +123,22 @@ def moments(values, table, rows, n, each, TILE: tl.constexpr, WIDE: tl.constexpr
     length = tl.minimum(n - begin, each.to(tl.int64) * TILE).to(tl.int32)
     lanes = tl.arange(0, TILE)
     whole = length // TILE
-    first = tl.where(lanes < length, _loaded(start, table, lanes, lanes < length, TABLED, TYPE), 0.0)
+    first = tl.where(lanes < length, loaded(start, table, lanes, lanes < length, TABLED, TYPE), 0.0)
     origin = tl.sum(first) / tl.minimum(length, TILE).to(TYPE)
     origin = tl.where(tl.abs(origin) < float("inf"), origin, 0.0)
     low, high = tl.full([TILE], float("inf"), TYPE), tl.full([TILE], float("-inf"), TYPE)
     zeros = tl.zeros([TILE], tl.int32)
     everywhere = tl.full([TILE], 1, tl.int1)
     total, squares = tl.sum(tl.zeros([TILE], tl.float64)), tl.sum(tl.zeros([TILE], tl.float64))
-    for group in range(0, whole, _GROUP):
+    for group in range(0, whole, GROUP):
         some, theirs = tl.zeros([TILE], TYPE), tl.zeros([TILE], TYPE)
-        for tile in tl.range(group, tl.minimum(group + _GROUP, whole), loop_unroll_factor=4):
-            x = _loaded(start, table, tile * TILE + lanes, None, TABLED, TYPE)
+        for tile in tl.range(group, tl.minimum(group + GROUP, whole), loop_unroll_factor=4):
+            x = loaded(start, table, tile * TILE + lanes, None, TABLED, TYPE)
             low, high, zeros, some, theirs = _folded(x, everywhere, origin, low, high, zeros, some, theirs)
         total += tl.sum(some.to(tl.float64))
         squares += tl.sum(theirs.to(tl.float64))
     rest = lanes < length - whole * TILE
-    x = _loaded(start, table, whole * TILE + lanes, rest, TABLED, TYPE)
+    x = loaded(start, table, whole * TILE + lanes, rest, TABLED, TYPE)
     nothing = tl.zeros([TILE], TYPE)
     low, high, zeros, some, theirs = _folded(x, rest, origin, low, high, zeros, nothing, nothing)
     total += tl.sum(some.to(tl.float64))
@@ -154,7 +150,7 @@ def moments(values, table, rows, n, each, TILE: tl.constexpr, WIDE: tl.constexpr
     least, most = tl.min(low).to(tl.float64), tl.max(high).to(tl.float64)
     zeros, nan, inf = tl.sum(zeros), length * 0, length * 0
     peak = tl.maximum(-least, most)
-    ENDS: tl.constexpr = _WIDE if WIDE else _NARROW
+    ENDS: tl.constexpr = _WIDE if WIDE else NARROW
     ordinary = (peak == 0.0) | ((peak > ENDS[0]) & (peak < ENDS[1]))
     near = total * (total / count) <= _FAR * deviations
     if not ((squares < float("inf")) & ordinary & near):
@@ -173,7 +169,7 @@ def merged(rows, row, count, ROOM: tl.constexpr):
     some = sizes > 0.0
     low = tl.min(tl.load(rows + 3, some, float("inf")))
     high = tl.max(tl.load(rows + 4, some, float("-inf")))
-    unit, inverse = _unit(low, high)
+    unit, inverse = unit_of(low, high)
     means = tl.load(rows + 1, some, 0.0) * inverse
     n = tl.sum(sizes)
     base = tl.where(n > 0.0, low * inverse, 0.0)
@@ -221,10 +217,10 @@ def exponents(values, table, counts, n, each, TILE: tl.constexpr, TABLED: tl.con
     everywhere = tl.full([TILE], 1, tl.int1)
     whole = length // TILE * TILE
     for tile in range(0, whole, TILE):
-        x = _loaded(start, table, tile + lanes, None, TABLED, tl.float32)
+        x = loaded(start, table, tile + lanes, None, TABLED, tl.float32)
         found, peak, small = _counted(x, everywhere, found, peak, small)
     rest = lanes < length - whole
-    x = _loaded(start, table, whole + lanes, rest, TABLED, tl.float32)
+    x = loaded(start, table, whole + lanes, rest, TABLED, tl.float32)
     found, peak, small = _counted(x, rest, found, peak, small)
     _added(counts, found, 0)
     most = tl.max(peak)
@@ -234,14 +230,14 @@ def exponents(values, table, counts, n, each, TILE: tl.constexpr, TABLED: tl.con
             over = tl.zeros([TILE], tl.int32)
             for tile in range(0, length, TILE):
                 there = lanes < length - tile
-                size = tl.abs(_loaded(start, table, tile + lanes, there, TABLED, tl.float32))
+                size = tl.abs(loaded(start, table, tile + lanes, there, TABLED, tl.float32))
                 over += (there & (size >= limit) & (size < float("inf"))).to(tl.int32)
             tl.atomic_add(counts + 4096 + number, tl.sum(over).to(tl.int64))
     if tl.max(small) > 0:
         found = tl.zeros([512], tl.int32)
         for tile in range(0, length, TILE):
             there = lanes < length - tile
-            x = _loaded(start, table, tile + lanes, there, TABLED, tl.float32)
+            x = loaded(start, table, tile + lanes, there, TABLED, tl.float32)
             field = (x.to(tl.int32, bitcast=True) >> 23) & 255
             raised = ((x * 18446744073709551616.0).to(tl.int32, bitcast=True) >> 23) & 511  # 2**64
             found += tl.histogram(tl.where(there & (field == 0) & (x != 0.0), raised, 255), 512)

@@ -7,13 +7,15 @@ be kept until a launch for several pays. Up to 8192 elements a tensor takes one 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hookcli.report import STATS_KEYS
+from hookcli.report.discrepancy import KEYS
 from hookcli.report.histogram import FORMATS
 from hookcli.tensors import torch_private
 from hookcli.tensors.library import is_readable
@@ -22,8 +24,13 @@ _DEVICES = ("cuda", "xpu")  # of PyTorch's device types those that Triton compil
 # What float32 holds exactly, and what it does not. Values of 8-bit floats are looked up.
 _NARROW = {torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.bool}
 _WIDE = {torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64}
-_FEWEST = 8  # tiles of a program, below which a launch more costs more than the other programs save
-_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}  # a choice between fusing or not, which Triton else warns of
+TILE = 1024
+"""Elements that a program reads at a time: 8 for each of its 128 threads, which is 16 bytes of a 16-bit type."""
+PROGRAMS = 1024
+"""The largest number of programs, and of rows to merge: about as many as a large GPU runs at once."""
+FEWEST = 8
+"""The smallest number of a program's tiles: with fewer, another launch costs more than further programs save."""
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}  # a choice between fusing or not, which Triton else warns of
 _interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 _given_up = False
 
@@ -85,11 +92,11 @@ def values_and_table(x: Tensor) -> tuple[Tensor, Tensor, bool]:
     return x.view(torch.uint8), every.view(x.dtype).to(torch.float32), True
 
 
-def programs(numel: int, tile: int, most: int) -> tuple[int, int]:
-    """The number of programs for so many elements, `most` at most, and of the tiles that each one reads."""
-    tiles = -(-numel // tile)
-    each = max(-(-tiles // most), _FEWEST)
-    return -(-tiles // each), each
+def _programs(numel: int) -> tuple[int, int, int]:
+    """The number of programs for so many elements, of the tiles that each one reads, and of a tile's elements."""
+    tiles = -(-numel // TILE)
+    each = max(-(-tiles // PROGRAMS), FEWEST)
+    return -(-tiles // each), each, TILE
 
 
 def moments(x: Tensor) -> Tensor | None:
@@ -100,15 +107,35 @@ def moments(x: Tensor) -> Tensor | None:
 def _moments(x: Tensor) -> Tensor:
     from hookcli.tensors.devices import kernels
 
-    count, each = programs(x.numel(), kernels.TILE, kernels.ROOM)
-    rows = torch.empty(count, 9, dtype=torch.float64, device=x.device)
     values, table, tabled = values_and_table(x)
-    settings = {"TILE": kernels.TILE, "WIDE": is_wide(x), "TABLED": tabled, **_OPTIONS}
-    kernels.moments[(count,)](values, table, rows, x.numel(), each, **settings)
+    settings = {"WIDE": is_wide(x), "TABLED": tabled}
+    return _reduced(kernels.moments, kernels.merged, (values, table), len(STATS_KEYS), settings)
+
+
+def discrepancy(a: Tensor, b: Tensor) -> Tensor | None:
+    """The discrepancy of two such tensors of one size, by its KEYS, in float64; None without kernels for them."""
+    return by_kernels(lambda: _discrepancy(a, b), a, b)
+
+
+def _discrepancy(a: Tensor, b: Tensor) -> Tensor:
+    from hookcli.tensors.devices import pair_kernels
+
+    integers = a.dtype is b.dtype is torch.int64
+    (x, x_table, x_tabled), (y, y_table, y_tabled) = map(values_and_table, (a, b))
+    settings = {"WIDE": is_wide(a) or is_wide(b), "A_TABLED": x_tabled, "B_TABLED": y_tabled, "INTEGERS": integers}
+    both = (x, y, x_table, y_table)
+    return _reduced(pair_kernels.discrepancies, pair_kernels.merged, both, len(KEYS), settings)
+
+
+def _reduced(kernel: Any, merged: Any, read: Sequence[Tensor], figures: int, settings: Mapping[str, object]) -> Tensor:
+    """Launch a kernel that writes a row of figures per program, and where there are several, one that merges them."""
+    count, each, tile = _programs(read[0].numel())
+    rows = read[0].new_empty((count, figures), dtype=torch.float64)
+    kernel[(count,)](*read, rows, read[0].numel(), each, TILE=tile, **settings, **OPTIONS)
     if count == 1:
         return rows[0]
-    row = torch.empty(9, dtype=torch.float64, device=x.device)
-    kernels.merged[(1,)](rows, row, count, ROOM=kernels.ROOM, **_OPTIONS)
+    row = rows.new_empty(figures)
+    merged[(1,)](rows, row, count, ROOM=PROGRAMS, **OPTIONS)
     return row
 
 
@@ -120,9 +147,8 @@ def exponents(x: Tensor) -> Tensor | None:
 def _exponents(x: Tensor) -> Tensor:
     from hookcli.tensors.devices import kernels
 
-    count, each = programs(x.numel(), kernels.TILE, kernels.ROOM)
+    count, each, tile = _programs(x.numel())
     counts = torch.zeros(2 * 2048 + len(FORMATS), dtype=torch.int64, device=x.device)
     values, table, tabled = values_and_table(x)
-    settings = {"TILE": kernels.TILE, "TABLED": tabled, **_OPTIONS}
-    kernels.exponents[(count,)](values, table, counts, x.numel(), each, **settings)
+    kernels.exponents[(count,)](values, table, counts, x.numel(), each, TILE=tile, TABLED=tabled, **OPTIONS)
     return counts.to(torch.float64)
