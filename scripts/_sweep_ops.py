@@ -158,11 +158,16 @@ def write_page(what: str, found: dict[str, dict[str, Any]]) -> None:
     from importlib.metadata import version
 
     releases = ", ".join(f"{n} {version(n)}" for n in ("torch", "torchvision", "timm", "transformers", "torchlens"))
-    same = sum(not _failed(one) for one in found.values())
-    said = table(found) if what == "lens" else f"{same} of {len(found)} torchvision models leave the same bits."
+    said = table(found) if what == "lens" else _same_bits(found)
     begin, text = BEGIN.format(what), f"{date.today()}, {releases}.\n\n{said}"
     block = re.compile(f"{re.escape(begin)}.*?{re.escape(END)}", re.DOTALL)
     PAGE.write_text(block.sub(lambda _: f"{begin}\n{text}\n\n{END}", PAGE.read_text()))
+
+
+def _same_bits(found: dict[str, dict[str, Any]]) -> str:
+    same = sum(not _failed(one) for one in found.values())
+    left = "outputs in evaluation and in training, gradients, buffers and random state"
+    return f"{same} of {len(found)} torchvision models leave the same bits with `--ops` as without: {left}."
 
 
 def swept(what: str, models: Sequence[Model], timeout: float) -> dict[str, dict[str, Any]]:
