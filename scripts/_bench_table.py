@@ -29,8 +29,8 @@ WEIGHTS = "A safetensors file of 10 GiB in bfloat16, as a process"
 CACHED = ("resnet50", "vit_h_14")
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
 _ACTIVATIONS = (
-    *("plain forward", "hookcli activations", "the same, installed without a compiler"),
-    "naive hooks, six .item() a tensor",
+    *("plain forward", "hookcli activations", "hookcli activations --hist"),
+    *("hookcli activations, installed without a compiler", "naive hooks, six .item() a tensor"),
 )
 _OPERATORS = ("plain forward", "under the mode alone", "hookcli activations", "hookcli activations --ops")
 _TORCHLENS = ("plain forward", "torchlens.trace (keeps every tensor)", "torchlens.trace and its stats_table")

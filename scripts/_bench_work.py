@@ -77,7 +77,7 @@ def activations(name: str) -> Actions:
         "plain forward": partial(forward, model, x),
         "hookcli activations": partial(probed, "activations", forward, model, x),
         "hookcli activations --hist": partial(probed, "activations", forward, model, x, hist=True),
-        "the same, installed without a compiler": partial(by_operators, model, x),
+        "hookcli activations, installed without a compiler": partial(by_operators, model, x),
         "naive hooks, six .item() a tensor": partial(naive, model, x),
     }
 

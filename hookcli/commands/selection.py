@@ -56,7 +56,7 @@ class Selection:
     def require_some(self) -> None:
         """Raises UsageError if nothing that ran was selected."""
         if not self._found:
-            checked_filter(self.options.match, self.options.type, self._types)
+            checked_filter(self.options.match, self.options.type, self._types, kind="module, parameter or operator")
             raise UsageError(f"no module or operator matches {self._asked()}")
 
     def _asked(self) -> str:

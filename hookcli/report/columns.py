@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hookcli.errors import UsageError, unknown
 from hookcli.report.report import HIST_COLUMNS, STATS_COLUMNS, Column, columns_named
+from hookcli.report.times import NAMES
 
 KEPT = Column("kept", "Kept", "bytes")
 SHAPES = (
@@ -139,6 +140,8 @@ def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
         return named[given]
     asked = " ".join(given.casefold().split())
     found = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
+    if not found and given in NAMES:
+        raise UsageError(f"{option}: {given} needs --time")
     if not found:
         raise UsageError(f"{option}: {unknown('column', given, [*named], also=_headings(named))}")
     if len(found) > 1:

@@ -98,13 +98,15 @@ def _fitting(pattern: str, names: Sequence[str]) -> Iterator[str]:
             yield changed
 
 
-def checked_filter(match: str | None, kind: str | None, names: Mapping[str, str]) -> Callable[[str, str], bool]:
+def checked_filter(
+    match: str | None, type_: str | None, names: Mapping[str, str], *, kind: str = "module or parameter"
+) -> Callable[[str, str], bool]:
     """`name_filter` of `--match`. Raises UsageError if `--match` or `--type` fits none of these names and types."""
     matches = name_filter(match, names)
-    if names and kind is not None and kind not in names.values():
-        raise UsageError(unknown("--type", kind, sorted({*filter(None, names.values())})))
+    if names and type_ is not None and type_ not in names.values():
+        raise UsageError(unknown("--type", type_, sorted({*filter(None, names.values())})))
     if names and not any(matches(*named) for named in names.items()):
-        raise UsageError(f"--match: {no_match(match or '', names)}")
+        raise UsageError(f"--match: {no_match(match or '', names, kind)}")
     return matches
 
 

@@ -74,6 +74,8 @@ def test_what_can_t_be_timed(cli: Cli, net: tuple[str, ...], more: tuple[str, ..
 
 
 def test_without_the_option_there_are_no_times(cli: Cli, net: tuple[str, ...]) -> None:
+    ran = cli("activations", *net, "--sort", "-forward_us")
+    assert ran.code == 2 and "--sort: forward_us needs --time" in ran.err
     assert not any("forward_us" in row for row in rows(cli("activations", *net, "-f", "json").out))
 
 

@@ -55,7 +55,7 @@ class CallTimer:
         self._calls: dict[Place, _Forward] = {}
         self._nodes: list[tuple[NodeInfo | None, Any]] = []
         self._within = within or (lambda: True)
-        self._operator: tuple[Any, int] = (None, 0)
+        self._operators: dict[int, tuple[Any, int]] = {}  # under way, by the number of calls around them
         self._made_in: dict[int, Place] = {}
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -78,13 +78,14 @@ class CallTimer:
         if event.operator is None:
             self._calls[place].ended = now
             return
-        began, nodes = self._operator
+        made = len(self._session.nodes.made)
+        began, first = self._operators.get(len(self._session.calls.running), (now, made))
         self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
-        self._made_in |= dict.fromkeys(range(nodes, len(self._session.nodes.made)), place)
+        self._made_in |= dict.fromkeys(range(first, made), place)
 
     def _begin_operator(self, call: Call, function: Any) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
-        self._operator = self._timer.now(), len(self._session.nodes.made)
+        self._operators[len(self._session.calls.running)] = self._timer.now(), len(self._session.nodes.made)
 
     def _begin_pass(self, roots: Sequence[Tensor]) -> None:
         self._nodes.clear()  # of a pass that the model or the loss function ran itself

@@ -100,7 +100,8 @@ class TimeProbe(Probe):
         self._times = times
         self._name = name
         self._training = training
-        self._by_nodes = by_nodes
+        self._by_nodes = self.operators = by_nodes
+        self._sources: dict[str, str] = {}  # of operators
         self._timer: CallTimer | None = None
         self._forward: dict[str, tuple[str, int]] = {}  # as their first calls began
         self._began: dict[tuple[str, int], float] = {}
@@ -127,6 +128,8 @@ class TimeProbe(Probe):
         began = self._began.pop((event.fqn, event.call), None)
         if not self._timer if event.operator else began is None:
             return
+        if event.operator:
+            self._sources[event.fqn] = event.operator.source
         module = "" if event.module is None else tree.type_text(event.module)
         kind = event.operator.name if event.operator else module
         self._forward[event.fqn] = kind, self._forward.get(event.fqn, ("", 0))[1] + 1
@@ -162,7 +165,9 @@ class TimeProbe(Probe):
     def _row(self, fqn: str, times: Mapping[str, float]) -> Row:
         kind, calls = self._forward[fqn]
         names = [column.name for column in self.columns if column.name in NAMES]
-        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **{name: times.get(name) for name in names}})
+        source = {"source": self._sources[fqn]} if fqn in self._sources else {}
+        measured = {name: times.get(name) for name in names}
+        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **source, **measured})
 
     def totals(self) -> dict[str, Any]:
         """Return the seconds of the step's parts, and the memory."""

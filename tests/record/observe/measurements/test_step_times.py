@@ -206,6 +206,29 @@ def test_memory_is_the_resident_set() -> None:
     assert ballast.numel() < totals["resident_bytes"] < 2**40
 
 
+def test_operators_are_timed_where_they_are_rows() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 4), Slow())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.body(x) * 2)
+
+    def program() -> nn.Module:
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        return model
+
+    times = rows(observed(program, timed=True, ops="functions").only, "time")
+    assert {":mul_1", ":relu_1"} <= times.keys() and "test_step_times.py:" in times[":relu_1"]["source"]
+    assert [times[":mul_1"].get(name) for name in NAMES] == [0.0] * 4 and times[":mul_1"]["type"] == "mul"
+    assert times[""]["backward_us"] == times["body"]["backward_us"] == 1e6 * BACKWARD
+    assert not any(":" in fqn for fqn in rows(observed(program, ops="functions").only, "time"))
+
+
 def test_times_without_parts_and_by_nodes() -> None:
     def program() -> nn.Module:
         model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Slow(), Slow()), nn.Linear(4, 2))
