@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import takewhile
@@ -25,13 +25,14 @@ from hookcli.hooks.origin import shown_path
 from hookcli.report.names import is_within
 
 REASONS = {
-    "module": "the work of a module of torch.nn: the module has the row",
-    "function": "a part of a PyTorch function: the function has the row",
-    "mapped": "`vmap` itself: the functions that it maps have the rows",
-    "read": "a part of `x in tensor`, which reads a value into Python and makes no tensor",
-    "same": "the function returned its argument unchanged",
-    "whole": "inside a part that runs whole: `skipped` has it",
+    "module": "Work of a layer",
+    "function": "Part of a function",
+    "same": "Argument unchanged",
+    "mapped": "`vmap` itself",
+    "read": "Reads a value",
+    "whole": "Inside a part that runs whole",
 }
+"""Headings for the reasons why an operation has no row, in the order of the page's list."""
 _CLOSE = 1e-4
 _WHOLE = re.compile("compiled|TorchScript|fused")
 _SAME = {"mod": "remainder"}  # one function under two names
@@ -50,18 +51,19 @@ class Operation:
     unchanged: bool
 
     @property
-    def line(self) -> str | None:
-        """The innermost line outside of PyTorch."""
-        return next((line for line, _ in reversed(self.lines) if not line.startswith("torch/")), None)
+    def line(self) -> str:
+        """The innermost line outside of PyTorch, or at least in it."""
+        lines = [line for line, _ in reversed(self.lines)]
+        return next((line for line in lines if not line.startswith("torch/")), lines[0] if lines else "")
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.name, str(self.shape)
+    def key(self) -> tuple[str, str, str]:
+        return self.name, str(self.shape), self.line
 
 
 @dataclass
 class Compared:
-    """How many operations are rows, have which reason, or neither; rows whose figures or lines differ."""
+    """How many operations are rows, have which reason, or neither; rows whose figures differ."""
 
     operations: int = 0
     rows: int = 0
@@ -91,7 +93,7 @@ def compared(report: dict[str, Any], model: nn.Module, operations: Sequence[Oper
 
 def _matched(listed: list[Operation], rows: list[dict[str, Any]], found: Compared) -> list[Operation]:
     """Match one place's operations with its rows, in order, and return those without a row."""
-    keys = [(row["type"], str(row["shape"])) for row in rows]
+    keys = [(row["type"], str(row["shape"]), row["source"]) for row in rows]
     blocks = SequenceMatcher(None, [o.key for o in listed], keys, autojunk=False).get_matching_blocks()
     pairs = {block.a + i: block.b + i for block in blocks for i in range(block.size)}
     taken = set(pairs.values())
@@ -99,18 +101,18 @@ def _matched(listed: list[Operation], rows: list[dict[str, Any]], found: Compare
     for number, index in pairs.items():
         operation, row = listed[number], rows[index]
         found.rows += 1
-        found.faults += [f"{row['fqn']}: {what}" for what in _differences(operation, row)]
+        if fault := _difference(operation, row):
+            found.faults.append(f"{row['fqn']}: {fault}")
     return [operation for number, operation in enumerate(listed) if number not in pairs]
 
 
-def _differences(operation: Operation, row: dict[str, Any]) -> Iterator[str]:
+def _difference(operation: Operation, row: dict[str, Any]) -> str | None:
     own = [float(row[key]) if row.get(key) is not None else math.nan for key in ("mean", "min", "max")]
     scale = max(map(abs, operation.figures))
     near = (abs(a - b) <= _CLOSE * scale or str(a) == str(b) for a, b in zip(operation.figures, own, strict=True))
-    if not all(near) and "empty" not in operation.name:
-        yield f"figures {own}, not {operation.figures}"
-    if operation.line and row["source"] != operation.line:
-        yield f"source {row['source']}, not {operation.line}"
+    if all(near) or "empty" in operation.name:  # whose values are left to chance
+        return None
+    return f"figures {own}, not {operation.figures}"
 
 
 def _reason(
@@ -120,11 +122,11 @@ def _reason(
     module = model.get_submodule(fqn)
     if type(module).__module__.startswith("torch.nn.") and operation.place in modules:
         return "module"
-    called = {name for line, name in operation.lines if line.startswith("torch/")}
+    called = {_plain_name(name) for line, name in operation.lines if line.startswith("torch/")}
     here = [row["type"] for row in rows if row["source"] == operation.line]
     if called.intersection(here):
         return "function"
-    if "__contains__" in called:
+    if "contains" in called:
         return "read"
     if operation.name == "vmap" and here:
         return "mapped"

@@ -3,7 +3,7 @@
     scripts/sweep ops                            20 models beside TorchLens; every torchvision model bit by bit
     scripts/sweep ops lens --source timm         60 of timm beside TorchLens (also torchvision, hf, own)
     scripts/sweep ops bits --match 'swin*'       outputs, gradients, buffers and random state of these
-    scripts/sweep ops --markdown                 all, and write the table of docs/operators.md
+    scripts/sweep ops --markdown                 all, and write what docs/operators.md says of both
 
 Exits 1 if an operation has neither a row nor a reason, if figures or lines differ, or if a bit does.
 """
@@ -25,7 +25,7 @@ from _sweep_fork import in_a_fork
 from _sweep_models import MODELS, Model, matching
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
-BEGIN, END = "<!-- written by scripts/sweep ops --markdown -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- written by scripts/sweep ops {} --markdown -->\n", "<!-- end -->\n"
 
 
 def recipe_and_setting(model: Model, train: bool) -> tuple[Any, Any]:
@@ -73,13 +73,14 @@ def bits(model: Model) -> dict[str, Any]:
     """Which parts of a run with operators differ from those of a plain one, in evaluation and in training."""
     differ = []
     for train in (False, True):
-        plain, again, seen = (_digests(model, train, ops) for ops in (None, None, "functions"))
-        noise = {name for name in plain if plain[name] != again[name]}
-        what = "training" if train else "evaluation"
-        differ += [f"{what}: {name}" for name in plain if plain[name] != seen[name] and name not in noise]
-        differ += [f"{what}: {name} is new" for name in seen.keys() - plain.keys()]
-        rows = int(seen.get("rows", 0))
-    return {"differ": differ, "noise": sorted(noise), "rows": rows}
+        plain, seen = (_digests(model, train, ops) for ops in (None, "functions"))
+        if plain != seen:
+            again = _digests(model, train, None)  # two plain runs may differ, too
+            names = [name for name in plain if plain[name] != seen.get(name)]
+            what = "training" if train else "evaluation"
+            differ += [f"{what}: {name}" for name in names if plain[name] == again[name]]
+            differ += [f"{what}: {name} is new" for name in seen.keys() - plain.keys()]
+    return {"differ": differ}
 
 
 def _digests(model: Model, train: bool, ops: str | None) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     from _sweep_lens import REASONS
 
     names = [name for name in REASONS if any(name in one["reasons"] for one in found.values())]
-    lines = [f"| Model | Operations | Rows | {' | '.join(REASONS[name].partition(':')[0] for name in names)} |"]
+    lines = [f"| Model | Operations | Rows | {' | '.join(REASONS[name] for name in names)} |"]
     lines.append(f"| :--- |{' ---: |' * (len(names) + 2)}")
     for name, one in found.items():
         cells = [str(one["operations"]), str(one["rows"]), *(str(one["reasons"].get(n, 0)) for n in names)]
@@ -152,15 +153,21 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write_page(found: dict[str, dict[str, Any]], identical: int, models: int) -> None:
-    """Replace the page's table."""
+def write_page(what: str, found: dict[str, dict[str, Any]]) -> None:
+    """Replace what the page says of this."""
     from importlib.metadata import version
 
     releases = ", ".join(f"{n} {version(n)}" for n in ("torch", "torchvision", "timm", "transformers", "torchlens"))
-    same = f"{identical} of {models} torchvision models give the same bits with `--ops` as without."
-    text = "\n\n".join((f"{date.today()}, {releases}.", same, table(found)))
-    whole = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    PAGE.write_text(whole.sub(lambda _: f"{BEGIN}\n{text}\n\n{END}", PAGE.read_text()))
+    said = table(found) if what == "lens" else _same_bits(found)
+    begin, text = BEGIN.format(what), f"{date.today()}, {releases}.\n\n{said}"
+    block = re.compile(f"{re.escape(begin)}.*?{re.escape(END)}", re.DOTALL)
+    PAGE.write_text(block.sub(lambda _: f"{begin}\n{text}\n\n{END}", PAGE.read_text()))
+
+
+def _same_bits(found: dict[str, dict[str, Any]]) -> str:
+    same = sum(not _failed(one) for one in found.values())
+    left = "outputs in evaluation and in training, gradients, buffers and random state"
+    return f"{same} of {len(found)} torchvision models leave the same bits with `--ops` as without: {left}."
 
 
 def swept(what: str, models: Sequence[Model], timeout: float) -> dict[str, dict[str, Any]]:
@@ -175,14 +182,16 @@ def swept(what: str, models: Sequence[Model], timeout: float) -> dict[str, dict[
 def main(arguments: Sequence[str]) -> int:
     """The work of `scripts/sweep ops`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=("lens", "bits"), default=["lens", "bits"])
+    parser.add_argument("what", nargs="*", default=["lens", "bits"], help="lens, bits [both]")
     parser.add_argument("--source", choices=tuple(MODELS), help="[20 of several for lens, torchvision for bits]")
     parser.add_argument("--match", default="*", help="only models whose name matches one of these globs (A,B)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one model")
-    parser.add_argument("--markdown", action="store_true", help="write the table of docs/operators.md")
+    parser.add_argument("--markdown", action="store_true", help="write what docs/operators.md says of them")
     options = parser.parse_args(arguments)
-    if options.markdown and (options.match != "*" or options.source or len(options.what) < 2):
-        parser.error("--markdown takes all models")
+    if unknown := {*options.what} - {"lens", "bits"}:
+        parser.error(f"no {', '.join(unknown)}: give lens, bits or neither")
+    if options.markdown and (options.match != "*" or options.source):
+        parser.error("--markdown takes the models of its own choice, without --match or --source")
     import torch  # OpenMP's threads do not survive a fork
 
     torch.set_num_threads(1)
@@ -194,8 +203,8 @@ def main(arguments: Sequence[str]) -> int:
     bad = {what: [n for n, one in each.items() if _failed(one)] for what, each in found.items()}
     for what, names in bad.items():
         print(f"{what}: {len(found[what]) - len(names)} of {len(found[what])} models", *names)
-    if options.markdown:
-        write_page(found["lens"], len(found["bits"]) - len(bad["bits"]), len(found["bits"]))
+        if options.markdown:
+            write_page(what, found[what])
     return int(any(bad.values()))
 
 

