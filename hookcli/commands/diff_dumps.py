@@ -169,6 +169,8 @@ class DumpRuns:
         """The dump without operators if the other has none, which says nothing of the models."""
         if not _has_operators(reader.dump) or _has_operators(other.dump):
             return reader
+        from hookcli.tensors.files.dump_reader import DumpReader
+
         remark(f"{other.folder} has no operators: those of {reader.folder} are left out", self.options)
         left = [row for row in reader.dump.tensors if operator_owner(row.fqn) is None]
         return DumpReader(reader.folder, replace(reader.dump, tensors=left))

@@ -1,11 +1,12 @@
-"""The operators that only one side of a comparison has, where they explain a difference."""
+"""The operators that only one side of a comparison has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
-from hookcli.report import Row
+from hookcli.report import Report, Row
 from hookcli.report.names import is_operator, is_within
 
 
@@ -22,6 +23,15 @@ def lone_before(first: Row, rows: Sequence[Row]) -> list[Row]:
         end += 1 + len([*inside])
     before = (row for row in reversed(rows[:end]) if not is_within(first.fqn, row.fqn) and row is not first)
     return [*takewhile(_is_lone, before)][::-1]
+
+
+def operators_of_both(a: Report, b: Report) -> tuple[Report, Report, list[str]]:
+    """The reports without operators where one has none, which says nothing of its model; and a note if so."""
+    has = [any(is_operator(row.fqn) for row in report.rows) for report in (a, b)]
+    if has[0] == has[1] or not (a.rows and b.rows):
+        return a, b, []
+    a, b = (replace(report, rows=[row for row in report.rows if not is_operator(row.fqn)]) for report in (a, b))
+    return a, b, [f"{'A' if has[0] else 'B'} alone was measured with --ops: its operators are left out"]
 
 
 def _is_lone(row: Row) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
+from hookcli.diff.lone_operators import operators_of_both
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import both_sources, text_of
@@ -64,6 +65,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     """
     check_pair(a, b)
     tolerance = tolerance or Tolerance()
+    a, b, notes = operators_of_both(a, b)
     a, b = _known_to(a, b), _known_to(b, a)
     if a.rows and b.rows and not (_figures(a) & _figures(b)):
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
@@ -76,7 +78,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
         columns=[c for c in STATISTICS if c.name not in _IF_FILLED or any(_fills(row, c.name) for row in rows)],
         metas=(a.meta, b.meta),
-        meta={"of": a.probe},
+        meta={"of": a.probe, **({"notes": notes} if notes else {})},
         skipped=[item for item in a.skipped if item in b.skipped],
     )
     times = times_of(a), times_of(b)

@@ -106,7 +106,10 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
     if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
         return "Nothing compared"
     if first := first_beyond(rows):
-        return f"First difference: {title(first, typed=False)}{_cause(first, rows)}, {_error(first)}"
+        said = f"{title(first, typed=False)}{_cause(first, rows)}".replace(
+            ") (", "; "
+        )  # an operator's line, and a cause
+        return f"First difference: {said}, {_error(first)}"
     if identical:
         return "Identical, bit for bit"
     furthest = max(rows, key=_times)
@@ -156,9 +159,7 @@ def _error(row: Row) -> str:
 
 
 def _changed(alignment: Alignment, reset: int) -> str:
-    """The numbers of modules that have another name, other settings or no counterpart, and of operators without one, in
-    parentheses; "" if all are alike.
-    """
+    """In parentheses, how many modules have other names, settings or no counterpart, and operators none; "" if none."""
     alone = {"only in A": alignment.removed, "only in B": alignment.added}
     operators = {what: sum(place.is_operator for place in places) for what, places in alone.items()}
     modules = {"renamed": len(alignment.renamed), "with other settings": reset}
@@ -206,9 +207,7 @@ def _apart(row: Row) -> str:
 
 
 def title(row: Row, *, typed: bool = True) -> str:
-    """A row's place in words: name, (if `typed`) type or an operator's source line, kind of gradient, path, batch, call
-    and pass.
-    """
+    """A row's place in words: name, operator's line, (if `typed`) type, kind of gradient, path, batch, call, pass."""
     told = row.get("source") or (row.get("type") if typed else None)
     said = f"{row.fqn or '(model)'}" + (f" ({told})" if told else "")
     if row.get("kind") not in (None, "output", WEIGHT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode, without_mode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
-from hookcli.hooks.operators.source_lines import SourceLines
+from hookcli.hooks.operators.source_lines import SourceLines, called_by_fsdp
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.dynamo import replaced_in_place
@@ -40,6 +41,7 @@ class OperatorCalls(ObservingMode):
         self.past_compiled = core.past_compiled
         self.core = core
         self._lines = SourceLines()
+        self._sharded = "torch.distributed.fsdp" in sys.modules
         self._names: dict[Any, tuple[str, str]] = {}
         self._whole: dict[int, bool] = {}
         self._watched: dict[str, bool] = {}
@@ -61,7 +63,7 @@ class OperatorCalls(ObservingMode):
         for begin in self.core.before_operators:
             begin(call, func)
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
-        if writes(func) or given.makes(output):
+        if (writes(func) or given.makes(output)) and not (self._sharded and called_by_fsdp()):
             self._see(call, func, given, args, kwargs, output)
         return output
 

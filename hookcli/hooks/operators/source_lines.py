@@ -19,6 +19,22 @@ _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "plats
 _INSTALLED = ("site-packages", "dist-packages")
 
 
+_FSDP = str(Path(torch.__file__).parent / "distributed") + os.sep
+_MODULE = str(torch.nn.modules.module.__file__)
+
+
+def called_by_fsdp() -> bool:
+    """True for a call by the hooks in which FSDP gathers and frees parameters, not by the model's own forward."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((_OURS, _TORCH)):
+        if frame.f_code.co_filename.startswith(_FSDP):
+            return True
+        if frame.f_code.co_filename == _MODULE:
+            break
+        frame = frame.f_back
+    return False
+
+
 class SourceLines:
     """Finds the line of the program that called a function. What is known of a frame's code is kept."""
 
