@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from inspect import getsourcelines
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+import hookcli
 from hookcli import watch
 from hookcli.errors import UsageError
+from hookcli.hooks.operators import source_lines
 from hookcli.hooks.torch_private import exchange
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.probes.activations import ActivationsProbe
@@ -193,3 +197,15 @@ def test_a_probe_that_fails_leaves_no_mode_on(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(ActivationsProbe, "take", fail)
     plain = trained(Net(), 2)
     assert all(map(torch.equal, plain, trained(Net(), 2, every=1, ops="functions", output=tmp_path / "run.jsonl")))
+
+
+def test_what_fsdp_computes_in_its_hooks_is_no_operator_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook whose code lies where FSDP's does stands for its own, which needs several processes."""
+    monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", ModuleType("fsdp"))
+    names: dict[str, Any] = {}
+    exec(compile("def hook(module, args):\n    return args[0] * 2", f"{source_lines._FSDP}hook.py", "exec"), names)
+    model = Net().eval()
+    model.block.register_forward_pre_hook(names["hook"])
+    [report] = hookcli.capture(model, torch.ones(2, 4), ["activations"], ops="functions")
+    muls = [row.fqn for row in report.rows if row["type"] == "mul"]
+    assert muls == ["block:mul_1"] and report.rows[-1].fqn == ":softmax_1"
