@@ -6,6 +6,7 @@ import pytest
 
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
 from hookcli.report.folding import folded
+from hookcli.report.formatting import source
 from hookcli.report.grouping import View, group_rows
 from hookcli.report.levels import Levels
 from hookcli.report.names import around, is_within, operator_owner, owner_of, prefixes, relative
@@ -89,3 +90,9 @@ def test_operators_are_branches_of_the_tree() -> None:
     text = TableReporter().render([_net(1)], View(depth=9, width=120, height=40))
     lines = [line for line in text.splitlines() if "_1" in line]
     assert [line[: line.index("_1") + 2] for line in lines] == ["  :relu_1", "  :add_1", ":mean_1"]
+
+
+def test_a_source_line_keeps_its_end() -> None:
+    assert source("net.py:12") == "net.py:12" and source(None) == ""
+    assert source("torchvision/models/detection/resnet.py:92") == "…/detection/resnet.py:92"
+    assert source("a_very_long_name_of_a_file_in_a_folder.py:1234") == "…_a_file_in_a_folder.py:1234"
