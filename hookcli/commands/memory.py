@@ -44,7 +44,7 @@ EXAMPLES = (
 COLUMNS = MEMORY
 FIRST = (
     *("device", "optimizer", "inference", "fits", "checkpoint", "timeline"),
-    *("input", "batch_size", "format", "output"),
+    *("input", "batch_size", "ops", "format", "output"),
 )
 _SHARED = (
     *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),

@@ -119,8 +119,8 @@ class Options:
         True, _RUN, "Show the parts of attention: no fused path in eval mode.", "--fastpath/--no-fastpath"
     )
     edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
-    ops: str | None = choice(
-        None, _RUN, "Rows also for operators: each call of a PyTorch function, or (aten) each ATen operator.", OPS
+    ops: str | None = option(
+        None, _RUN, "Add rows for operators: F.relu, x + y (aten: ATen's).", metavar="[aten]"
     )
     nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1)
     parallel: str = choice(

@@ -25,6 +25,17 @@ def lone_before(first: Row, rows: Sequence[Row]) -> list[Row]:
     return [*takewhile(_is_lone, before)][::-1]
 
 
+def named_alone(rows: Sequence[Row]) -> str:
+    """Operators that one side alone has, with their lines: "before it, only in A: :mul_1 at net.py:7"."""
+    sides = {"only in A": "removed", "only in B": "added"}
+    places = {
+        side: [f"{row.fqn} at {row['source']}" if row.get("source") else row.fqn for row in rows if row["change"] == change]
+        for side, change in sides.items()
+    }
+    said = "; ".join(f"{side}: {', '.join(names)}" for side, names in places.items() if names)
+    return f"before it, {said}" if said else ""
+
+
 def operators_of_both(a: Report, b: Report) -> tuple[Report, Report, list[str]]:
     """The reports without operators where one has none, which says nothing of its model; and a note if so."""
     has = [any(is_operator(row.fqn) for row in report.rows) for report in (a, b)]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.lone_operators import lone_before
+from hookcli.diff.lone_operators import lone_before, named_alone
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
@@ -123,8 +123,7 @@ def _cause(first: Row, rows: Iterable[Row]) -> str:
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
     lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]
-    operators = [f"{title(row)} in {'A' if row['change'] == 'removed' else 'B'} only" for row in lone]
-    said = "; ".join(filter(None, (first.get("reset"), differ, ", ".join(operators))))
+    said = "; ".join(filter(None, (first.get("reset"), differ, named_alone(lone))))
     return f" ({said})" if said else ""
 
 
