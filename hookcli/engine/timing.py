@@ -103,15 +103,18 @@ def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: 
     A model in training mode is timed in backward, too, if it can be differentiated.
     """
     trained = replace(model, step=replace(model.step, backward=True))
-    reason = ""
+    untimed: Sequence[Skipped] = ()
     for each in (trained, model) if model.model.training and not model.step.backward else (model,):
         try:
             (times,), note = time_passes(each, feedback=feedback)
         except HookcliError as error:
-            reason = f"times: {message_of(error).partition(_NEW_LINE)[0]}"
+            untimed = [why_untimed(error)]
         else:
             return [with_times(report, times, note) for report in reports]
-    return [replace(report, skipped=[*report.skipped, Skipped("", reason)]) for report in reports]
+    return [replace(report, skipped=[*report.skipped, *untimed]) for report in reports]
 
 
-_NEW_LINE = "\n"
+def why_untimed(error: HookcliError) -> Skipped:
+    """The entry of `skipped` for a model that can't be timed."""
+    first, _, _ = message_of(error).partition("\n")
+    return Skipped("", f"times: {first}")
