@@ -110,7 +110,9 @@ def _command(
 def _first(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Show the version."),
-    verbose: bool = typer.Option(False, "--verbose", help="With --version: show which code takes statistics here, too."),
+    verbose: bool = typer.Option(
+        False, "--verbose", help="With --version: show which code takes statistics here, too."
+    ),
 ) -> None:
     """Show the version, which needs no command."""
     if verbose and not version:
