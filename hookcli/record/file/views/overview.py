@@ -37,9 +37,10 @@ JOINED = ("activations", "grads", "updates")
 
 @dataclass
 class _Module:
-    """The rows of a module in a step's reports: outputs and their gradients by path, and those of its parameters.
+    """The rows of a module or operator in a step's reports: outputs and their gradients by path, and its parameters'.
 
-    `source`: the line that called an operator. `summed`: ranks hold summands of some of its parameters' gradients, whose norms are unknown.
+    `source`: the line that called an operator. `summed`: ranks hold summands of some of its parameters' gradients,
+    whose norms are unknown.
     """
 
     type: str | None = None
