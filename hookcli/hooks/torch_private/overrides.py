@@ -49,8 +49,7 @@ def leave_function_mode(mode: TorchFunctionMode) -> None:
     PyTorch takes off the innermost one, whichever that is.
     """
     if _pop is None or _push is None:
-        base: Any = TorchFunctionMode  # untyped; the mode's own exit asks here
-        base.__exit__(mode, None, None, None)
+        TorchFunctionMode.__exit__(mode, None, None, None)
         return
     above = [_mode_at(depth) for depth in range(_depth())]
     if mode not in above:
