@@ -110,9 +110,11 @@ def _command(
 def _first(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Show the version."),
-    verbose: bool = typer.Option(False, "--verbose", help="And which code measures on this machine."),
+    verbose: bool = typer.Option(
+        False, "--verbose", help="With --version: show which code takes statistics here, too."
+    ),
 ) -> None:
-    """Show the version, which is no command."""
+    """Show the version, which needs no command."""
     if verbose and not version:
         raise UsageError("--verbose goes with --version: hookcli --version --verbose")
     if version:

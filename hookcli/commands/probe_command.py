@@ -83,14 +83,8 @@ def inspect_model(
 
             probe = made(make_probe)
             output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
-            if options.batches != "1" and not probe.merges_batches:
-                raise UsageError(f"--batches: the rows of {probe.name} don't merge over batches; leave it out")
-            if options.ops and not probe.operators:
-                raise UsageError(f"--ops: the rows of {probe.name} are not operators; leave it out", option="ops")
-            check_choice("--ops", options.ops, OPS)
+            _check_options(probe, options, time)
             asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
-            if time:
-                check_timed(options)
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
                 if processes is None:
@@ -110,10 +104,17 @@ def inspect_model(
     return 0
 
 
-def check_timed(options: Options) -> None:
-    """Raises UsageError for options of a run that --time can't time."""
+def _check_options(probe: Probe, options: Options, time: bool) -> None:
+    """Raises UsageError for options that the probe's rows, or --time if asked for, don't go with."""
+    if options.batches != "1" and not probe.merges_batches:
+        raise UsageError(f"--batches: the rows of {probe.name} don't merge over batches; leave it out")
+    if options.ops and not probe.operators:
+        raise UsageError(f"--ops: the rows of {probe.name} are not operators; leave it out", option="ops")
+    check_choice("--ops", options.ops, OPS)
+    if not time:
+        return
     if max(options.nproc or 1, world().size) > 1:
-        raise UsageError("--time: times one process; remove --nproc")
+        raise UsageError(f"--time: times one process; remove {'--nproc' if options.nproc else 'torchrun'}")
     if options.device == "meta":
         raise UsageError("--time: nothing is computed on the meta device; remove --device meta", option="device")
 

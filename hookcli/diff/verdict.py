@@ -106,10 +106,7 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
     if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
         return "Nothing compared"
     if first := first_beyond(rows):
-        said = f"{title(first, typed=False)}{_cause(first, rows)}".replace(
-            ") (", "; "
-        )  # an operator's line, and a cause
-        return f"First difference: {said}, {_error(first)}"
+        return f"First difference: {_with_cause(first, rows)}, {_error(first)}"
     if identical:
         return "Identical, bit for bit"
     furthest = max(rows, key=_times)
@@ -118,14 +115,22 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
     return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
 
 
+def _with_cause(first: Row, rows: Sequence[Row]) -> str:
+    """A place in words, and its cause in parentheses: with an operator's line, if the place ends with that."""
+    place, cause = title(first, typed=False), _cause(first, rows)
+    if not cause:
+        return place
+    line = f"({first.get('source')})"
+    return f"{place.removesuffix(')')}; {cause})" if place.endswith(line) else f"{place} ({cause})"
+
+
 def _cause(first: Row, rows: Iterable[Row]) -> str:
-    """Name, in parentheses, settings and tensors of a module that differ, and operators before it on one side alone."""
+    """Name settings and tensors of a module that differ, and operators before it on one side alone; "" if none do."""
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
     lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]
     operators = [f"{title(row)} in {'A' if row['change'] == 'removed' else 'B'} only" for row in lone]
-    said = "; ".join(filter(None, (first.get("reset"), differ, ", ".join(operators))))
-    return f" ({said})" if said else ""
+    return "; ".join(filter(None, (first.get("reset"), differ, ", ".join(operators))))
 
 
 def weights_come_first(report: Report) -> bool:

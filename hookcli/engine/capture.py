@@ -203,14 +203,10 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                 run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
             reports = probing.reports(complete=True)
             check_applied(edits, reports)
-        if not hooking.time:
-            return reports
-        timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
-        try:
+        if hooking.time:
+            timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
-        except KeyboardInterrupt as error:
-            error.reports = tuple(reports)  # type: ignore[attr-defined]
-            raise
+        return reports
 
 
 @contextmanager

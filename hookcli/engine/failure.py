@@ -100,7 +100,8 @@ def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
             fqn = names[id(module)]
             found = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
         if operator := failed_operator(frame):
-            found = _Failed(operator[0], "{} ({})".format(*operator), _given(frame))
+            name, line = operator
+            found = _Failed(name, f"{name} ({line})" if line else name, _given(frame))
     return found
 
 

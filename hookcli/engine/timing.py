@@ -100,18 +100,25 @@ def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[l
 def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: Feedback) -> list[Report]:
     """The reports of a run with the times of its calls; where the model can't be timed, `skipped` has the reason.
 
-    A model in training mode is timed in backward, too, if it can be differentiated.
+    A model in training mode is timed in backward, too, if it can be differentiated. The `reports` of a
+    KeyboardInterrupt are those without times.
     """
     trained = replace(model, step=replace(model.step, backward=True))
-    reason = ""
+    untimed: Sequence[Skipped] = ()
     for each in (trained, model) if model.model.training and not model.step.backward else (model,):
         try:
             (times,), note = time_passes(each, feedback=feedback)
         except HookcliError as error:
-            reason = f"times: {message_of(error).partition(_NEW_LINE)[0]}"
+            untimed = [why_untimed(error)]
+        except KeyboardInterrupt as error:
+            error.reports = tuple(reports)  # type: ignore[attr-defined]
+            raise
         else:
             return [with_times(report, times, note) for report in reports]
-    return [replace(report, skipped=[*report.skipped, Skipped("", reason)]) for report in reports]
+    return [replace(report, skipped=[*report.skipped, *untimed]) for report in reports]
 
 
-_NEW_LINE = "\n"
+def why_untimed(error: HookcliError) -> Skipped:
+    """The entry of `skipped` for a model that can't be timed."""
+    first, _, _ = message_of(error).partition("\n")
+    return Skipped("", f"times: {first}")

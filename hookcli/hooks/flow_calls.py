@@ -82,7 +82,7 @@ class FlowCalls(ObservingMode):
             self._leaf.leaf = self._session.calls.innermost()
 
     def _is_box(self, module: nn.Module | None) -> bool:
-        """True for a module whose inside is not followed. Where operators have rows, modules of one's own are open."""
+        """True for a module whose inside is not followed. Where operators have rows, user-defined modules are open."""
         if self._session.ops is None or module is None or next(module.children(), None) is not None:
             return is_leaf(module)
         return is_whole(module)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import islice
 
 from hookcli.errors import UsageError, nearest, unknown
@@ -39,9 +40,10 @@ def relative(fqn: str, owner: str) -> str:
     return fqn[len(owner) :].removeprefix(".") if is_within(fqn, owner) else fqn
 
 
-def prefixes(fqn: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)  # tables ask for each name many times
+def prefixes(fqn: str) -> tuple[str, ...]:
     """The names of the modules around a place, the outermost first, and its own: `a`, `a.b`, `a.b:add_1`."""
-    return [*reversed([name for name in (fqn, *around(fqn)) if name])]
+    return (*reversed([name for name in (fqn, *around(fqn)) if name]),)
 
 
 def is_within(fqn: str, owner: str) -> bool:

@@ -103,12 +103,16 @@ class Exponents {
   std::vector<int64_t> counts = std::vector<int64_t>(2 * kSide);  // negative ones, positive ones; from kLowest on
   int64_t overflows[kFormats] = {};
 
+  // Makes room for counts of this type: `count` takes no memory, since an exception must not leave a thread.
+  template <typename T>
+  void prepare() {
+    table(T()).resize(kTables * Layout<T>::BINS);
+  }
+
   template <typename T>
   void count(const T* x, int64_t n, const Limits& limits) {
     using Bits = typename Layout<T>::Bits;
-    auto& tables = table(T());
-    if (tables.empty()) tables.resize(kTables * Layout<T>::BINS);
-    const auto seen = count_fields(x, n, tables.data());
+    const auto seen = count_fields(x, n, table(T()).data());
     Bits limit;
     const T least = static_cast<T>(limits.least());  // rounded down at most: then one look too many
     std::memcpy(&limit, &least, sizeof limit);

@@ -30,7 +30,7 @@ using Moments = Statistics<double>;
 constexpr double kFar = 16.0, kFarInDouble = 1e6;
 // Squares of values outside of this range leave float's normal range.
 constexpr double kTiny = 1e-15, kHuge = 1e15;
-// The same of double's.
+// Squares of values outside of this range leave double's.
 constexpr double kTiniest = 1e-140, kHugest = 1e140;
 
 inline Moments finished(const Sums& sums, double origin) {
@@ -118,7 +118,7 @@ Moments careful(const Source& source) {
   return found;
 }
 
-// Of one number or more.
+// The moments of one number or more.
 template <typename Source>
 Moments moments(const Source& source) {
   if (source.narrow()) {

@@ -49,7 +49,7 @@ struct Memory {
     return type == Type::float32 ? reinterpret_cast<const float*>(data) + from : read(from, length, to);
   }
 
-  // Counts exponents, too, on the first way through the numbers.
+  // Counts exponents, too, on the first way through the numbers: as floats, if these are narrow.
   template <typename T, typename Part, typename Reduce>
   Part over(const Reduce& reduce) const {
     std::vector<Part> parts(blocks_of(n));
@@ -144,6 +144,8 @@ HOOKCLI_EXPORT bool hookcli_strided_statistics(
   try {
     threads = threads_for(n, threads);
     std::vector<Exponents> exponents(limits ? threads : 0);
+    const bool narrow = is_narrow(static_cast<Type>(type));
+    for (Exponents& each : exponents) narrow ? each.prepare<float>() : each.prepare<double>();
     const Memory memory = {
         static_cast<const char*>(data), n, static_cast<Type>(type), dims, sizes, strides, bytes, threads, limits ? &exponents : nullptr, limits};
     const Moments found = moments(memory);

@@ -61,7 +61,7 @@ class Pool {
     wake_.notify_all();
     blocks.take();
     std::unique_lock<std::mutex> lock(mutex_);
-    invited_ = 0;  // who wakes only now goes back to sleep, and nobody waits for it
+    invited_ = 0;  // a thread that wakes only now goes back to sleep; nobody waits for it
     done_.wait(lock, [this] { return running_ == 0; });
   }
 
@@ -74,7 +74,7 @@ class Pool {
 #endif
     try {
       for (; size_ < size; ++size_) std::thread([this] { work(); }).detach();
-    } catch (const std::exception&) {  // of a process that may have no more threads: those that there are do it
+    } catch (const std::exception&) {  // the process may have no more threads: those that exist do the work
     }
 #if !defined(_WIN32)
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -103,7 +103,7 @@ class Pool {
 // GOMP_parallel of libgomp, which the runtimes of LLVM and Intel have, too.
 using OpenMP = void (*)(void (*)(void*), void*, unsigned, unsigned);
 
-// What this process has. A forked child has none of its parent's threads, and may wait for them for ever.
+// The threads of this process. A forked child has none of its parent's, and could wait for them for ever.
 struct Threads {
   std::atomic<Pool*> pool{nullptr};  // never deleted: its threads sleep until the process ends
   std::atomic<OpenMP> openmp{nullptr};

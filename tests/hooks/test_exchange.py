@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from hookcli.hooks.function_calls import FunctionCalls
-from hookcli.hooks.torch_private import exchange
+from hookcli.hooks.torch_private import exchange, overrides
 from hookcli.hooks.torch_private.exchange import replaced
 
 
@@ -120,3 +120,12 @@ def test_a_fork_can_end_what_its_parent_began_while_a_thread_is_about_it() -> No
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_mode_ends_where_pytorch_has_no_names_to_order_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_pop", "_push"):
+        monkeypatch.setattr(overrides, name, None)
+    before = torch._C._len_torch_function_stack()
+    with FunctionCalls(lambda function: True):
+        assert torch._C._len_torch_function_stack() == before + 1
+    assert torch._C._len_torch_function_stack() == before

@@ -34,7 +34,7 @@ def test_the_module_around_a_place(fqn: str, owner: str, operator: bool) -> None
 
 
 def test_the_names_around_an_operator() -> None:
-    assert [*around("a.b:add_1")] == ["a.b", "a", ""] and prefixes("a.b:add_1") == ["a", "a.b", "a.b:add_1"]
+    assert [*around("a.b:add_1")] == ["a.b", "a", ""] and prefixes("a.b:add_1") == ("a", "a.b", "a.b:add_1")
     assert is_within("a.b:add_1", "a") and not is_within("a.b:add_1", "a.b.c") and not is_within("ab:add_1", "a")
     levels = Levels(["blocks"])
     assert [levels.depth(fqn) for fqn in (":add_1", "blocks.0", "blocks.0:add_1")] == [1, 1, 2]

@@ -171,12 +171,8 @@ class TensorPairs:
 
     def _compare(self, a: ModuleTensors, b: ModuleTensors, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
-        values = {
-            **place(a, path),
-            **verdict.both_sources(a.source, b.source),
-            "shape": tree.shape_of(x),
-            "dtype": " → ".join(dict.fromkeys(dtypes)),
-        }
+        values = {**place(a, path), **verdict.both_sources(a.source, b.source), "shape": tree.shape_of(x)}
+        values["dtype"] = " → ".join(dict.fromkeys(dtypes))
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = _Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes)
         seen, own, other = (a, x, y) if self._followed == A else (b, y, x)

@@ -13,10 +13,10 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.side import Side
 from hookcli.engine.step import Step
-from hookcli.engine.timing import TimedModel, time_passes
-from hookcli.errors import HookcliError, message_of
+from hookcli.engine.timing import TimedModel, time_passes, why_untimed
+from hookcli.errors import HookcliError
 from hookcli.hooks.edits.base import Edit
-from hookcli.report import Report, Skipped
+from hookcli.report import Report
 
 AddTimes = Callable[[Report, Alignment], Report]
 """Adds the times of both sides to the report of their comparison."""
@@ -52,7 +52,7 @@ def time_sides(
     try:
         (a, b), note = time_passes(*models, feedback=feedback)
     except HookcliError as error:
-        reason = Skipped("", f"times: {message_of(error).splitlines()[0]}")
+        reason = why_untimed(error)
         return lambda report, alignment: replace(report, skipped=[*report.skipped, reason])
     return lambda report, alignment: with_both_times(report, a, b, alignment.in_b, note)
 

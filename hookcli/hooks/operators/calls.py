@@ -29,8 +29,8 @@ from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 class OperatorCalls(ObservingMode):
     """Operators as places: each event's `fqn` is the running module's, the function's name and its number there.
 
-    Functions that a layer of torch.nn without parts calls are its own work, and have no events. Nor has what runs
-    outside of the model's forward, inside backward, or while hookcli works.
+    Functions that a layer of torch.nn without parts calls are its own work, and have no events. Functions that run
+    outside of the model's forward, inside backward, or while hookcli works have none either.
     """
 
     kinds = (HookKind.FORWARD, HookKind.TENSOR_GRAD_OUTPUT)
@@ -79,7 +79,7 @@ class OperatorCalls(ObservingMode):
             self._inside.pop()
 
     def _owner(self) -> Call | None:
-        """The module's call that a function runs in; None if the function is no operator of its own."""
+        """The module's call that a function runs in; None if the function gets no event."""
         running = self.core.calls.running
         if not running or self.core.clock.busy:
             return None
@@ -129,7 +129,7 @@ class OperatorCalls(ObservingMode):
 
 
 class AtenCalls(TorchDispatchMode):
-    """The same for ATen's operators, below autograd; those that a layer calls are its parts, and have events, too."""
+    """Emits an event for each of ATen's operators, below autograd; a layer's own operators have events, too."""
 
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         mode: Any = super()  # untyped

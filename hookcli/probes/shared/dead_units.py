@@ -30,22 +30,11 @@ _FUNCTION_BOUNDS = {
     **dict.fromkeys(("sigmoid", "sigmoid_", "hardsigmoid"), (0.0, 1.0)),
     **dict.fromkeys(("tanh", "tanh_", "softsign"), (-1.0, 1.0)),
 }
-_ACTIVATIONS = frozenset(
-    (
-        *("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "threshold", "threshold_", "elu", "elu_", "celu", "selu"),
-        *(
-            "gelu",
-            "silu",
-            "mish",
-            "hardswish",
-            "leaky_relu",
-            "leaky_relu_",
-            "softplus",
-            "logsigmoid",
-            *_FUNCTION_BOUNDS,
-        ),
-    )
-)
+_ACTIVATIONS = {
+    *_FUNCTION_BOUNDS,
+    *("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "threshold", "threshold_", "leaky_relu", "leaky_relu_"),
+    *("elu", "elu_", "celu", "selu", "gelu", "silu", "mish", "hardswish", "softplus", "logsigmoid"),
+}
 """Operators that are activations, by their names: those of torch.nn's activation modules."""
 _FUNCTIONS_SECOND = ("conv", "batch_norm", "instance_norm", "group_norm")
 _FUNCTIONS_LAST = ("linear", "matmul", "layer_norm", "rms_norm", "embedding", "bmm", "einsum")

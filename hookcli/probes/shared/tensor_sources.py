@@ -17,10 +17,10 @@ Place = tuple[str, int]
 
 
 class TensorSources:
-    """Rows of kind `made`, for each call of an operator or module: `made_from` are the calls, as fqn and number, that
-    made the tensors which it received.
+    """A row of kind `made` for each call of an operator or module: `made_from` lists the calls, by fqn and number, that
+    made the tensors that it received.
 
-    A module with operators or parts of its own makes nothing: its row says which call made what it returned.
+    A module in which operators or other modules run makes nothing itself: its row lists the calls that made its output.
     """
 
     def __init__(self, session: HookSession) -> None:

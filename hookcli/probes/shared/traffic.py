@@ -40,11 +40,11 @@ def of_operator(event: HookEvent) -> Traffic:
     """The bytes that an operator moved; its event comes after it ran."""
     assert event.operator is not None
     name, received = event.operator.name, [x for _, x in tree.arguments(event.args, event.kwargs)]
-    if name == "setitem":
+    if event.operator.full_name.endswith(".__setitem__"):
         return _of_assignment(*event.args)
     target = {id(x) for _, x in tree.leaves(event.kwargs.get("out"))}
     if name in _OVERWRITE:
-        target.add(id(received[0]))
+        target |= {id(x) for x in received[:1]}
     read = [] if name.endswith("_like") or name.startswith("new_") else [x for x in received if id(x) not in target]
     made = [x for _, x in tree.leaves(event.output)]
     given = {id(x) for x in received}

@@ -92,11 +92,11 @@ def values_and_table(x: Tensor) -> tuple[Tensor, Tensor, bool]:
     return x.view(torch.uint8), every.view(x.dtype).to(torch.float32), True
 
 
-def _programs(numel: int) -> tuple[int, int, int]:
-    """The number of programs for so many elements, of the tiles that each one reads, and of a tile's elements."""
+def _programs(numel: int) -> tuple[int, int]:
+    """The number of programs for so many elements, and of the tiles that each one reads."""
     tiles = -(-numel // TILE)
     each = max(-(-tiles // PROGRAMS), FEWEST)
-    return -(-tiles // each), each, TILE
+    return -(-tiles // each), each
 
 
 def moments(x: Tensor) -> Tensor | None:
@@ -129,9 +129,9 @@ def _discrepancy(a: Tensor, b: Tensor) -> Tensor:
 
 def _reduced(kernel: Any, merged: Any, read: Sequence[Tensor], figures: int, settings: Mapping[str, object]) -> Tensor:
     """Launch a kernel that writes a row of figures per program, and where there are several, one that merges them."""
-    count, each, tile = _programs(read[0].numel())
+    count, each = _programs(read[0].numel())
     rows = read[0].new_empty((count, figures), dtype=torch.float64)
-    kernel[(count,)](*read, rows, read[0].numel(), each, TILE=tile, **settings, **OPTIONS)
+    kernel[(count,)](*read, rows, read[0].numel(), each, TILE=TILE, **settings, **OPTIONS)
     if count == 1:
         return rows[0]
     row = rows.new_empty(figures)
@@ -147,8 +147,8 @@ def exponents(x: Tensor) -> Tensor | None:
 def _exponents(x: Tensor) -> Tensor:
     from hookcli.tensors.devices import kernels
 
-    count, each, tile = _programs(x.numel())
+    count, each = _programs(x.numel())
     counts = torch.zeros(2 * 2048 + len(FORMATS), dtype=torch.int64, device=x.device)
     values, table, tabled = values_and_table(x)
-    kernels.exponents[(count,)](values, table, counts, x.numel(), each, TILE=tile, TABLED=tabled, **OPTIONS)
+    kernels.exponents[(count,)](values, table, counts, x.numel(), each, TILE=TILE, TABLED=tabled, **OPTIONS)
     return counts.to(torch.float64)

@@ -67,6 +67,8 @@ def test_the_first_difference_is_named_with_its_relative_error() -> None:
         b.second.weight *= 1.5
         b.second.bias *= 1.5
     assert first_line(compared(a, b)) == "First difference: second (weight and bias differ), relative error 0.5"
+    line = first_line(compared(a.second, b.second))
+    assert line == "First difference: (model) (weight and bias differ), relative error 0.5"
     for width in (None, 80, 200):
         text = load("reporters", "table")().render([compared(a, b)], View(width=width))
         assert re.search(r"Excess: the error divided by its\s+tolerance", text)

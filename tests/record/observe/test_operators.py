@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from inspect import getsourcelines
@@ -136,6 +137,20 @@ def test_the_first_bad_value_is_that_of_an_operator_with_its_line(tmp_path: Path
     trained(Broken(), 1, every=1, ops="functions", first_bad="report", output=file, keep_bad=tmp_path / "kept")
     (found,) = recorded(file).non_finite
     assert found.fqn == ":log_1" and found.inf == 32 and "test_operators.py:" in found.cause
+
+
+@pytest.mark.parametrize(("most", "first"), [(0.0, None), (math.inf, ":full_1")])
+def test_infinities_of_a_mask_count_only_where_they_reach_a_module(
+    tmp_path: Path, most: float, first: str | None
+) -> None:
+    class Masked(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.full_like(x, -math.inf) if first is None else torch.full((1,), most)
+            return super().forward(x + mask.clamp(min=most))
+
+    file = tmp_path / "run.jsonl"
+    trained(Masked(), 1, every=1, ops="functions", first_bad="report", output=file)
+    assert [found.fqn for found in recorded(file).non_finite] == ([first] if first else [])
 
 
 class Named(TorchFunctionMode):

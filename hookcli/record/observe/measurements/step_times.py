@@ -125,20 +125,22 @@ class TimeProbe(Probe):
         self._began[event.fqn, event.call] = self._clock.now()
 
     def _leave(self, event: HookEvent) -> None:
-        began = self._began.pop((event.fqn, event.call), None)
-        if not self._timer if event.operator else began is None:
+        if event.operator is not None:
+            if self._timer:
+                self._sources[event.fqn] = event.operator.source
+                self._count(event.fqn, event.operator.name)
             return
-        if event.operator:
-            self._sources[event.fqn] = event.operator.source
-        module = "" if event.module is None else tree.type_text(event.module)
-        kind = event.operator.name if event.operator else module
-        self._forward[event.fqn] = kind, self._forward.get(event.fqn, ("", 0))[1] + 1
-        self._add(event.fqn, "forward_us", began)
+        began = self._began.pop((event.fqn, event.call), None)
+        if began is not None and event.module is not None:
+            self._count(event.fqn, tree.type_text(event.module))
+            self._add(event.fqn, "forward_us", began)
 
-    def _add(self, fqn: str, name: str, began: float | None) -> None:
-        if began is not None:
-            spent = self._spent.setdefault(fqn, {})
-            spent[name] = spent.get(name, 0.0) + (self._clock.now() - began) * 1e6
+    def _count(self, fqn: str, kind: str) -> None:
+        self._forward[fqn] = kind, self._forward.get(fqn, ("", 0))[1] + 1
+
+    def _add(self, fqn: str, name: str, began: float) -> None:
+        spent = self._spent.setdefault(fqn, {})
+        spent[name] = spent.get(name, 0.0) + (self._clock.now() - began) * 1e6
 
     def _arrive(self, event: HookEvent) -> None:
         if not event.inner:
@@ -151,16 +153,24 @@ class TimeProbe(Probe):
             self._timer.end_pass()
         elif self._arrived is not None:
             fqn, began = self._arrived
-            for owner in (fqn, *around(fqn)):
-                self._add(owner, "backward_us", began)
+            self._add(fqn, "backward_us", began)
             self._arrived = None
 
     def rows(self) -> list[Row]:
         """Return a row per module; if a wrapper and the module inside have one name, that of the inner one."""
         ran = [fqn for fqn, (_, calls) in self._forward.items() if calls]
         inner = {self._name(fqn): fqn for fqn in sorted(ran, key=len)}
-        times = by_module(over_passes([self._timer.own()])) if self._timer else self._spent
+        times = by_module(over_passes([self._timer.own()])) if self._timer else self._with_parts()
         return [self._row(fqn, times.get(fqn, {})) for fqn in ran if inner.get(self._name(fqn)) == fqn]
+
+    def _with_parts(self) -> dict[str, dict[str, float]]:
+        """The times of each module, with the backward of its parts."""
+        found = {fqn: {**spent} for fqn, spent in self._spent.items()}
+        for fqn, spent in self._spent.items():
+            for owner in around(fqn) if "backward_us" in spent else ():
+                whole = found.setdefault(owner, {})
+                whole["backward_us"] = whole.get("backward_us", 0.0) + spent["backward_us"]
+        return found
 
     def _row(self, fqn: str, times: Mapping[str, float]) -> Row:
         kind, calls = self._forward[fqn]

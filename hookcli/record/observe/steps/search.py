@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -63,12 +63,17 @@ class Search:
             raise StopProgram(1)
 
     def _in_rows(self, step: ObservedStep) -> NonFinite | None:
-        """Modules are measured as they return, so the innermost of those that hold the same value comes first."""
+        """Modules are measured as they return, so the innermost of those that hold the same value comes first.
+
+        Infinities of operators that reach no module's output, such as those of attention masks, are no fault.
+        """
         for what, probe, seen, new in step.measured.unsearched():
             stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
             for number, row in enumerate(rows[-new:], len(rows) - new):
-                if row["nan"] or row["inf"]:
+                if _is_bad(row) and not (what == "output" and is_operator(row.fqn)):
+                    number = _began(rows, number) if what == "output" else number
+                    row = rows[number]
                     before = rows[max(0, number - _BEFORE) : number + 1]
                     columns = StatsProbe.columns if what == "output" else probe.columns
                     report = Report(probe.name, step.model.name, columns, before, grouping="list")
@@ -86,6 +91,17 @@ class Search:
                 causes = [*self._updates.cause(step), *step.measured.finite_output()]
                 return replace(found, cause="; ".join(causes))
         return None
+
+
+def _is_bad(row: Row) -> bool:
+    return bool(row["nan"] or row["inf"])
+
+
+def _began(rows: Sequence[Row], number: int) -> int:
+    """The number of the first of the operators before a row that returned such values, one after another."""
+    while number and is_operator(rows[number - 1].fqn) and _is_bad(rows[number - 1]):
+        number -= 1
+    return number
 
 
 def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
