@@ -73,7 +73,7 @@ def shown(what: Any) -> tuple[str, str]:
         return what.name, f"TorchScript {what.name}"
     own = getattr(what, "__name__", type(what).__name__)
     full = str(torch.overrides.resolve_name(what) or own).removesuffix(".__get__")
-    if not full.endswith(own) and getattr(torch, own, None) == what:  # one function of two names: mm and spmm
+    if full.rpartition(".")[2] != own and getattr(torch, own, None) == what:  # one function of two names: mm and spmm
         full = f"torch.{own}"
     return _plain_name(full.rpartition(".")[2]), full
 
