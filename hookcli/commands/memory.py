@@ -37,7 +37,7 @@ EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
     "hookcli memory vit_b_16 --device cuda --fits 24GiB",
     "hookcli memory resnet50 -b 64 --checkpoint 'layer?.*'",
-    "hookcli memory swin_t -b 64 --ops --sort -bytes",
+    "hookcli memory vit_b_16 -b 64 --ops --sort -bytes",
     "hookcli memory resnet50 -b 64 --format chart",
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )

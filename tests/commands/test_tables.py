@@ -102,7 +102,7 @@ vit_l_16 = vit_b_16
 def convnext_tiny(): return small("convnext_tiny")
 resnet50 = resnet18
 """
-COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff|memory) ")
+COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff|memory|shapes .*--time) ")
 MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|vit_l_16|convnext_tiny)\b")
 
 
