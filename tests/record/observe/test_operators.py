@@ -140,9 +140,7 @@ def test_the_first_bad_value_is_that_of_an_operator_with_its_line(tmp_path: Path
 
     checked = tmp_path / "checked.jsonl"
     trained(Broken(), 1, every=1, ops="functions", check=True, output=checked)
-    (step,) = recorded(checked).steps()
-    (report,) = (report for report in step.reports if report.probe == "check")
-    assert [row.fqn for row in report.rows if row["check"] == "HK003"] == [":log_1"]
+    assert rows_of(checked, 0, "check")[":log_1"]["check"] == "HK003"
 
 
 @pytest.mark.parametrize(("most", "first"), [(0.0, None), (math.inf, ":full_1")])
