@@ -144,6 +144,10 @@ def test_the_first_bad_value_is_that_of_an_operator_with_its_line(tmp_path: Path
     (found,) = recorded(file).non_finite
     assert found.fqn == ":log_1" and found.inf == 32 and "test_operators.py:" in found.cause
 
+    checked = tmp_path / "checked.jsonl"
+    trained(Broken(), 1, every=1, ops="functions", check=True, output=checked)
+    assert rows_of(checked, 0, "check")[":log_1"]["check"] == "HK003"
+
 
 @pytest.mark.parametrize(("most", "first"), [(0.0, None), (math.inf, ":full_1")])
 def test_infinities_of_a_mask_count_only_where_they_reach_a_module(
