@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-VOCABULARY, CONTEXT, WIDTH, HEADS, BLOCKS = 1000, 64, 64, 4, 6
+VOCABULARY, CONTEXT, WIDTH, HEADS, BLOCKS = 1000, 64, 64, 4, 4
 
 
 class Attention(nn.Module):

@@ -181,13 +181,18 @@ def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
     from difflib import SequenceMatcher  # only mistakes need it
 
     ranked = []
-    matcher = SequenceMatcher(b=given.lower())
+    matcher = SequenceMatcher(b=_without_dashes(given))
     for name in names:
-        matcher.set_seq1(name.lower())
+        matcher.set_seq1(_without_dashes(name))
         if matcher.real_quick_ratio() >= _CLOSE and (ratio := matcher.ratio()) >= _CLOSE:
             same = [a == b for a, b in zip(given.lower(), name.lower(), strict=False)]
             ranked.append((-ratio, -[*same, False].index(False), name))
     return [name for *_, name in sorted(ranked)[:most]]
+
+
+def _without_dashes(name: str) -> str:
+    """The name in lower case; the dashes of an option, which are those of all, would make short ones look alike."""
+    return name.lower().lstrip("-")
 
 
 _LISTED = 8  # choices that a message lists beside the nearest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -97,15 +98,26 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
 
 def _traced(bad: Sequence[Row], measured: _Read) -> Sequence[Row]:
     """These rows of modules, after the operator from which the first one's values come, if one is known."""
-    called = [row for row in measured.inventory.rows if row["kind"] == "made"]
-    made = {(row.fqn, row["call"]): [tuple(place) for place in row["made_from"]] for row in called}
-    rows = {(row.fqn, row.get("call")): row for row in measured.activations.rows if _is_bad(row)}
+    rows = {_place(row): row for row in measured.activations.rows if _is_bad(row)}
+    each = any(call is not None for _, call in rows)  # a recorded step has one row for all calls
+    made: dict[_Place, list[_Place]] = defaultdict(list)
+    for row in measured.inventory.rows:
+        if row["kind"] == "made":
+            makers = ((fqn, call if each else None) for fqn, call in row["made_from"])
+            made[row.fqn, row["call"] if each else None] += makers
     begin = bad[0] if bad and made else None
-    seen = set[tuple[str, int]]()
-    while begin and (place := (begin.fqn, begin["call"])) not in seen:
+    seen = set[_Place]()
+    while begin and (place := _place(begin)) not in seen:
         seen.add(place)
         begin = next((rows[maker] for maker in made.get(place, ()) if maker in rows), begin)
     return [begin, *(row for row in bad if row is not begin)] if begin else bad
+
+
+_Place = tuple[str, int | None]
+
+
+def _place(row: Row) -> _Place:
+    return row.fqn, row.get("call")
 
 
 def _is_bad(row: Row) -> bool:

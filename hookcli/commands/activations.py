@@ -19,8 +19,8 @@ EXAMPLES = (
 )
 COLUMNS = STATISTICS
 FIRST = (
-    *("hist", "dump", "weights", "input", "batch_size", "data", "device"),
-    *("depth", "match", "columns", "sort", "format", "output"),
+    *("hist", "weights", "input", "batch_size", "data", "device"),
+    *("depth", "match", "columns", "sort", "format", "output", "ops"),
 )
 
 

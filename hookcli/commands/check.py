@@ -44,7 +44,7 @@ EXAMPLES = (
 COLUMNS = judgement.COLUMNS
 FIRST = (
     *("select", "ignore", "fail_on", "max_params", "save", "against", "meta", "list_checks"),
-    *("weights", "input", "batch_size", "data", "format"),
+    *("weights", "input", "data", "format", "ops"),
 )
 _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),

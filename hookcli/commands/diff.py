@@ -53,8 +53,8 @@ EXAMPLES = (
 )
 COLUMNS = TENSORS
 FIRST = (
-    *("rtol", "same_weights", "backward"),
-    *("weights", "input", "device", "depth", "match", "columns", "sort", "format", "output"),
+    *("rtol", "same_weights", "backward", "ops"),
+    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
 )
 _PANEL = "Comparison"
 

@@ -23,7 +23,7 @@ EXAMPLES = (
 COLUMNS = GRADS
 FIRST = (
     *("of", "hist", "loss"),
-    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
+    *("weights", "input", "depth", "match", "columns", "format", "output", "ops"),
 )
 
 

@@ -37,14 +37,14 @@ EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
     "hookcli memory vit_b_16 --device cuda --fits 24GiB",
     "hookcli memory resnet50 -b 64 --checkpoint 'layer?.*'",
-    "hookcli memory swin_t -b 64 --ops --sort -bytes",
+    "hookcli memory vit_b_16 -b 64 --ops --sort -bytes",
     "hookcli memory resnet50 -b 64 --format chart",
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
 FIRST = (
     *("device", "optimizer", "inference", "fits", "checkpoint", "timeline"),
-    *("input", "batch_size", "format", "output"),
+    *("input", "batch_size", "ops", "format", "output"),
 )
 _SHARED = (
     *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks.option_values import BACKENDS, FILLS, OPS, PARALLEL
+from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
 
 T = TypeVar("T")
 
@@ -119,9 +119,7 @@ class Options:
         True, _RUN, "Show the parts of attention: no fused path in eval mode.", "--fastpath/--no-fastpath"
     )
     edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
-    ops: str | None = choice(
-        None, _RUN, "Rows also for operators: each call of a PyTorch function, or (aten) each ATen operator.", OPS
-    )
+    ops: str | None = option(None, _RUN, "Add rows for operators: F.relu, x + y (aten: ATen's).", metavar="[aten]")
     nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1)
     parallel: str = choice(
         "ddp", _PROCESSES, "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL

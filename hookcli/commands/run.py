@@ -43,7 +43,7 @@ EXAMPLES = (
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
 FIRST = (
-    *("module", "every", "probe", "first_bad", "check", "live"),
+    *("module", "every", "probe", "first_bad", "check", "ops", "live"),
     *("match", "output"),
 )
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's

@@ -1,4 +1,4 @@
-"""The operators that only one side of a comparison has."""
+"""Operators of two sides: their lines, and those that only one side has."""
 
 from __future__ import annotations
 
@@ -23,6 +23,25 @@ def lone_before(first: Row, rows: Sequence[Row]) -> list[Row]:
         end += 1 + len([*inside])
     before = (row for row in reversed(rows[:end]) if not is_within(first.fqn, row.fqn) and row is not first)
     return [*takewhile(_is_lone, before)][::-1]
+
+
+def named_alone(rows: Sequence[Row]) -> str:
+    """Operators that one side alone has, with their lines: "before it, only in A: :mul_1 at net.py:7"."""
+    sides = {"only in A": "removed", "only in B": "added"}
+    places = {
+        side: [
+            f"{row.fqn} at {row['source']}" if row.get("source") else row.fqn for row in rows if row["change"] == change
+        ]
+        for side, change in sides.items()
+    }
+    said = "; ".join(f"{side}: {', '.join(names)}" for side, names in places.items() if names)
+    return f"before it, {said}" if said else ""
+
+
+def both_sources(a: str | None, b: str | None) -> dict[str, str]:
+    """The source lines of an operator on both sides, for a row's `source`; empty where none is known."""
+    said = " → ".join(dict.fromkeys(filter(None, (a, b))))
+    return {"source": said} if said else {}
 
 
 def operators_of_both(a: Report, b: Report) -> tuple[Report, Report, list[str]]:

@@ -11,10 +11,10 @@ from typing import Any
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
-from hookcli.diff.lone_operators import operators_of_both
+from hookcli.diff.lone_operators import both_sources, operators_of_both
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
-from hookcli.diff.verdict import both_sources, text_of
+from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.report import STATS_KEYS, Column, Report, Row, columns_named
 from hookcli.report.formatting import shape

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.lone_operators import lone_before
+from hookcli.diff.lone_operators import lone_before, named_alone
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
@@ -129,8 +129,7 @@ def _cause(first: Row, rows: Iterable[Row]) -> str:
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
     lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]
-    operators = [f"{title(row)} in {'A' if row['change'] == 'removed' else 'B'} only" for row in lone]
-    return "; ".join(filter(None, (first.get("reset"), differ, ", ".join(operators))))
+    return "; ".join(filter(None, (first.get("reset"), differ, named_alone(lone))))
 
 
 def weights_come_first(report: Report) -> bool:
@@ -221,12 +220,6 @@ def title(row: Row, *, typed: bool = True) -> str:
     said += f", batch {row['batch']}" if row.get("batch") else ""
     said += f", call {row['call']}" if row.get("call") else ""
     return said + (f", pass {row['pass']}" if row.get("pass") else "")
-
-
-def both_sources(a: str | None, b: str | None) -> dict[str, str]:
-    """The source lines of an operator on both sides, for a row's `source`; empty where none is known."""
-    said = " → ".join(dict.fromkeys(filter(None, (a, b))))
-    return {"source": said} if said else {}
 
 
 def change(a: NamedPart | None, b: NamedPart | None) -> str:

@@ -144,7 +144,7 @@ class FlowCalls(ObservingMode):
     def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
         call.inputs, call.input_shapes = given.inputs, given.shapes
-        written = list(given.given.written())
+        written = given.given.written()
         made = _tensors(output)
         number = self._append(call, made or [("", x) for x in written[:1]])
         for _, x in made:

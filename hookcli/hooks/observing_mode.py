@@ -92,11 +92,19 @@ def _without_modes(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as stack:
-            while not torch.compiler.is_compiling() and _innermost() is not None:
+            for _ in range(0 if torch.compiler.is_compiling() else _innermost_ones()):
                 stack.enter_context(without_innermost_function_mode())
             return original(*args, **kwargs)
 
     return call
+
+
+def _innermost_ones() -> int:
+    """Count our modes that no other mode is within."""
+    number = 0
+    while isinstance(innermost_function_mode(number), ObservingMode):
+        number += 1
+    return number
 
 
 def _innermost() -> ObservingMode | None:

@@ -9,6 +9,7 @@ from hookcli.report import STATS_KEYS, Column, Report, Row
 from hookcli.report.columns import MEMORY_KINDS
 from hookcli.report.grouping import View
 from hookcli.report.marks import mark
+from hookcli.report.names import is_operator
 from hookcli.reporters.footer import by_reason
 
 # Columns shown only on a wide screen or on request, the most dispensable first.
@@ -33,7 +34,7 @@ _DISPENSABLE = (
         "update",
         "dtype",
         "numel",
-        *("macs_share", "params_share", "read_bytes", "written_bytes", "source"),
+        *("macs_share", "params_share", "read_bytes", "written_bytes"),
         "input_shape",
         "before_l2",
         "l2",
@@ -42,7 +43,7 @@ _DISPENSABLE = (
     ),
     *("order", "flags", "type", "shape", "zeros"),
     *("grad_bytes", "optimizer_bytes", "param_bytes", "change_bytes", "operator", "activation_bytes"),
-    *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
+    *("min", "source", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns", "backward_self_us", "forward_self_us", "backward_us", "forward_us"),
     *("a", "b"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
@@ -88,7 +89,8 @@ def visible(report: Report, view: View) -> list[Column]:
     if view.columns:
         return list(report.columns)
     hidden = {*_ON_REQUEST, *_BELOW} - ({"id"} if any(c.name == "inputs" for c in report.columns) else set())
-    hidden -= {"source"} if report.meta.get("ops") else set()  # of operators; that of a check is on request
+    # The line of an operator is shown; the source of a check is on request.
+    hidden -= {"source"} if any(is_operator(row.fqn) for row in report.rows) else set()
     chosen = [c for c in report.columns if c.name not in hidden and _speaks(report, c.name)]
     marked = not any(c.name in _BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hookcli.tensors.torch_private import is_mapped
+from hookcli.tensors.torch_private import is_differentiated, is_mapped
 
 T = TypeVar("T")
 # On a device: the elements of a copy, or of an operator's temporary. More take more memory, fewer more launches.
@@ -92,6 +92,8 @@ def cause(error: Exception, *tensors: Tensor) -> str:
     """The reason why tensors could not be reduced, in a few words."""
     if any(map(is_mapped, tensors)):
         return "inside torch.vmap"
+    if any(map(is_differentiated, tensors)):
+        return "inside torch.func"
     return "the device is out of memory" if isinstance(error, torch.OutOfMemoryError) else type(error).__name__
 
 

@@ -101,8 +101,8 @@ is_view: Callable[[Tensor], bool] = private(
 )
 """True if autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
 
-is_batched, _is_differentiated = (
-    private("torch._C._functorch", name, lambda tensor: False, "tensors inside torch.vmap are not told apart")
+is_batched, is_differentiated = (
+    private("torch._C._functorch", name, lambda tensor: False, "tensors inside torch.func are not told apart")
     for name in ("is_batchedtensor", "is_gradtrackingtensor")
 )
 _inside: Callable[[Tensor], Tensor] = private(
@@ -115,7 +115,7 @@ def is_mapped(tensor: Tensor) -> bool:
 
     Also under the wrapper of `torch.func.grad`, which `vmap(grad(...))` puts around it.
     """
-    while _is_differentiated(tensor) and (inner := _inside(tensor)) is not tensor:
+    while is_differentiated(tensor) and (inner := _inside(tensor)) is not tensor:
         tensor = inner
     return bool(is_batched(tensor))
 

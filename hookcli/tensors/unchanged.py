@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import is_dense
@@ -17,10 +16,8 @@ from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 T = TypeVar("T")
-_Elements = tuple[StorageWeakRef, dict[Hashable, list[tuple[object, T]]]]
 # Up to which size a tensor is summed to see whether it changed, and how many elements of a larger one are looked at.
 _SMALL, _GLIMPSED = 1 << 16, 251
-_MOST = 4096  # memories that are known before those that are gone are looked for
 
 
 class Unchanged(Generic[T]):
@@ -28,13 +25,13 @@ class Unchanged(Generic[T]):
 
     In-place operations increase a tensor's version. Writing through `.data` or a NumPy view does not, so a glimpse of
     the values is compared as well. With `views`, tensors of the same elements have one result, as a tensor and its
-    transpose have; their memory is known by a weak reference, which keeps a few bytes.
+    transpose have.
     """
 
     def __init__(self, *, views: bool = False) -> None:
         self._seen: WeakIds[Tensor, tuple[object, T]] = WeakIds()
-        self._elements: dict[int, _Elements[T]] | None = {} if views else None
-        self._most = _MOST
+        self._views = views
+        self._elements: WeakIds[torch.UntypedStorage, dict[Hashable, list[tuple[object, T]]]] = WeakIds()
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -55,15 +52,13 @@ class Unchanged(Generic[T]):
 
     def _of_same_elements(self, tensor: Tensor) -> list[tuple[object, T]]:
         """The place of the latest result, with its state, for tensors that have the same elements."""
-        if self._elements is None or not is_dense(tensor):
+        if not self._views or not is_dense(tensor):
             return []
-        memory = StorageWeakRef(tensor.untyped_storage())
+        memory = tensor.untyped_storage()
+        if (known := self._elements.get(memory)) is None:
+            known = self._elements[memory] = {}
         bits = tensor.is_conj(), tensor.is_neg()
-        elements = tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits
-        if len(self._elements) >= self._most:
-            self._elements = {key: entry for key, entry in self._elements.items() if not entry[0].expired()}
-            self._most = max(_MOST, 2 * len(self._elements))
-        return self._elements.setdefault(memory.cdata, (memory, {}))[1].setdefault(elements, [])
+        return known.setdefault((tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits), [])
 
 
 def glimpse(tensor: Tensor) -> object:

@@ -24,7 +24,7 @@ class Net(nn.Module):
         y = F.relu(self.layer(x).mean((1, 2)))
         return F.softmax(y, -1)
 """
-FIRST = "First difference: :softmax_1 (old.py:12 → new.py:13; :mul_1 (new.py:12) in B only), "
+FIRST = "First difference: :softmax_1 (old.py:12 → new.py:13; before it, only in B: :mul_1 at new.py:12), "
 
 
 @pytest.fixture(autouse=True)

@@ -95,14 +95,21 @@ SMALL = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[1])!r})
 from small_models import small
+from torch.nn import Linear
 from torchvision.models.resnet import BasicBlock, ResNet
-def resnet18(): return ResNet(BasicBlock, [1, 1, 1, 1])
+class Thin(ResNet):
+    def _make_layer(self, block, planes, *options, **others):
+        return super()._make_layer(block, planes // 8, *options, **others)
+def resnet18():
+    net = Thin(BasicBlock, [1, 1, 1, 1])
+    net.fc = Linear(64, 1000)
+    return net
 def vit_b_16(): return small("vit_b_32")
 vit_l_16 = vit_b_16
 def convnext_tiny(): return small("convnext_tiny")
 resnet50 = resnet18
 """
-COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff|memory) ")
+COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff|memory|shapes .*--time) ")
 MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|vit_l_16|convnext_tiny)\b")
 
 

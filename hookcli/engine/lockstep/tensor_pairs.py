@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.lone_operators import both_sources
 from hookcli.diff.merged_pairs import Compared, MergedPairs
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
@@ -171,7 +172,7 @@ class TensorPairs:
 
     def _compare(self, a: ModuleTensors, b: ModuleTensors, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
-        values = {**place(a, path), **verdict.both_sources(a.source, b.source), "shape": tree.shape_of(x)}
+        values = {**place(a, path), **both_sources(a.source, b.source), "shape": tree.shape_of(x)}
         values["dtype"] = " → ".join(dict.fromkeys(dtypes))
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = _Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent, Operator
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
@@ -60,6 +61,8 @@ class OperatorCalls(ObservingMode):
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
         given = Given(given_tensors(args, kwargs))
+        if any(map(is_lazy, given.tensors)):  # a layer that makes its parameters in its first call
+            return run(*args, **kwargs)
         for begin in self.core.before_operators:
             begin(call, func)
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
@@ -102,7 +105,7 @@ class OperatorCalls(ObservingMode):
         index = self.core.calls.next_index()
         if not self._is_watched(fqn, func):
             return
-        written = list(given.written())
+        written = given.written()
         made = written[0] if output is None and written else output
         event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
         event.operator = Operator(func, name, full, self._lines.caller())

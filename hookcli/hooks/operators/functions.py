@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -46,18 +46,21 @@ class Given:
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self.tensors = tensors
-        self.versions = [version_of(x) for x in tensors]
+        with torch.DisableTorchFunction():  # neither the program's modes nor its subclasses see what is read here
+            self.versions = [version_of(x) for x in tensors]
 
-    def written(self) -> Iterator[Tensor]:
+    def written(self) -> list[Tensor]:
         """The tensors that the call has changed in place."""
-        return (x for x, before in zip(self.tensors, self.versions, strict=True) if version_of(x) != before)
+        with torch.DisableTorchFunction():
+            return [x for x, before in zip(self.tensors, self.versions, strict=True) if version_of(x) != before]
 
     def makes(self, output: Any) -> bool:
         """True for a call that made a tensor or changed one; `contiguous()` may hand on what it received."""
-        for x in (output,) if isinstance(output, Tensor) else (x for _, x in tree.leaves(output)):
-            if x.is_inference() or not any(x is given for given in self.tensors):
-                return True
-        return any(True for _ in self.written())
+        with torch.DisableTorchFunction():
+            for x in (output,) if isinstance(output, Tensor) else (x for _, x in tree.leaves(output)):
+                if x.is_inference() or not any(x is given for given in self.tensors):
+                    return True
+        return bool(self.written())
 
 
 def shown(what: Any) -> tuple[str, str]:
@@ -68,8 +71,10 @@ def shown(what: Any) -> tuple[str, str]:
         return what.__name__, f"{what.__module__}.{what.__qualname__}"
     if not isinstance(what, (FunctionType, BuiltinFunctionType)) and isinstance(getattr(what, "name", None), str):
         return what.name, f"TorchScript {what.name}"
-    found = torch.overrides.resolve_name(what) or getattr(what, "__name__", type(what).__name__)
-    full = str(found).removesuffix(".__get__")
+    own = getattr(what, "__name__", type(what).__name__)
+    full = str(torch.overrides.resolve_name(what) or own).removesuffix(".__get__")
+    if full.rpartition(".")[2] != own and getattr(torch, own, None) == what:  # one function of two names: mm and spmm
+        full = f"torch.{own}"
     return _plain_name(full.rpartition(".")[2]), full
 
 

@@ -14,6 +14,7 @@ from hookcli import errors
 from hookcli.hooks.origin import shown_path
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
+_HOOKS = str(Path(errors.__file__).parent / "hooks") + os.sep
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("site-packages", "dist-packages")
@@ -39,8 +40,9 @@ class SourceLines:
     """Finds the line of the program that called a function. What is known of a frame's code is kept."""
 
     def __init__(self) -> None:
-        self._files: dict[CodeType, tuple[str, bool]] = {}
-        self._lines: dict[tuple[CodeType, int], str] = {}
+        self._codes: list[CodeType] = []  # kept alive for their ids: equal code may be of another file
+        self._files: dict[int, tuple[str, bool]] = {}
+        self._lines: dict[tuple[int, int], str] = {}
 
     def caller(self, frame: FrameType | None = None) -> str:
         """The innermost line outside of PyTorch, hookcli and the standard library, as `file:line`.
@@ -55,25 +57,28 @@ class SourceLines:
         otherwise = ""
         while frame is not None:
             path, own = self._file(frame.f_code)
-            if own:
+            if own and path:
                 return self._line(frame, path)
-            if not path:
+            if not (own or path):
                 break
-            if Path(path).name != "overrides.py":  # there PyTorch passes calls on to modes
+            if path and Path(path).name != "overrides.py":  # there PyTorch passes calls on to modes
                 otherwise = otherwise or self._line(frame, path)
             frame = frame.f_back
         return otherwise
 
     def _file(self, code: CodeType) -> tuple[str, bool]:
-        """The path of a frame's code, "" for hookcli's, and whether it is the program's own."""
-        known = self._files.get(code)
+        """The path of a frame's code, "" for hookcli's, and whether it is the program's own, or one of our modes'."""
+        known = self._files.get(id(code))
         if known is None:
             name = code.co_filename
-            known = self._files[code] = ("", False) if name.startswith(_OURS) else (shown_path(name), _is_own(name))
+            self._codes.append(code)
+            known = self._files[id(code)] = (
+                ("", name.startswith(_HOOKS)) if name.startswith(_OURS) else (shown_path(name), _is_own(name))
+            )
         return known
 
     def _line(self, frame: FrameType, path: str) -> str:
-        key = frame.f_code, frame.f_lineno
+        key = id(frame.f_code), frame.f_lineno
         known = self._lines.get(key)
         if known is None:
             known = self._lines[key] = f"{path}:{key[1]}"

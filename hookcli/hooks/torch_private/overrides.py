@@ -32,10 +32,10 @@ _mode_at: Callable[[int], Any] = private(
 )
 
 
-def innermost_function_mode() -> Any:
-    """This thread's innermost TorchFunctionMode; None if there is none."""
-    depth = _depth()
-    return _mode_at(depth - 1) if depth else None
+def innermost_function_mode(within: int = 0) -> Any:
+    """This thread's innermost TorchFunctionMode, or the one around so many modes; None if there is none."""
+    depth = _depth() - within
+    return _mode_at(depth - 1) if depth > 0 else None
 
 
 _ORDER = "a mode that the program has left on when an interrupt ended its forward stays on instead of hookcli's"

@@ -90,9 +90,12 @@ def _size(tensors: Iterable[Tensor]) -> int:
 
 def _bytes(x: Tensor) -> int:
     """The bytes of a tensor in memory; elements that `expand` repeats count once."""
+    if x.is_nested:  # its sizes may be symbols
+        with torch.no_grad():
+            x = x.values()
     try:
         numel = prod(size for size, stride in zip(x.shape, x.stride(), strict=True) if stride)
-    except (RuntimeError, NotImplementedError):  # sparse and nested tensors have no strides
+    except (RuntimeError, NotImplementedError):  # sparse tensors have no strides
         numel = x.numel()
     return int(numel * x.element_size())
 

@@ -133,8 +133,8 @@ def test_an_operator_that_one_side_alone_has_is_named_as_the_cause() -> None:
             return super().scaled(y).sigmoid()
 
     for other, place, cause in (
-        (Before, "layer", f":div_1 ({{}}:{line_of(Before.forward, 'x / 2')}) in B only)"),
-        (Within, ":add_2", f":sigmoid_1 ({{}}:{line_of(Within.scaled, 'sigmoid')}) in B only)"),
+        (Before, "layer", f"(before it, only in B: :div_1 at {{}}:{line_of(Before.forward, 'x / 2')})"),
+        (Within, ":add_2", f"before it, only in B: :sigmoid_1 at {{}}:{line_of(Within.scaled, 'sigmoid')})"),
     ):
         a, b = nets(other)
         said = compare(Side(a, X), Side(b, X), ops="functions").totals["verdict"]

@@ -24,7 +24,10 @@ from hookcli.hooks.torch_private import exchange
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.record.file.reading import Record, read_record
+from hookcli.record.file.views.overview import overview
 from hookcli.report import Row
+from hookcli.report.grouping import View
+from hookcli.reporters.table import TableReporter
 
 
 class Block(nn.Module):
@@ -110,10 +113,13 @@ def test_a_training_is_bit_identical_and_its_recorded_steps_have_operators(tmp_p
     stats = rows["block:relu_1"].stats
     assert stats is not None and stats.mean == pytest.approx(made.mean().item(), rel=1e-5)
     assert stats.zeros == (made == 0).sum().item()
-    assert (
-        rows["block:cat_1"]["source"].endswith(f"test_operators.py:{getsourcelines(Block.forward)[1] + 3}")
-        and rows["block:cat_1"]["type"] == "cat"
-    )
+    line = f"test_operators.py:{getsourcelines(Block.forward)[1] + 3}"
+    assert rows["block:cat_1"]["source"].endswith(line) and rows["block:cat_1"]["type"] == "cat"
+    (step, *_) = recorded(file).steps(recorded(file).entries[:1])
+    joined = overview(step)
+    assert [column.name for column in joined.columns][:3] == ["fqn", "type", "source"]
+    shown = TableReporter().render([joined], View(width=200, height=60)).splitlines()
+    assert any(":cat_1" in text and line in text for text in shown)
 
 
 def test_a_pattern_selects_operators_and_one_that_nothing_matches_is_noted(tmp_path: Path) -> None:
@@ -137,6 +143,10 @@ def test_the_first_bad_value_is_that_of_an_operator_with_its_line(tmp_path: Path
     trained(Broken(), 1, every=1, ops="functions", first_bad="report", output=file, keep_bad=tmp_path / "kept")
     (found,) = recorded(file).non_finite
     assert found.fqn == ":log_1" and found.inf == 32 and "test_operators.py:" in found.cause
+
+    checked = tmp_path / "checked.jsonl"
+    trained(Broken(), 1, every=1, ops="functions", check=True, output=checked)
+    assert rows_of(checked, 0, "check")[":log_1"]["check"] == "HK003"
 
 
 @pytest.mark.parametrize(("most", "first"), [(0.0, None), (math.inf, ":full_1")])

@@ -8,6 +8,7 @@ from typing import Any
 
 from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.report import Column, Reason, Report, Row
+from hookcli.report.columns import with_operators
 from hookcli.report.norms import gathered, norm, ratio
 from hookcli.report.times import NAMES, TIMES
 
@@ -36,12 +37,14 @@ JOINED = ("activations", "grads", "updates")
 
 @dataclass
 class _Module:
-    """The rows of a module in a step's reports: outputs and their gradients by path, and those of its parameters.
+    """The rows of a module or operator in a step's reports: outputs and their gradients by path, and its parameters'.
 
-    `summed`: ranks hold summands of some of its parameters' gradients, whose norms are unknown.
+    `source`: the line that called an operator. `summed`: ranks hold summands of some of its parameters' gradients,
+    whose norms are unknown.
     """
 
     type: str | None = None
+    source: str | None = None
     outputs: dict[str, Row] = field(default_factory=dict)
     grads: dict[str, Row] = field(default_factory=dict)
     param_grads: list[Row] = field(default_factory=list)
@@ -76,7 +79,8 @@ def overview(step: RecordedStep) -> Report:
     times = _times(step)
     names = list(next(iter(times.values()), ()))
     rows = [replace(row, values={**row.values, **times.pop(row.fqn, dict.fromkeys(names))}) for row in rows]
-    columns = (*COLUMNS, *(column for column in TIMES if column.name in names))
+    columns = with_operators(COLUMNS) if any(module.source for module in modules.values()) else COLUMNS
+    columns = (*columns, *(column for column in TIMES if column.name in names))
     return Report("run", step.model, columns, rows, step_meta(step), totals | step_totals(step), skipped)
 
 
@@ -137,11 +141,12 @@ def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
     def module_of(fqn: str, row: Row) -> _Module:
         module = found.get(fqn) or late.setdefault(fqn, _Module())
         module.type = module.type or row.get("type")
+        module.source = module.source or row.get("source")
         return module
 
     by_probe = {report.probe: report for report in reports}
     for row in by_probe["activations"].rows if "activations" in by_probe else ():
-        found.setdefault(row.fqn, _Module(row.get("type"))).outputs[row.get("path", "")] = row
+        found.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[row.get("path", "")] = row
     for row in by_probe["updates"].rows if "updates" in by_probe else ():
         module_of(_owner(row), row).updates.append(row)
     for row in by_probe["grads"].rows if "grads" in by_probe else ():
@@ -180,9 +185,10 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     gradients = [row for row in ([grad] if grad else []) + (module.param_grads if first else []) if row.stats]
     counts = {f"grad_{name}": _sum_of(gradients, name) for name in ("nan", "inf")}
     tied = {"note": ", ".join(module.tied)} if first and module.tied else {}
+    called_at = {"source": module.source} if module.source else {}
     own = _own_parameters(module) if first else dict.fromkeys(("param_grad", "weight", "update", "ratio"))
     return Row(
-        {"fqn": fqn, "type": module.type, "path": path, **values}
+        {"fqn": fqn, "type": module.type, "path": path, **values, **called_at}
         | {"output_grad": grad.get("l2") if grad else None, **own, **counts, **tied},
         output.stats if output else None,
         output.lacking if output else (),
