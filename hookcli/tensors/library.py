@@ -62,8 +62,9 @@ class Library:
         found = None
         if share:
             with suppress(OSError, AttributeError):
-                parts = Path(torch.__file__).with_name("lib")
-                found = ctypes.CDLL(str(parts / "libtorch_cpu.so")).GOMP_parallel  # looks in what this needs, too
+                pytorch = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+                everywhere = ctypes.CDLL(None)  # as the loader looks: a runtime in LD_PRELOAD is PyTorch's, too
+                found = getattr(everywhere, "GOMP_parallel", None) or pytorch.GOMP_parallel
         self._use_openmp(ctypes.cast(found, _POINTER) if found else None)
         return found is not None
 

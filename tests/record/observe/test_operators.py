@@ -143,6 +143,7 @@ def test_the_first_bad_value_is_that_of_an_operator_with_its_line(tmp_path: Path
     trained(Broken(), 1, every=1, ops="functions", first_bad="report", output=file, keep_bad=tmp_path / "kept")
     (found,) = recorded(file).non_finite
     assert found.fqn == ":log_1" and found.inf == 32 and "test_operators.py:" in found.cause
+    assert "source" in [column.name for report in found.reports for column in report.columns]
 
     checked = tmp_path / "checked.jsonl"
     trained(Broken(), 1, every=1, ops="functions", check=True, output=checked)

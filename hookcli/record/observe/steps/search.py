@@ -15,6 +15,7 @@ from hookcli.record.file.views.summary import non_finite_line
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.report import Report, Row
+from hookcli.report.columns import with_operators
 from hookcli.report.formatting import setting
 from hookcli.report.names import around, is_operator, owner_of
 from hookcli.system.escaping import shell_path
@@ -76,6 +77,8 @@ class Search:
                     row = rows[number]
                     before = rows[max(0, number - _BEFORE) : number + 1]
                     columns = StatsProbe.columns if what == "output" else probe.columns
+                    if any(row.get("source") for row in before):
+                        columns = with_operators(columns)
                     report = Report(probe.name, step.model.name, columns, before, grouping="list")
                     found, causes = _first_of(step, row, what, report)
                     if found.what != _INPUT or found.fqn:  # an update changes no data
