@@ -25,7 +25,6 @@ MODELS: dict[str, tuple[int, ...]] = {
     "quantized_resnet18": (2, 3, 64, 64),
     "vit_b_32": (1, 3, 64, 64),
     "swin3d_t": (1, 3, 4, 64, 64),
-    "quantized_mobilenet_v2": (2, 3, 64, 64),
 }
 
 
