@@ -191,7 +191,7 @@ def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
 
 
 def _without_dashes(name: str) -> str:
-    """The name in lower case; the dashes of an option, which are those of all, would make short ones look alike."""
+    """The name in lower case, without the dashes that all options begin with: they make short names look alike."""
     return name.lower().lstrip("-")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def in_a_fork(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, Any]:
-    """What the work returns, as JSON has it, or its `error`. Libraries that write to the standard streams don't."""
+    """Run the work in a fork and return its result as JSON, or its `error`. Its stdout and stderr go to a file."""
     with tempfile.TemporaryDirectory() as folder:
         file, said = Path(folder, "result.json"), Path(folder, "said")
         pid = os.fork()

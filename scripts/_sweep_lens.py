@@ -63,7 +63,7 @@ class Operation:
 
 @dataclass
 class Compared:
-    """How many operations are rows, have which reason, or neither; rows whose figures differ."""
+    """Count the operations that are rows, that have a reason, and that have neither; list rows whose figures differ."""
 
     operations: int = 0
     rows: int = 0
@@ -184,7 +184,7 @@ def _rename(listed: Sequence[Operation], model: nn.Module) -> None:
 
 
 def _common_end(lines: list[list[tuple[str, str]]]) -> int:
-    """How many frames all have in common at the end, where TorchLens puts those around the model's forward."""
+    """Count the last frames that all stacks share: TorchLens puts the frames around the model's forward there."""
     return sum(1 for _ in takewhile(lambda frames: len(set(frames)) == 1, zip(*map(reversed, lines), strict=False)))
 
 

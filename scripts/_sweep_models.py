@@ -51,7 +51,7 @@ _TOGETHER = {
 
 @dataclass(frozen=True)
 class Model:
-    """A model, how hookcli is told of it, and what makes its input small."""
+    """A model: its spec, and the options that make its input small."""
 
     name: str
     spec: str

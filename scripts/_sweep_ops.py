@@ -29,7 +29,7 @@ BEGIN, END = "<!-- written by scripts/sweep ops {} --markdown -->\n", "<!-- end 
 
 
 def recipe_and_setting(model: Model, train: bool) -> tuple[Any, Any]:
-    """What the command builds for these options."""
+    """Build the recipe and the setting as the command does for the model's options."""
     from hookcli.commands.recipe import parse_args
     from hookcli.engine.setting import Setting
     from hookcli.sources.finding import find_recipe
@@ -70,12 +70,12 @@ def lens(model: Model) -> dict[str, Any]:
 
 
 def bits(model: Model) -> dict[str, Any]:
-    """Which parts of a run with operators differ from those of a plain one, in evaluation and in training."""
+    """Compare a run with operators to a plain one, in evaluation and in training, and list the parts that differ."""
     differ = []
     for train in (False, True):
         plain, seen = (_digests(model, train, ops) for ops in (None, "functions"))
         if plain != seen:
-            again = _digests(model, train, None)  # two plain runs may differ, too
+            again = _digests(model, train, None)  # even two plain runs may differ
             names = [name for name in plain if plain[name] != seen.get(name)]
             what = "training" if train else "evaluation"
             differ += [f"{what}: {name}" for name in names if plain[name] == again[name]]
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := {*options.what} - {"lens", "bits"}:
         parser.error(f"no {', '.join(unknown)}: give lens, bits or neither")
     if options.markdown and (options.match != "*" or options.source):
-        parser.error("--markdown takes the models of its own choice, without --match or --source")
+        parser.error("--markdown chooses the models itself; leave out --match and --source")
     import torch  # OpenMP's threads do not survive a fork
 
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from hookcli.hooks.option_values import OPS
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """The checks to run and the runs that they need. `ops`: operators are judged, too."""
+    """The checks to run and the runs that they need. `ops`: also judge operators."""
 
     checks: Sequence[Check]
     backward: bool = True

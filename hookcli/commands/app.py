@@ -111,7 +111,7 @@ def _first(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Show the version."),
     verbose: bool = typer.Option(
-        False, "--verbose", help="With --version: show which code takes statistics here, too."
+        False, "--verbose", help="With --version: also show which code takes statistics here."
     ),
 ) -> None:
     """Show the version, which needs no command."""

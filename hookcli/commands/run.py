@@ -77,12 +77,12 @@ class RunOptions:
         None, _PANEL, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )
     time: bool = option(
-        False, _PANEL, "Time modules without their parts, too, and in backward by autograd's nodes.", "--time"
+        False, _PANEL, "Also time modules without their parts, and backward by autograd's nodes.", "--time"
     )
     hist: bool = option(
         False, _PANEL, "Record histograms, too: quantiles, and shares outside float16 and float8.", "--hist"
     )
-    ops: bool = option(False, _PANEL, "Record operators, too: each call of a PyTorch function.", "--ops")
+    ops: bool = option(False, _PANEL, "Also record operators: each call of a PyTorch function.", "--ops")
     live: str | None = option(
         None, _PANEL, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )

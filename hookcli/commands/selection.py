@@ -26,7 +26,7 @@ class Selection:
     def of(self, model: nn.Module, *, parameters: bool = False) -> Select | None:
         """The selection among a model's parts; None for all of them. Raises UsageError if nothing can be selected.
 
-        `parameters`: the rows are parameters, which their own names select, too.
+        `parameters`: the rows are parameters, which their own names also select.
         """
         select = self.among(model)
         if select is not None and not (self.options.ops or _selects_any(select, model, parameters)):

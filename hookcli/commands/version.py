@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def version_text(*, verbose: bool) -> str:
-    """The version; if `verbose`, those of what hookcli is built on, and the code that takes statistics."""
+    """The version; if `verbose`, also the versions of Python and torch, and the code that takes statistics."""
     lines = [f"hookcli {version('hookcli')}"]
     if verbose:
         import torch

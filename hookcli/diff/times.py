@@ -67,21 +67,21 @@ class _Pair:
 
 def _sentence(a: Mapping[str, float], b: Mapping[str, float], pairs: Sequence[_Pair]) -> str:
     """The whole times of both runs, and the calls whose own time is longer in B."""
-    whole = [_change(name, a[name], b[name]) for name in INCLUSIVE if name in a and name in b]
+    models = [_change(name, a[name], b[name]) for name in INCLUSIVE if name in a and name in b]
     slower = sorted(_slower(pairs, a), reverse=True)
     more = f" and {len(slower) - _NAMED} more" if slower[_NAMED:] else ""
     named = f"slower in B: {', '.join(said for _, said in slower[:_NAMED])}{more}"
-    return "; ".join([", ".join(whole), named if slower else "no part is much slower in B"]) if whole else ""
+    return "; ".join([", ".join(models), named if slower else "no part is much slower in B"]) if models else ""
 
 
-def _slower(pairs: Sequence[_Pair], whole: Mapping[str, float]) -> Iterator[tuple[float, str]]:
-    """Yield the microseconds that a call takes longer by itself, and a text, for those that matter."""
+def _slower(pairs: Sequence[_Pair], model: Mapping[str, float]) -> Iterator[tuple[float, str]]:
+    """Yield, for each call that is much slower in B, the microseconds that it adds by itself, and a text."""
     for pair in pairs:
         for name, own in INCLUSIVE.items():
             before, after = pair.a.get(own) if pair.a is not None else 0.0, pair.b.get(own)
-            if before is None or after is None or name not in whole:
+            if before is None or after is None or name not in model:
                 continue
-            if after > _MUCH * before and after - before > _MATTERS * whole[name]:
+            if after > _MUCH * before and after - before > _MATTERS * model[name]:
                 place = f"{pair.fqn or '(model)'}" + (f" (call {pair.call})" if pair.call else "")
                 added = f"(only in B) {name.removesuffix('_us')} {duration(after / 1e6)}"
                 yield after - before, f"{place} {added if pair.a is None else _change(name, before, after)}"
@@ -89,8 +89,8 @@ def _slower(pairs: Sequence[_Pair], whole: Mapping[str, float]) -> Iterator[tupl
 
 def _change(name: str, before: float, after: float) -> str:
     """Forward 1 ms → 2 ms (2.0x)."""
-    ratio = f" ({after / before:.2g}x)" if before else ""
-    return f"{name.removesuffix('_us')} {duration(before / 1e6)} → {duration(after / 1e6)}{ratio}"
+    times = f" ({after / before:.2g}x)" if before else ""
+    return f"{name.removesuffix('_us')} {duration(before / 1e6)} → {duration(after / 1e6)}{times}"
 
 
 def times_of(report: Report) -> Times:

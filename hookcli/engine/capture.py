@@ -40,7 +40,7 @@ T = TypeVar("T")
 class Hooking:
     """Options of the hooks: the modules that get them, and their kind.
 
-    `ops`: operators are places, too: "functions" (PyTorch's, as the model calls them) or "aten".
+    `ops`: operators are places as modules are: "functions" (PyTorch's, as the model calls them) or "aten".
     `edits` change tensors on their way, as `--edit` does. `fastpath`: attention may take PyTorch's fused path.
     `globally`: register through PyTorch's global functions. `time`: the rows have the times of their calls, from
     further passes without other hooks.

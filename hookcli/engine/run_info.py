@@ -48,7 +48,7 @@ class RunInfo:
     parallel: str = UNSET
     fastpath: bool = UNSET
     ops: str = UNSET
-    """The operators that have rows, too: "functions" or "aten"."""
+    """The operators that have rows beside the modules: "functions" or "aten"."""
     edits: Sequence[str] = UNSET
     compiled: str = UNSET
     input_requires_grad: bool = UNSET

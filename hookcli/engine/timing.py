@@ -1,4 +1,4 @@
-"""Times the calls of a prepared run in passes of their own, under hooks that do nothing but tell the time."""
+"""Times the calls of a prepared run in separate passes, under hooks that only note the time."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[l
 def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: Feedback) -> list[Report]:
     """The reports of a run with the times of its calls; where the model can't be timed, `skipped` has the reason.
 
-    A model in training mode is timed in backward, too, if it can be differentiated. The `reports` of a
-    KeyboardInterrupt are those without times.
+    A model in training mode is also timed in backward if it can be differentiated. A KeyboardInterrupt carries the
+    reports without times, as its `reports`.
     """
     trained = replace(model, step=replace(model.step, backward=True))
     untimed: Sequence[Skipped] = ()

@@ -68,7 +68,7 @@ def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
         mode = None if torch.compiler.is_compiling() else _innermost()
         applied = isinstance(script, type)
         if mode is None or (applied and (script.__module__.startswith("torch.") or not mode.as_called)):
-            return original(script, *args, **kwargs)  # checkpoints of PyTorch's are an `autograd.Function`, too
+            return original(script, *args, **kwargs)  # PyTorch's own checkpoints are also an `autograd.Function`
         run = original if applied else without_mode(original)
         return mode.observe(script, partial(run, script), args, kwargs)
 

@@ -42,7 +42,7 @@ class HookSession(SessionCore):
     `callers_run` (implied by `follow`): the gradients are the caller's, so not even the order of their sums may change.
     `discard_saved`: nothing runs backward, so that tensors saved for it need not be kept (except on the meta device,
     where they take no memory).
-    `ops`: emit events for operators, too: "functions" (PyTorch's, as the program calls them) or "aten".
+    `ops`: also emit events for operators: "functions" (PyTorch's, as the program calls them) or "aten".
     `processes`: how many processes average the gradients of parameters in the course of backward.
     `guard`: wraps every callback that is registered on modules and tensors; it keeps the errors of hookcli's own
     callbacks out of a program that hookcli only observes.
@@ -166,7 +166,7 @@ class HookSession(SessionCore):
         self.subscribe(kind, callback)
 
     def on_operators(self, kind: HookKind, callback: Callback) -> None:
-        """Call back with the events of operators alone; never without `ops`."""
+        """Call back only with the events of operators; never without `ops`."""
         self._watch_operators(kind)
         self.subscribe(kind, callback, modules=False)
 

@@ -36,7 +36,7 @@ class SessionCore:
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
     `past_compiled`: compiled modules run as they are compiled, without the mode that sees operators.
-    `operators_too`: whether who asks for a kind now gets the events of operators, too.
+    `operators_too`: callbacks that subscribe now also get the events of operators.
     `before_operators`: called before each function that may turn out to be an operator, with the module's call.
     `clock`: counts the time that callbacks take, unless `guard` does.
     """
@@ -102,7 +102,7 @@ class SessionCore:
         return self.stack.enter_context(context)
 
     def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
-        """Call back with every event of this kind; those of operators only if `operators_too`."""
+        """Call back with every event of this kind; with operators' events only if `operators_too`."""
         if modules:
             self._callbacks[kind].append(callback)
         if self.operators_too:

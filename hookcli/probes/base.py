@@ -49,7 +49,7 @@ class Probe(ABC):
     """True if attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
 
     operators: bool = False
-    """True if its rows can be operators, too."""
+    """True if its rows can also be operators."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:

@@ -36,8 +36,8 @@ class GradsProbe(StatsProbe):
     module's use of it. A tensor that a module received and returned unchanged has one gradient, over all of its uses;
     its rows carry `handed_on`. There is a row per call and pass. `via="module"` takes gradients from PyTorch's full
     backward hooks: they miss what a module's other outputs make of an output, are refused if a hooked tensor is changed
-    in place, and see fewer kinds of values. Where operators are places, too, there is a row of kind `output` for each
-    tensor that one returned, with any `of`.
+    in place, and see fewer kinds of values. If operators are watched, each tensor that one returned has a row of kind
+    `output`, with any `of`.
     """
 
     name = "grads"

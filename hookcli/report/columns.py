@@ -124,7 +124,7 @@ FITS = (
 
 
 def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """These columns with those of operators: source lines beside the type, and after costs the bytes that they move."""
+    """Add the columns of operators: source lines beside the type, and after costs the bytes that operators move."""
     at = next((number + 1 for number, column in enumerate(columns) if column.name == "type"), len(columns))
     moved = _MOVED if any(column.name == "macs" for column in columns) else ()
     return (*columns[:at], *columns_named("source"), *columns[at:], *moved)

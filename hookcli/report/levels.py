@@ -36,7 +36,7 @@ class Levels:
     def shown(self, fqn: str, depth: float, *, operators: bool = False) -> str:
         """The name under which a table down to this depth shows a place: its own, or a module's around it.
 
-        `operators`: those of the modules at this depth are shown, too, although they lie one level deeper.
+        `operators`: also show the operators of modules at this depth, although these lie one level deeper.
         """
         module = operator_owner(fqn) if operators else None
         least = self.depth(fqn if module is None else module)

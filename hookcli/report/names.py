@@ -14,7 +14,7 @@ from itertools import islice
 
 from hookcli.errors import UsageError, nearest, unknown
 
-# A module's own name may hold a colon, too; it is taken for an operator's only if it ends as one.
+# A module's name may also hold a colon; it is taken for an operator's only if it ends as one.
 _OPERATOR = re.compile(r"(.*):[^.:]+_\d+", re.DOTALL)
 
 

@@ -17,7 +17,7 @@ from hookcli.report.times import NAMES as TIMES
 def fitted(report: Report, lines: int) -> Report:
     """The report, grouped to at most `lines` rows where possible; repeated blocks are folded if more depth fits so.
 
-    Where they fit, the operators of each module that is shown are shown, too, rather than modules that lie deeper.
+    Operators of the modules shown come before deeper modules, if they fit.
     """
     if any(is_operator(row.fqn) for row in report.rows):
         whole = _fitted(report, lines, operators=True)

@@ -15,7 +15,7 @@ Times = Mapping[Place, Mapping[str, float]]
 """Microseconds by call and column; a column is absent where the call was not timed in that direction."""
 
 INCLUSIVE = {"forward_us": "forward_self_us", "backward_us": "backward_self_us"}
-"""Columns of inclusive times, and those of the same times without the parts'."""
+"""Columns of inclusive times, each with the column of the same time without parts."""
 TIMES = tuple(
     Column(name, title, "microseconds")
     for name, title in (

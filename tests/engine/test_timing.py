@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine.timed_models import Clock, Net, Work, stopped_clock
+from engine.timed_models import Clock, Net, Once, Work, stopped_clock
 from support import equal, untouched
 from torch import Tensor, nn
 
@@ -107,15 +107,6 @@ def test_of_a_nested_output_the_first_row_has_the_times(clock: Clock) -> None:
 
 
 def test_a_model_that_fails_when_it_is_timed_keeps_its_report(clock: Clock) -> None:
-    class Once(nn.Linear):
-        runs = 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.runs += 1
-            if self.runs > 1:
-                raise ValueError("only once")
-            return super().forward(x)
-
     report = capture(Once(2, 2).eval(), torch.ones(1, 2), "activations", time=True)[0]
     assert report.rows[0].stats and "ValueError: only once" in report.skipped[-1].reason
 

@@ -129,7 +129,7 @@ class OperatorCalls(ObservingMode):
 
 
 class AtenCalls(TorchDispatchMode):
-    """Emits an event for each of ATen's operators, below autograd; a layer's own operators have events, too."""
+    """Emits an event for each of ATen's operators, below autograd, including operators inside layers of torch.nn."""
 
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         mode: Any = super()  # untyped

@@ -33,7 +33,7 @@ _mode_at: Callable[[int], Any] = private(
 
 
 def innermost_function_mode(within: int = 0) -> Any:
-    """This thread's innermost TorchFunctionMode, or the one around so many modes; None if there is none."""
+    """This thread's innermost TorchFunctionMode, not counting `within` modes inside it; None if there is none."""
     depth = _depth() - within
     return _mode_at(depth - 1) if depth > 0 else None
 
@@ -112,7 +112,7 @@ def exchanged_for_counting(
     `without_mode` wraps `has_torch_function`, which attention asks before it takes its fused path, and the calls of
     compiled modules, if there are any. `script` wraps the calls of TorchScript functions and methods.
     `as_called`: `F.multi_head_attention_forward` does not go to a mode as a whole: the functions that it calls do;
-    `script` wraps `autograd.Function.apply`, too, of which a mode sees the functions inside alone.
+    `script` also wraps `autograd.Function.apply`, since a mode sees only the functions inside it.
     """
     with ExitStack() as stack:
         stack.enter_context(replaced(torch.overrides, "has_torch_function", without_mode, _FUSED))

@@ -125,9 +125,10 @@ class CallTimer:
 
 
 def over_passes(passes: Sequence[Mapping[Place, OwnTimes]]) -> Times:
-    """The times of each call: the median of its own over the passes, and with those of its parts.
+    """Combine passes into the times of each call, without its parts and with them.
 
-    Inclusive times are sums of these medians, so that own times add up to the model's.
+    A call's own time is its median over the passes. Inclusive times are sums of these medians, so that own times add up
+    to the model's.
     """
     around = {place: own.around for each in passes for place, own in each.items()}
     found: dict[Place, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Bytes that operators read and write: those of the tensors that they receive and make, each once.
+"""Bytes that operators read and write: the sizes of the tensors that they receive and make, each counted once.
 
 They are what a kernel must move at least. A view moves nothing. Functions that pick items read as many as they return.
 """

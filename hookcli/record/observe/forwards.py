@@ -122,7 +122,7 @@ class Forwards:
         model.ended = None if grad else self._clock.mark()
 
     def failing(self) -> None:
-        """Take this thread's mode off as an exception passes: the program may leave modes of its own on the way."""
+        """Remove this thread's mode when an exception passes, even if the program left other modes on top of it."""
         _, step = self._running.get(threading.get_ident(), (None, None))
         if step is not None:
             step.stop_operators()

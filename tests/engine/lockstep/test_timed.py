@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine.timed_models import Clock, Work, stopped_clock
+from engine.timed_models import Clock, Once, Work, stopped_clock
 from support import untouched
 from torch import Tensor, nn
 
@@ -84,15 +84,6 @@ def test_without_backward_and_without_slowdowns(clock: Clock) -> None:
 
 
 def test_a_side_that_can_t_be_timed_is_said(clock: Clock) -> None:
-    class Once(nn.Linear):
-        runs = 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.runs += 1
-            if self.runs > 1:
-                raise ValueError("only once")
-            return super().forward(x)
-
     x = torch.ones(1, 2)
     report = compare(Side(nn.Linear(2, 2), x), Side(Once(2, 2), x), time=True)
     assert report.rows and "only once" in report.skipped[-1].reason and "times" not in report.totals

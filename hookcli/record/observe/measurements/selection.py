@@ -17,7 +17,7 @@ from hookcli.tensors import tree
 class Selection:
     """The test of names that --match asks for. Does not keep the model alive.
 
-    `operators`: they can be selected, too; their names are known only once they run.
+    `operators`: operators can also be selected; their names are known only once they run.
     """
 
     def __init__(

@@ -9,59 +9,32 @@ from typing import Any
 import pytest
 import torch
 from observing import observed, report, rows
+from record.observe.measurements.slow import (
+    BACKWARD,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    REST,
+    Slow,
+    SlowData,
+    SlowSGD,
+    Take,
+    now,
+    take,
+)
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from hookcli.hooks import clock
 from hookcli.record.file.views.overview import overview
 from hookcli.record.observe.optimizers import parameters
 from hookcli.report.times import NAMES
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, REST = 1.0, 2.0, 4.0, 8.0, 16.0
-_now = [0.0]
-
-
-def take(seconds: float) -> None:
-    _now[0] += seconds
-
 
 @pytest.fixture(autouse=True)
 def _known_times(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(clock, "perf_counter", lambda: _now[0])
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
     return
-
-
-class SlowData(Dataset[Tensor]):
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> Tensor:
-        take(DATA)
-        return torch.ones(4)
-
-
-class _Take(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        take(FORWARD)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        take(BACKWARD)
-        return grad
-
-
-class Slow(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = _Take.apply(x)
-        return found
-
-
-class SlowSGD(torch.optim.SGD):
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        take(OPTIMIZER)
-        super().step(closure)
 
 
 def parts(totals: Any) -> dict[str, float]:
@@ -235,7 +208,7 @@ def test_times_without_parts_and_by_nodes() -> None:
         optimizer = SlowSGD(model.parameters(), lr=0.1)
         for _ in range(2):
             for _ in range(3):
-                loss: Tensor = _Take.apply(model(torch.ones(1, 4)).sum())  # outside of the model
+                loss: Tensor = Take.apply(model(torch.ones(1, 4)).sum())  # outside of the model
                 loss.backward()
             take(REST)
             optimizer.step()
