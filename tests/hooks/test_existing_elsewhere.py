@@ -9,13 +9,16 @@ import inspect
 import pytest
 import torch
 from hooks.existing_hooks import Caller, Teacher, plain, public
-from support import Hand, hooks_on
+from support import Hand, hooks_on, untouched
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import prune
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from hookcli.engine.capture import capture
 from hookcli.hooks.existing import EVERY_MODULE, EVERY_OPTIMIZER, STALE, ExistingHook, existing_hooks
+from hookcli.hooks.kinds import HookKind
+from hookcli.probes.trace import TraceProbe
 
 
 def brief(found: list[ExistingHook]) -> list[tuple[str, str, int, str]]:
@@ -70,6 +73,19 @@ def test_hooks_of_the_process(kind: str) -> None:
     left = [(h.kind, h.function) for h in existing_hooks(model)]
     flag = f"_global_is_full_backward_hook = {kind == 'full_backward'}"
     assert left == ([(STALE, flag)] if kind in ("backward", "full_backward") else [])
+
+
+@pytest.mark.usefixtures("global_flag")
+def test_full_backward_hooks_of_the_process_beside_ours() -> None:
+    """Those that hookcli registers for all modules leave the flag that the user's own have set."""
+    fired: list[str] = []
+    with torch_module.register_module_full_backward_hook(lambda module, *_: fired.append(type(module).__name__)):
+        model = Hand()
+        with untouched(model):
+            [report] = capture(model, torch.ones(1, 2), [TraceProbe((HookKind.FULL_BACKWARD,))], globally=True)
+        fired.clear()
+        model(torch.ones(1, 2, requires_grad=True)).sum().backward()
+    assert sorted(row.fqn for row in report.rows) == ["", "first", "out", "relu"] and len(fired) == 4
 
 
 def test_ids_that_a_global_hook_leaves() -> None:

@@ -116,6 +116,17 @@ def test_weights_beside_the_configuration_come_by_transformers_own_loading(tmp_p
     assert "they are random" in str(remark) and torch.equal(filled.bert.pooler.dense.weight, saved.pooler.dense.weight)
 
 
+def test_arguments_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """By the name that all configurations have, and in parts: what a part does not name stays as it is."""
+    assert find_recipe("hf:gpt2", args={"hidden_size": 24, "n_head": 2, "n_layer": 1}).build().config.n_embd == 24
+    config = {"model_type": "clip", "text_config": {"num_hidden_layers": 1, "hidden_size": 8}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    args = {"text_config": {"hidden_size": 16}, "attn_implementation": "eager"}
+    with torch.device("meta"):
+        made = find_recipe(f"hf:{tmp_path}", args=args).build().config
+    assert (made.text_config.hidden_size, made.text_config.num_hidden_layers) == (16, 1)
+
+
 def test_the_folders_own_tokenizer_and_transforms(tmp_path: Path) -> None:
     from transformers import ViTImageProcessor
 

@@ -69,6 +69,9 @@ def test_the_first_difference_is_named_with_its_relative_error() -> None:
     assert first_line(compared(a, b)) == "First difference: second (weight and bias differ), relative error 0.5"
     line = first_line(compared(a.second, b.second))
     assert line == "First difference: (model) (weight and bias differ), relative error 0.5"
+    with torch.no_grad():
+        a.second.bias *= 1.5
+    assert first_line(compared(a, b)).startswith("First difference: second (weight differs), relative error 0.")
     for width in (None, 80, 200):
         text = load("reporters", "table")().render([compared(a, b)], View(width=width))
         assert re.search(r"Excess: the error divided by its\s+tolerance", text)

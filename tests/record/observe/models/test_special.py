@@ -62,7 +62,7 @@ def test_checkpointed_modules_are_counted_once(mode: str) -> None:
         assert len(recorded.losses) == 1 and recorded.losses == expected.losses
         for probe, kind in (("activations", None), ("grads", "output"), ("grads", "parameter")):
             found, other = rows(recorded, probe, kind), rows(expected, probe, kind)
-            assert found.keys() == other.keys()
+            assert found and found.keys() == other.keys()
             for fqn, row in found.items():
                 assert row["calls"] == 1
                 assert_stats(row.stats, other[fqn].stats)  # type: ignore[arg-type]
