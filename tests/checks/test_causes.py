@@ -127,6 +127,12 @@ def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
     assert "halves give 2x8 and 3x12 where the whole gives 5x20" in finding.message
 
 
+def test_a_frozen_layer_may_be_left_out() -> None:
+    model = Parts(call_drop=True)
+    model.extra.requires_grad_(False)
+    assert check(model, torch.randn(16, 4), select="HK006").findings == []
+
+
 def test_one_cause_is_one_finding() -> None:
     """Of what got no gradient the outermost module, of zeros that nearest to the loss, of repeated layers the first."""
     model = nn.Sequential(Fn(), Parts(), nn.Sequential(Parts(), Parts(True)))

@@ -62,6 +62,12 @@ def test_the_users_own_sitecustomize(name: str, tmp_path: Path) -> None:
     assert ours == (code, out, once + err)
 
 
+def test_python_finds_modules_as_before_once_torch_is_there(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys, torch\nprint(sys.__spec__.loader.__dict__['find_spec'])\n")
+    plain, ours = under_both("train.py", cwd=tmp_path)
+    assert ours == plain and b"classmethod" in plain[1]
+
+
 def test_pythonpath_without_the_other_variable(tmp_path: Path) -> None:
     """As `mpirun -x PYTHONPATH` starts its processes: nothing is recorded, and nothing else differs."""
     (tmp_path / "sitecustomize.py").write_text(SITES["own"])
