@@ -3,7 +3,7 @@
 <!-- table: hookcli plugins --hooks -->               the kinds of hooks, from `hookcli.hooks.kinds`
 <!-- table: hookcli check --list -->                  the checks, from their classes
 <!-- table: performance.md: Start -->                 a table that `scripts/bench --markdown` has written
-<!-- table: scripts/mutate -->                        the shares of mutants killed that `scripts/mutate --write` has kept
+<!-- table: scripts/mutate -->                        the shares of mutants killed that `scripts/mutate` has kept
 """
 
 from __future__ import annotations
@@ -42,11 +42,21 @@ def _measured(title: str) -> str:
 
 def _mutants() -> str:
     shares = json.loads((ROOT / "scripts" / "mutants.json").read_text())
-    lines = ["| Date | Seed | Mutants | Equivalent | Killed | Share | Least |", "| :--- | ---: | ---: | ---: | ---: | ---: | :--- |"]
+    lines = [
+        "| Date | Seed | Mutants | Equivalent | Killed | Share | Least |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: | :--- |",
+    ]
     for one in shares:
         killed, judged = (sum(count[at] for count in one["folders"].values()) for at in (0, 1))
         folder, (least, of) = min(one["folders"].items(), key=lambda item: item[1][0] / item[1][1])
-        cells = (one["date"], one["seed"], judged + one["equivalent"], one["equivalent"], killed, f"{killed / judged:.0%}")
+        cells = (
+            one["date"],
+            one["seed"],
+            judged + one["equivalent"],
+            one["equivalent"],
+            killed,
+            f"{killed / judged:.0%}",
+        )
         lines.append(f"| {' | '.join(map(str, cells))} | `{folder}`: {least} of {of} |")
     return "".join(f"{line}\n" for line in lines)
 

@@ -1,7 +1,7 @@
 """Which tests run which blocks of the package: one recording of the whole suite, kept in a file and continued.
 
-Every block of statements (a function's body, a branch, a loop) notes in a copy of the package that a test has run it, by
-PYTEST_CURRENT_TEST, which processes that a test starts have from it. As a plugin of pytest, this module logs how long
+Every block of statements (a function's body, a branch, a loop) notes in a copy of the package that a test has run it,
+by PYTEST_CURRENT_TEST, which processes that a test starts have from it. As a plugin of pytest, this module logs how long
 each test takes and whether it passes, and hands that variable to processes that a test starts with other variables.
 """
 
@@ -45,7 +45,7 @@ Callers = dict[tuple[str, str, int], set[str]]
 
 
 class Block(NamedTuple):
-    """Statements that run one after the other: the function that they are in, their number in it, first and last line."""
+    """Statements that run one after the other: their function, their number in it, the first and the last line."""
 
     function: str
     number: int
@@ -64,16 +64,16 @@ def blocks(tree: ast.Module) -> Iterator[Block]:
 def _bodies(node: ast.AST) -> Iterator[tuple[int, int]]:
     """First and last lines of the blocks in a function, but for functions in it."""
     for name, value in ast.iter_fields(node):
-        if name in ("body", "orelse", "finalbody") and isinstance(value, list):
-            if name != "orelse" or not isinstance(value[:1] and value[0], ast.If) or not _elif(node, value[0]):
-                yield from _lines(value)
+        if name in ("body", "orelse", "finalbody") and isinstance(value, list) and not _is_elif(node, value):
+            yield from _lines(value)
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.expr)):
             yield from _bodies(child)
 
 
-def _elif(node: Any, branch: ast.If) -> bool:
-    return isinstance(node, ast.If) and branch.col_offset == node.col_offset
+def _is_elif(node: ast.AST, body: list[ast.stmt]) -> bool:
+    first = body[0] if body else None
+    return isinstance(node, ast.If) and isinstance(first, ast.If) and first.col_offset == node.col_offset
 
 
 def _lines(body: list[ast.stmt]) -> Iterator[tuple[int, int]]:
@@ -130,7 +130,7 @@ class Recording:
 
 
 def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: int) -> tuple[list[str], float]:
-    """The quickest tests that run the block of a mutant, few of the same function first, and the time that they take."""
+    """The quickest tests that run the block of a mutant, few of one function first, and the time that they take."""
     path = mutant.path.relative_to(Path(__file__).parents[1])
     around = [block for block in blocks(ast.parse(mutant.path.read_text())) if block.first <= mutant.line <= block.last]
     if around:
