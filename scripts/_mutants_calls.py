@@ -1,8 +1,8 @@
 """Which tests run which blocks of the package: one recording of the whole suite, kept in a file and continued.
 
 Every block of statements (a function's body, a branch, a loop) notes in a copy of the package that a test has run it,
-by PYTEST_CURRENT_TEST, which processes that a test starts have from it. As a plugin of pytest, this module logs how long
-each test takes and whether it passes, and hands that variable to processes that a test starts with other variables.
+by PYTEST_CURRENT_TEST, which processes have from the test that starts them. As a plugin of pytest, this module logs how
+long each test takes and whether it passes, and hands that variable to processes that a test starts with others.
 """
 
 from __future__ import annotations
@@ -139,14 +139,16 @@ def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: 
     else:
         tests = set().union(*(found for (file, _, _), found in callers.items() if file == str(path)))
     alike = Counter[str]()
-    ranked = []
+    near = path.parts[1].removesuffix(".py")  # the folder's tests are the likeliest to look at what it does
+    ranked: list[tuple[bool, int, float, str]] = []
     for test in sorted(tests, key=lambda test: seconds[test]):
         name = test.partition("[")[0]
         alike[name] += 1
-        ranked.append((alike[name] > 3, seconds[test], test))
-    nearest = f"test_{path.stem}.py"
-    first = sorted(ranked, key=lambda one: (one[0], nearest not in one[2], one[1]))[:most]
-    return [test for _, _, test in sorted(first)], sum(took for _, took, _ in first)
+        ranked.append((f"test_{path.stem}.py" not in test, alike[name], seconds[test], test))
+    beside = [one for one in sorted(ranked) if not one[0] or f"tests/{near}" in one[3]][: most // 2]
+    first = dict.fromkeys([*beside, *sorted(ranked, key=lambda one: one[1:])])
+    picked = sorted((took, test) for _, _, took, test in [*first][:most])
+    return [test for _, test in picked], sum(took for took, _ in picked)
 
 
 def passing(folder: Path) -> tuple[dict[str, float], set[str]]:
