@@ -115,7 +115,7 @@ class Recording:
     def read(self) -> Callers:
         """The tests that pass and run each block. What a fixture runs counts for all tests of its file."""
         self.seconds, known = passing(self.folder)
-        codes = {zlib.crc32(test.encode()): test for test in known}
+        codes = {zlib.crc32(test.encode()): plain(test) for test in known}
         files: dict[str, set[str]] = defaultdict(set)
         for test in self.seconds:
             files[test.partition("::")[0]].add(test)
@@ -130,7 +130,11 @@ class Recording:
 
 
 def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: int) -> tuple[list[str], float]:
-    """The quickest tests that run the block of a mutant, few of one function first, and the time that they take."""
+    """Tests that run the block of a mutant, the quickest first, and the time that they take.
+
+    Half of them are of the files that are named after the module or lie in its folder's tests; the others are the
+    quickest of each file in turn, since tests that are alike miss the same changes.
+    """
     path = mutant.path.relative_to(Path(__file__).parents[1])
     around = [block for block in blocks(ast.parse(mutant.path.read_text())) if block.first <= mutant.line <= block.last]
     if around:
@@ -138,16 +142,17 @@ def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: 
         tests = callers.get((str(path), block.function, block.number), set())
     else:
         tests = set().union(*(found for (file, _, _), found in callers.items() if file == str(path)))
-    alike = Counter[str]()
-    near = path.parts[1].removesuffix(".py")  # the folder's tests are the likeliest to look at what it does
-    ranked: list[tuple[bool, int, float, str]] = []
+    near = path.parts[1].removesuffix(".py")
+    alike, files = Counter[str](), Counter[str]()
+    ranked: list[tuple[bool, int, int, float, str]] = []
     for test in sorted(tests, key=lambda test: seconds[test]):
-        name = test.partition("[")[0]
+        file, name = test.partition("::")[0], test.partition("[")[0]
+        files[file] += not alike[name]
         alike[name] += 1
-        ranked.append((f"test_{path.stem}.py" not in test, alike[name], seconds[test], test))
-    beside = [one for one in sorted(ranked) if not one[0] or f"tests/{near}" in one[3]][: most // 2]
+        ranked.append((not file.endswith(f"test_{path.stem}.py"), alike[name], files[file], seconds[test], test))
+    beside = [one for one in sorted(ranked) if not one[0] or f"tests/{near}" in one[-1]][: most // 2]
     first = dict.fromkeys([*beside, *sorted(ranked, key=lambda one: one[1:])])
-    picked = sorted((took, test) for _, _, took, test in [*first][:most])
+    picked = sorted(one[-2:] for one in [*first][:most])
     return [test for _, test in picked], sum(took for took, _ in picked)
 
 
