@@ -155,10 +155,12 @@ def test_a_deepcopys_hooks_that_work_on_the_original() -> None:
     outside = Teacher()
     model.out.register_forward_hook(outside.watch)
     model.out.register_forward_hook(functools.partial(plain, model.first))
+    model.out.register_forward_hook(functools.partial(plain, outside, of=3))
+    held = ["", "bound to a Teacher", "", "bound to a Teacher"]
     notes = [hook.note or "" for hook in existing_hooks(model)]
-    assert [note.partition(" that ")[0] for note in notes] == ["", "bound to a Teacher", ""]
+    assert [note.partition(" that ")[0] for note in notes] == held
     notes = [hook.note or "" for hook in existing_hooks(copy.deepcopy(model))]
-    assert [note.partition(" that ")[0] for note in notes] == ["closes over a Hand", "bound to a Teacher", ""]
+    assert [note.partition(" that ")[0] for note in notes] == ["closes over a Hand", *held[1:]]
 
 
 def test_select_takes_a_tensor_by_its_name_or_with_its_module() -> None:

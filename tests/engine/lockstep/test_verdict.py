@@ -54,6 +54,13 @@ def test_a_refactoring_is_identical_bit_for_bit() -> None:
     assert first_line(report) == report.totals["verdict"] == "Identical, bit for bit (2 modules renamed)"
 
 
+def test_modules_of_one_side_are_counted() -> None:
+    a = nn.Sequential(nn.Linear(4, 4))
+    b = nn.Sequential(copy.deepcopy(a[0]), nn.Identity())
+    assert first_line(compared(a, b)) == "Identical, bit for bit (1 module only in B)"
+    assert first_line(compared(b, a)) == "Identical, bit for bit (1 module only in A)"
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_zeros_of_another_sign_are_equal_and_not_identical(sign: float) -> None:
     verdict = "Identical, bit for bit" if sign > 0 else "Equal in every value"
