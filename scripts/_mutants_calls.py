@@ -1,8 +1,8 @@
 """Which tests run which blocks of the package: one recording of the whole suite, kept in a file and continued.
 
-Every block of statements (a function's body, a branch, a loop) notes in a copy of the package that a test has run it,
-by PYTEST_CURRENT_TEST, which processes have from the test that starts them. As a plugin of pytest, this module logs how
-long each test takes and whether it passes, and hands that variable to processes that a test starts with others.
+Every block of statements (a function's body, a branch, a loop) notes in a copy of the package that a test has run it.
+As a plugin of pytest, this module names that test in a variable of the environment, also for processes that the test
+starts with variables of their own, and logs how long each test takes and whether it passes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from _mutants import Drawn, functions
 
+_TEST = "HOOKCLI_MUTANTS_TEST"  # as PYTEST_CURRENT_TEST, which pytests that a test starts would change
 LOG = "HOOKCLI_MUTANTS_LOG"
 """Folder of the recording, in the environment of the tests."""
 _NOTE = """import os
@@ -27,7 +29,7 @@ import zlib
 seen = set()
 def note(block, environ=os.environ._data, add=seen.add, seen=seen, open=os.open, write=os.write, close=os.close,
          flags=os.O_WRONLY | os.O_APPEND | os.O_CREAT, crc32=zlib.crc32):
-    test = environ.get(b"PYTEST_CURRENT_TEST")
+    test = environ.get(b"HOOKCLI_MUTANTS_TEST")
     if test and (test, block) not in seen:
         add((test, block))
         name, _, phase = test.rpartition(b" ")
@@ -143,6 +145,8 @@ def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: 
     else:
         tests = set().union(*(found for (file, _, _), found in callers.items() if file == str(path)))
     near = path.parts[1].removesuffix(".py")
+    if not around and not tests:  # a file without functions that note their tests
+        tests = {test for test in seconds if test.startswith(f"tests/{near}")}
     alike, files = Counter[str](), Counter[str]()
     ranked: list[tuple[bool, int, int, float, str]] = []
     for test in sorted(tests, key=lambda test: seconds[test]):
@@ -194,13 +198,12 @@ def _first_line(part: ast.stmt) -> int:
 
 
 def pytest_configure(config: Any) -> None:
-    """Hand PYTEST_CURRENT_TEST on to processes that get other variables."""
+    """Hand the name of the test on to processes that get other variables."""
     start = subprocess.Popen.__init__
 
     def named(self: Any, *args: Any, **options: Any) -> None:
-        test = os.environ.get("PYTEST_CURRENT_TEST")
-        if test and options.get("env") is not None:
-            options["env"] = {"PYTEST_CURRENT_TEST": test} | dict(options["env"])
+        if _TEST in os.environ and options.get("env") is not None:
+            options["env"] = {_TEST: os.environ[_TEST]} | dict(options["env"])
         start(self, *args, **options)
 
     subprocess.Popen.__init__ = named  # type: ignore[method-assign]
@@ -210,6 +213,16 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     """Leave out the tests that an earlier recording has run."""
     known = {plain(name) for name in passing(Path(os.environ[LOG]))[1]}
     items[:] = [item for item in items if item.nodeid not in known]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    os.environ[_TEST] = f"{item.nodeid} (setup)"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    os.environ[_TEST] = f"{item.nodeid} (call)"
 
 
 class Controller:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,14 @@ def test_a_wrong_choice_lists_the_choices(cli: Cli, net: Path) -> None:
     said = cli("shapes", *NET, "--fill", "one").err
     assert said == "hookcli: error: unknown --fill 'one'; did you mean ones? (choose from: ones, zeros, randn, rand)\n"
     assert "unknown --of 'x'; choose from: parameters, outputs, inputs" in cli("grads", *NET, "--of", "x").err
+
+
+def test_a_package_in_the_working_directory(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python itself does not look: the console script's path begins with the folder of the script."""
+    (net / "own_package").mkdir()
+    (net / "net.py").rename(net / "own_package" / "nets.py")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert cli("shapes", "own_package.nets:Net", "--input", "2x3x4x4").code == 0
 
 
 def test_the_width_of_a_table_in_a_pipe(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
