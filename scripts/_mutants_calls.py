@@ -85,7 +85,7 @@ def _lines(body: list[ast.stmt]) -> Iterator[tuple[int, int]]:
 
 
 class Recording:
-    """What is known of the suite, in a folder: the `seconds` of each test that passes, and which tests run a block."""
+    """What is known of the suite, in a folder: the `seconds` of each test, and which tests run a block."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -115,8 +115,8 @@ class Recording:
         (package / "_calls.py").write_text(_NOTE.format(log=str(self.folder / "calls")))
 
     def read(self) -> Callers:
-        """The tests that pass and run each block. What a fixture runs counts for all tests of its file."""
-        self.seconds, known = passing(self.folder)
+        """The tests that run each block. What a fixture runs counts for all tests of its file."""
+        self.seconds, known = timed(self.folder)
         codes = {zlib.crc32(test.encode()): plain(test) for test in known}
         files: dict[str, set[str]] = defaultdict(set)
         for test in self.seconds:
@@ -160,10 +160,11 @@ def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: 
     return [test for _, test in picked], sum(took for took, _ in picked)
 
 
-def passing(folder: Path) -> tuple[dict[str, float], set[str]]:
-    """The seconds of each test whose last run passed, and all tests that ran, as pytest-xdist names them.
+def timed(folder: Path) -> tuple[dict[str, float], set[str]]:
+    """The seconds of each test that was not skipped, and all tests that ran, as pytest-xdist names them.
 
-    A test alone has to wait for a fixture that another one of its file has waited for.
+    A test alone has to wait for a fixture that another one of its file has waited for. Some tests fail where blocks note
+    them; who kills a mutant must pass without it in any case.
     """
     seconds: dict[str, float] = {}
     fixtures: dict[str, float] = defaultdict(float)
@@ -178,7 +179,7 @@ def passing(folder: Path) -> tuple[dict[str, float], set[str]]:
                 fixtures[file] = max(fixtures[file], took)
             elif test in seconds:
                 seconds[test] += took
-            if outcome != "passed":
+            if outcome == "skipped":
                 seconds.pop(test, None)
     return {test: took + fixtures[test.partition("::")[0]] for test, took in seconds.items()}, known
 
@@ -211,7 +212,7 @@ def pytest_configure(config: Any) -> None:
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     """Leave out the tests that an earlier recording has run."""
-    known = {plain(name) for name in passing(Path(os.environ[LOG]))[1]}
+    known = {plain(name) for name in timed(Path(os.environ[LOG]))[1]}
     items[:] = [item for item in items if item.nodeid not in known]
 
 
