@@ -163,8 +163,8 @@ def chosen(mutant: Drawn, callers: Callers, seconds: Mapping[str, float], most: 
 def timed(folder: Path) -> tuple[dict[str, float], set[str]]:
     """The seconds of each test that was not skipped, and all tests that ran, as pytest-xdist names them.
 
-    A test alone has to wait for a fixture that another one of its file has waited for. Some tests fail where blocks note
-    them; who kills a mutant must pass without it in any case.
+    A test alone has to wait for a fixture that another one of its file has waited for. Some tests fail where blocks
+    note them: whatever kills a mutant must pass without it in any case.
     """
     seconds: dict[str, float] = {}
     fixtures: dict[str, float] = defaultdict(float)
