@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
 from hookcli.sources.finding import find_recipe
+from hookcli.sources.huggingface_inputs import _pictures
 
 pytestmark = pytest.mark.xdist_group("timm and Transformers")
 
@@ -125,6 +127,12 @@ def test_arguments_are_those_of_the_configuration(tmp_path: Path) -> None:
     with torch.device("meta"):
         made = find_recipe(f"hf:{tmp_path}", args=args).build().config
     assert (made.text_config.hidden_size, made.text_config.num_hidden_layers) == (16, 1)
+
+
+def test_pictures_have_three_channels_unless_the_configuration_says_otherwise() -> None:
+    sizes = {"model_type": "none", "image_size": 8}
+    assert _pictures(SimpleNamespace(**sizes), object) == InputSpec((1, 3, 8, 8))
+    assert _pictures(SimpleNamespace(**sizes, in_chans=1), object) == InputSpec((1, 1, 8, 8))
 
 
 def test_the_folders_own_tokenizer_and_transforms(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def wild(dtype: torch.dtype, numel: int = 4000) -> Tensor:
     powers = torch.empty(numel, dtype=torch.float64).uniform_(low, high, generator=generator)
     x = torch.exp2(powers) * torch.randn(numel, generator=generator, dtype=torch.float64).sign()
     x[::50], x[7], x[8], x[9] = 0.0, math.nan, math.inf, -math.inf
+    x[10], x[11] = info.max, -info.max
     return x.to(dtype)
 
 
