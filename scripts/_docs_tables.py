@@ -42,22 +42,13 @@ def _measured(title: str) -> str:
 
 def _mutants() -> str:
     shares = json.loads((ROOT / "scripts" / "mutants.json").read_text())
-    lines = [
-        "| Date | Seed | Mutants | Equivalent | Killed | Share | Least |",
-        "| :--- | ---: | ---: | ---: | ---: | ---: | :--- |",
-    ]
+    heading = "| Date | Seed | Mutants | Equivalent | Killed | Share | Most survive in |"
+    lines = [heading, "| :--- | ---: | ---: | ---: | ---: | ---: | :--- |"]
     for one in shares:
         killed, judged = (sum(count[at] for count in one["folders"].values()) for at in (0, 1))
-        folder, (least, of) = min(one["folders"].items(), key=lambda item: item[1][0] / item[1][1])
-        cells = (
-            one["date"],
-            one["seed"],
-            judged + one["equivalent"],
-            one["equivalent"],
-            killed,
-            f"{killed / judged:.0%}",
-        )
-        lines.append(f"| {' | '.join(map(str, cells))} | `{folder}`: {least} of {of} |")
+        folder, (least, of) = max(one["folders"].items(), key=lambda item: item[1][1] - item[1][0])
+        numbers = (one["date"], one["seed"], judged + one["equivalent"], one["equivalent"], killed)
+        lines.append(f"| {' | '.join(map(str, numbers))} | {killed / judged:.0%} | `{folder}`: {of - least} of {of} |")
     return "".join(f"{line}\n" for line in lines)
 
 
