@@ -128,12 +128,15 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
 
 
 def runs_only_for_real(error: BaseException) -> bool:
-    """True if a failure on the meta device is due to it: the model reads values, or an operator has no meta kernel."""
+    """True if a failure on the meta device may be due to it.
+
+    The model reads values, an operator has no kernel for meta, or one that takes fewer dtypes than the CPU's.
+    """
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
         if isinstance(cause, NotImplementedError) or any(
-            word in text for word in ("meta", "data-dependent", ".item()")
+            word in text for word in ("meta", "data-dependent", ".item()", "float16", "bf16")
         ):
             return True
         cause = cause.__cause__ or cause.__context__

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class HuggingFaceSource:
         place = _Place.of(request.spec)
         config = _configured(library, place, request.args, spec)
         model_class = _class(library, config, request.task, spec)
-        _take_meta_for_fake(library)
+        _run_on_meta(library)
         inputs = Inputs.of(model_class, config)
         if request.weights:
             _check_weights(place, request.weights, spec)
@@ -141,17 +141,37 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     return found
 
 
-def _take_meta_for_fake(library: Any) -> None:
-    """Make Transformers treat meta tensors as it treats FakeTensors: it reads no values from them."""
-    utilities = library.utils.import_utils
-    own = getattr(utilities, "is_fake_tensor", None)
+def _run_on_meta(library: Any) -> None:
+    """Make Transformers run on meta tensors as on FakeTensors: it reads no values, and calls no kernel that fails."""
+    utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
+    _wrap(utilities, "is_fake_tensor", lambda own, value: own(value) or getattr(value, "is_meta", False))
+    if experts is not None and not _multiplies_groups_on_meta():
+        name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
+        _wrap(experts, name, lambda own, x, weight, *rest: not weight.is_meta and own(x, weight, *rest))
+
+
+def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
+    """Have `function` called, with the module's own function before the arguments, where it has such a one."""
+    own = getattr(module, name, None)
     if own is not None and not hasattr(own, "hookcli"):
+        wrapped = partial(function, own)
+        wrapped.hookcli = True  # type: ignore[attr-defined]
+        setattr(module, name, wrapped)
 
-        def is_fake_tensor(value: Any) -> bool:
-            return bool(own(value) or getattr(value, "is_meta", False))
 
-        is_fake_tensor.hookcli = True  # type: ignore[attr-defined]
-        utilities.is_fake_tensor = is_fake_tensor
+@cache
+def _multiplies_groups_on_meta() -> bool:
+    """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
+    multiply: Callable[..., Any] | None = getattr(torch.nn.functional, "grouped_mm", None)
+    if multiply is None:
+        return False
+    with torch.device("meta"):
+        groups = torch.empty(1, dtype=torch.int32)
+        try:
+            multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups)
+        except RuntimeError:
+            return False
+    return True
 
 
 def _build(model_class: Any, config: Any, spec: str) -> nn.Module:

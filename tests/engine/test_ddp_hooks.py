@@ -82,11 +82,18 @@ def test_gradients_that_overflow_half_precision_show() -> None:
 # What is said of PyTorch, as long as it is true.
 
 
-def test_batched_powersgd_is_refused_because_it_is_broken_upstream() -> None:
-    assert run_ranks(2, comm_jobs.upstream_batched) == ["AssertionError"] * 2
-    stop_ranks(2)  # whose backward passes were broken off
-    for raised in run_ranks(2, comm_jobs.run, ["batched-powersgd"]):
-        assert f"--hook batched-powersgd: broken in torch {torch.__version__}" in raised.message
+@pytest.mark.parametrize("hook", ["batched-powersgd", "quantize-per-tensor", "quantize-per-channel"])
+def test_a_hook_is_refused_if_it_is_broken_upstream(hook: str) -> None:
+    """In batched PowerSGD of every PyTorch so far, in the quantizing hooks before torch 2.15."""
+    upstream = run_ranks(2, comm_jobs.upstream_hook, hook)
+    if not upstream[0]:
+        stop_ranks(2)  # whose backward passes were broken off
+    for works, report in zip(upstream, run_ranks(2, comm_jobs.run, [hook]), strict=True):
+        if works:
+            assert report.rows
+        else:
+            assert f"--hook {hook}: broken in torch {torch.__version__}" in report.message
+    assert upstream[0] == upstream[1] and (hook != "batched-powersgd" or not upstream[0])
 
 
 def test_hooks_that_wait_in_callbacks_get_one_bucket_because_more_hang_upstream() -> None:

@@ -16,6 +16,9 @@ from torch.autograd import graph
 
 from hookcli.hooks.kinds import FULL_BACKWARD, REGISTRATION, HookKind
 
+# Public since torch 2.15; here without hookcli's lookup, which is what is tested.
+queue_callback = getattr(graph, "queue_callback", None) or torch.autograd.Variable._execution_engine.queue_callback
+
 
 class ByHand:
     """Notes what plain PyTorch hooks of every kind see of one training step."""
@@ -99,7 +102,7 @@ class ByHand:
                     self.own = False
 
             def over(grads: Any) -> None:
-                graph.queue_callback(lambda: note("engine_callback", ""))
+                queue_callback(lambda: note("engine_callback", ""))
 
             loss.grad_fn.register_prehook(over)
             loss.backward()

@@ -34,7 +34,7 @@ def test_a_kind_that_this_pytorch_has_not_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delattr(graph, "node_creation_hook", raising=False)
     report = traced(Hand(), torch.ones(1, 2), "node_creation", "node")
     assert [(item.path, item.reason) for item in report.skipped] == [
-        ("node_creation", "PyTorch has this hook since 2.15")
+        ("node_creation", "PyTorch has this hook since 2.14")
     ]
     assert {row["kind"] for row in report.rows} == {"node"}
 

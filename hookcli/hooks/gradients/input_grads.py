@@ -42,7 +42,7 @@ class InputGrads:
         self._open: dict[Edge, list[ReceivedTensor]] = {}
 
     def start(self) -> None:
-        """Listen for new nodes, which PyTorch offers since 2.15; before, `returned` searches for them."""
+        """Listen for new nodes, which PyTorch offers since 2.14; before, `returned` searches for them."""
         if self._creation.available:
             self._creation.listen(partial(self._hook, self._open))
 

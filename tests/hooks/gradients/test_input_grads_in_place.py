@@ -64,7 +64,7 @@ def test_what_a_module_changes_in_place_has_the_gradient_of_before() -> None:
 def test_a_use_that_no_output_leads_to_counts_where_pytorch_tells_of_nodes() -> None:
     """The module keeps an auxiliary value, which the loss uses."""
     if not hasattr(graph, "node_creation_hook"):
-        pytest.skip("PyTorch has this hook since 2.15")
+        pytest.skip("PyTorch has this hook since 2.14")
 
     def keep(self: Any, x: Tensor) -> Tensor:
         self.aux = 4 * x
