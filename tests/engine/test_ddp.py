@@ -18,7 +18,7 @@ from hookcli.report.buckets import merge_ranks
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 
-needs_bytes = pytest.mark.skipif(not COUNTS_BYTES, reason="this torch has no hooks on process groups")
+needs_bytes = pytest.mark.skipif(not COUNTS_BYTES, reason="PyTorch has this hook since 2.14")
 
 QUANTIZED = ("quantize-per-tensor", "quantize-per-channel")
 HOOKS = ["allreduce", "fp16", "bf16", "powersgd", "noop", "fp16+powersgd"]

@@ -18,7 +18,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes.node_hooks import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
 
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.14 tells of every new node")
+exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 
 class Square(torch.autograd.Function):
