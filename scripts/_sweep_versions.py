@@ -1,6 +1,6 @@
 """The whole test suite on every PyTorch that hookcli promises, each in a fresh environment, one after the other.
 
-    scripts/sweep versions                                  every release from the lowest in pyproject.toml to the newest
+    scripts/sweep versions                                  every release that pyproject.toml allows
     scripts/sweep versions 2.14.1 2.15.0 --python python3.13
     scripts/sweep versions --markdown                       and write a row for each into docs/accuracy.md
 
@@ -23,7 +23,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "accuracy.md"
@@ -65,14 +65,14 @@ def tried(torch: str, python: str, logs: Path) -> str:
         results = logs / f"{name}.xml"
         command = [str(bin_ / "python"), "-m", "pytest", "-q", f"--junitxml={results}"]
         subprocess.run(command, cwd=tree, env=environment, stdout=log, stderr=log, check=False)
-        asked = f"import platform as p\nfrom importlib.metadata import version as v\nprint(p.python_version(), *map(v, {BESIDE}))"
+        asked = f"import platform as p, importlib.metadata as m; print(p.python_version(), *map(m.version, {BESIDE}))"
         told = subprocess.check_output([bin_ / "python", "-c", asked], text=True).split()
     return row(torch, told, results)
 
 
 def row(torch: str, told: Sequence[str], results: Path) -> str:
     """A row of the table, from pytest's results."""
-    cases = list(ElementTree.parse(results).iter("testcase"))
+    cases = list(ET.parse(results).iter("testcase"))
     skipped = Counter(str(case.find("skipped").get("message")) for case in cases if case.find("skipped") is not None)
     failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
     beside = ", ".join(f"{name} {version}" for name, version in zip(BESIDE, told[1:], strict=True))
