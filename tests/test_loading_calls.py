@@ -102,7 +102,11 @@ def loads(source: str) -> Iterator[str]:
             case ast.Attribute(value=ast.Name(id=module), attr=name) if module in MODULES and name.islower():
                 yield ast.unparse(call)
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()) if name in LOADERS:
-                if ast.unparse(node) not in OURS and ast.unparse(node).partition(".")[0] not in ours and not _fixed(call):
+                if (
+                    ast.unparse(node) not in OURS
+                    and ast.unparse(node).partition(".")[0] not in ours
+                    and not _fixed(call)
+                ):
                     yield ast.unparse(call)
 
 
@@ -141,5 +145,9 @@ def test_a_new_one_and_a_lost_argument_are_seen() -> None:
         "eval(text)",
     ):
         assert list(loads(source)), source
-    for source in ("import json\njson.loads(x)", "import_module('torch')", "from hookcli.registry import load\nload('a')"):
+    for source in (
+        "import json\njson.loads(x)",
+        "import_module('torch')",
+        "from hookcli.registry import load\nload('a')",
+    ):
         assert not list(loads(source)), source

@@ -179,7 +179,9 @@ def _check_weights(place: _Place, weights: str, spec: str) -> None:
     if place.folder is None:
         raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
     if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
-        why = f"the folder has an adapter ({_ADAPTER}), which hookcli does not load; merge it, or give a file of weights"
+        why = (
+            f"the folder has an adapter ({_ADAPTER}), which hookcli does not load; merge it, or give a file of weights"
+        )
         raise UsageError(f"--weights DEFAULT: {why}", option="weights")
 
 

@@ -68,7 +68,9 @@ def write_plain(archive: zipfile.ZipFile, target: IO[bytes]) -> None:
             if not item.filename.startswith(root) or not _MEMBERS.fullmatch(name):
                 continue
             if name in copied or item.compress_type != zipfile.ZIP_STORED:
-                raise NotPlainError(f"{name} is {'there twice' if name in copied else 'compressed'}, unlike torch.export.save's")
+                raise NotPlainError(
+                    f"{name} is {'there twice' if name in copied else 'compressed'}, unlike torch.export.save's"
+                )
             copied.add(name)
             with archive.open(item) as source, plain.open(f"program/{name}", "w", force_zip64=True) as copy:
                 if name.endswith(".json"):

@@ -68,7 +68,10 @@ TOKENIZERS = {
     "a list of classes": {"tokenizer_class": "Evil", "auto_map": ["own.Evil", "own.Evil"]},
     "one of the library's": {"tokenizer_class": "BertTokenizer", "auto_map": CLASSES},
     "of another repository": {"auto_map": {"AutoTokenizer": ["other/place--own.Evil", None]}},
-    "a template": {"tokenizer_class": "BertTokenizer", "chat_template": "{{ cycler.__init__.__globals__.os.popen('x') }}"},
+    "a template": {
+        "tokenizer_class": "BertTokenizer",
+        "chat_template": "{{ cycler.__init__.__globals__.os.popen('x') }}",
+    },
 }
 
 
