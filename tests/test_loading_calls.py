@@ -10,12 +10,14 @@ from pathlib import Path
 import hookcli
 
 HERE = Path(hookcli.__file__).parent
-LOADERS = frozenset(
-    "load load_file safe_open from_pretrained from_config create_model hf_hub_download load_state_dict_from_url "
-    "load_pickle PackageImporter load_library CDLL Unpickler loads import_module __import__ exec_module run_path "
-    "run_module eval exec sympify parse_expr Popen popen system check_output check_call execv execve execvp posix_spawn "
-    "load_inline load_module unsafe_load full_load Environment".split()
-)
+NAMES = """
+load load_file safe_open from_pretrained from_config create_model hf_hub_download load_state_dict_from_url
+load_pickle PackageImporter load_library CDLL Unpickler loads import_module __import__ exec_module run_path
+run_module eval exec sympify parse_expr Popen popen system check_output check_call execv execve execvp
+posix_spawn
+load_inline load_module unsafe_load full_load Environment
+"""
+LOADERS = frozenset(NAMES.split())
 MODULES = ("subprocess", "webbrowser", "runpy", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml")
 """Modules of which any use counts."""
 OURS = frozenset(("json.loads", "tomllib.loads", "tl.load", "platform.system", "plugin.load", "own.load", "other.load"))

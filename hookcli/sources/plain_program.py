@@ -1,9 +1,9 @@
 """Copies an exported program without anything in its file that could run code.
 
-`torch.export.load` unpickles objects, evaluates expressions (sympy), imports modules that tree specs name, calls any function
-below `torch` that a node names, loads compiled libraries, and generates Python from the names in the file. It has no safe
-mode, so it gets a new archive here, made of the known members alone, with every text in them checked against what
-`torch.export.save` writes. Pickles are copied as they are: they have to be loaded with `weights_only=True`.
+`torch.export.load` unpickles objects, evaluates expressions (sympy), imports modules that tree specs name, calls any
+function below `torch` that a node names, loads compiled libraries, and generates Python from the names in the file. It
+has no safe mode, so it gets a new archive here, made of the known members alone, with every text in them checked
+against what `torch.export.save` writes. Pickles are copied as they are: they have to be loaded with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ _FUNCTION = re.compile(
 )
 _SYMBOL = re.compile(r"[a-z][a-z_]*[0-9]{1,6}")
 _CONSTANTS = {"true", "false", "oo", "int_oo"}
-_FUNCTIONS = frozenset(
-    "Symbol Integer Rational Float Add Mul Pow Max Min Mod floor ceiling Abs Eq Ne Lt Le Gt Ge Equality Unequality "
-    "StrictLessThan LessThan StrictGreaterThan GreaterThan And Or Not FloorDiv ModularIndexing Where PythonMod CleanDiv "
-    "CeilToInt FloorToInt CeilDiv LShift RShift PowByNatural FloatPow FloatTrueDiv IntTrueDiv TruncToFloat TruncToInt "
-    "RoundToInt RoundDecimal ToFloat Identity IsNonOverlappingAndDenseIndicator".split()
-)
+_NAMES = """
+Symbol Integer Rational Float Add Mul Pow Max Min Mod floor ceiling Abs Eq Ne Lt Le Gt Ge Equality Unequality
+StrictLessThan LessThan StrictGreaterThan GreaterThan And Or Not FloorDiv ModularIndexing Where PythonMod CleanDiv
+CeilToInt FloorToInt CeilDiv LShift RShift PowByNatural FloatPow FloatTrueDiv IntTrueDiv TruncToFloat TruncToInt
+RoundToInt RoundDecimal ToFloat Identity IsNonOverlappingAndDenseIndicator
+"""
+_FUNCTIONS = frozenset(_NAMES.split())
+_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr)
 _GROWING = {"Pow", "PowByNatural", "FloatPow", "LShift"}
 _BITS = 100_000  # of a number that sympy may have to write out; sizes have 64
 _LONGEST = 20_000  # characters of an expression
@@ -172,9 +174,7 @@ def _bits(node: ast.expr) -> float:
             return _grown(*args) if name in _GROWING else sum(map(_bits, args))
         case ast.BinOp(left, ast.Pow() | ast.LShift(), right):
             return _grown(left, right)
-        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv() | ast.Mod(), right):
-            return _bits(left) + _bits(right)
-        case ast.BinOp(left, ast.BitAnd() | ast.BitOr(), right):
+        case ast.BinOp(left, operator, right) if isinstance(operator, _OPERATIONS):
             return _bits(left) + _bits(right)
         case ast.UnaryOp(operand=operand):
             return _bits(operand)

@@ -213,7 +213,7 @@ def test_two_readers_of_one_archive_see_the_same(members: Members, tmp_path: Pat
     two = packed(tmp_path / "bad.pt2", evil).read_bytes() + packed(tmp_path / "net.pt2", members).read_bytes()
     (tmp_path / "two.pt2").write_bytes(two)
     for file in (twice, packed(tmp_path / "compressed.pt2", members, compressed=True)):
-        with pytest.raises(UsageError, match="there twice|compressed"):
+        with pytest.raises(UsageError, match=r"there twice|compressed"):
             find_recipe(str(file)).build()
     find_recipe(str(tmp_path / "two.pt2")).build()
     assert not mark.exists()
@@ -270,7 +270,15 @@ def test_expressions_of_sizes_are_plain(text: str) -> None:
             "1e999",
             "s99999999",
         ),
-        *("Float('1e999', precision=53)", "Float('1', precision=9999999)", "ｅval(1)", "1\n", "(" * 5000, "", "1; 2"),
+        *(
+            "Float('1e999', precision=53)",
+            "Float('1', precision=9999999)",
+            "\uff45val(1)",
+            "1\n",
+            "(" * 5000,
+            "",
+            "1; 2",
+        ),
     ],
 )
 def test_other_expressions_are_not(text: str) -> None:
@@ -284,6 +292,6 @@ def test_operators_are_those_of_tensors() -> None:
     refused = """torch.os.system torch.load torch.ops.load_library torch.ops.import_module torch.ops.aten.from_file.default
     torch.ops.aten.__class__.mro torch.ops.aten.add.op torch.ops.image.write_file.default torch.ops.aten.add
     torch.ops.higher_order.call_torchbind torch.ops.higher_order.inductor_compiled_code _operator.methodcaller
-    _operator.attrgetter math.__loader__.load_module #extension:x builtins.eval torch.hub.load torch.sym_float.__globals__
-    torch.ops.aten.save.default torch.ops.profiler._record_function_enter.default""".split()
-    assert not [name for name in refused if _is_operator(name)]
+    _operator.attrgetter math.__loader__.load_module #extension:x builtins.eval torch.hub.load
+    torch.sym_float.__globals__     torch.ops.aten.save.default torch.ops.profiler._record_function_enter.default"""
+    assert not [name for name in refused.split() if _is_operator(name)]
