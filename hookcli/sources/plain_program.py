@@ -3,7 +3,8 @@
 `torch.export.load` unpickles objects, evaluates expressions (sympy), imports modules that tree specs name, calls any
 function below `torch` that a node names, loads compiled libraries, and generates Python from the names in the file. It
 has no safe mode, so it gets a new archive here, made of the known members alone, with every text in them checked
-against what `torch.export.save` writes. Pickles are copied as they are: they have to be loaded with `weights_only=True`.
+against what `torch.export.save` writes. Pickles are copied as they are: they have to be loaded
+with `weights_only=True`.
 """
 
 from __future__ import annotations

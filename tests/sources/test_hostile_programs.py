@@ -289,7 +289,8 @@ def test_operators_are_those_of_tensors() -> None:
     for name in ("aten.add.Tensor", "aten.__and__.Scalar", "higher_order.cond", "prims.convert_element_type.default"):
         assert _is_operator(f"torch.ops.{name}"), name
     assert all(map(_is_operator, ("_operator.getitem", "math.trunc", "torch.sym_float", "torch.sym_max")))
-    refused = """torch.os.system torch.load torch.ops.load_library torch.ops.import_module torch.ops.aten.from_file.default
+    refused = """torch.os.system torch.load
+    torch.ops.load_library torch.ops.import_module torch.ops.aten.from_file.default
     torch.ops.aten.__class__.mro torch.ops.aten.add.op torch.ops.image.write_file.default torch.ops.aten.add
     torch.ops.higher_order.call_torchbind torch.ops.higher_order.inductor_compiled_code _operator.methodcaller
     _operator.attrgetter math.__loader__.load_module #extension:x builtins.eval torch.hub.load
