@@ -22,11 +22,12 @@ from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
 from hookcli.sources.hub import CONFIG, config_folder
 from hookcli.sources.huggingface_inputs import Inputs
-from hookcli.sources.libraries import import_library
+from hookcli.sources.libraries import import_library, load_tokenizer, without_remote_code
 from hookcli.system.files import is_folder
 from hookcli.system.memory import available_memory
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+_ADAPTER = "adapter_config.json"
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -110,7 +111,8 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
         own = "; its code (auto_map) is not run" if "auto_map" in found else ""
         raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{own}")
     config_class = library.CONFIG_MAPPING[kind]
-    with UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})")):
+    unfit = UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})"))
+    with unfit, without_remote_code():
         plain = config_class.from_dict(found)
         for name in args:
             if name not in {*plain.to_dict(), *config_class.attribute_map, "attn_implementation"}:
@@ -134,7 +136,8 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     names = [tasks[task]] if task else [*own[:1], *tasks.values()]
     if not names:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
-    with UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})")):
+    unusable = UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})"))
+    with unusable, without_remote_code():
         found = getattr(library, str(names[0]))
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
@@ -174,6 +177,7 @@ def _multiplies_groups_on_meta() -> bool:
     return True
 
 
+@without_remote_code()
 def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
     """The model with random weights, in its configuration's dtype."""
     if torch.get_default_device().type != "meta":
@@ -194,6 +198,11 @@ def _check_weights(place: _Place, weights: str, spec: str) -> None:
         raise UsageError(f"--weights {weights}: {known}", option="weights")
     if place.folder is None:
         raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
+    if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
+        why = (
+            f"the folder has an adapter ({_ADAPTER}), which hookcli does not load; merge it, or give a file of weights"
+        )
+        raise UsageError(f"--weights DEFAULT: {why}", option="weights")
 
 
 def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: bool) -> tuple[nn.Module, str | None]:
@@ -202,9 +211,15 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        with UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights")):
+        unfit = UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights"))
+        with unfit, without_remote_code():
             model, told = model_class.from_pretrained(
-                place.folder, config=config, local_files_only=True, output_loading_info=True
+                place.folder,
+                config=config,
+                local_files_only=True,
+                output_loading_info=True,
+                trust_remote_code=False,
+                weights_only=True,
             )
     finally:
         if shown:
@@ -220,9 +235,7 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
 
 def _tokenizer(library: Any, place: _Place) -> Callable[[], Callable[..., Mapping[str, Any]]] | None:
     """Makes the tokenizer that lies beside the configuration, if one does."""
-    if not place.has(*_TOKENIZER):
-        return None
-    return partial(library.AutoTokenizer.from_pretrained, str(place.folder), local_files_only=True)
+    return partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None
 
 
 def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:
@@ -231,7 +244,10 @@ def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:
         return None
 
     def transforms() -> Transforms:
-        processor = library.AutoImageProcessor.from_pretrained(str(place.folder), local_files_only=True)
+        with without_remote_code():
+            processor = library.AutoImageProcessor.from_pretrained(
+                str(place.folder), local_files_only=True, trust_remote_code=False
+            )
         return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
 
     return transforms

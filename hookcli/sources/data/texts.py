@@ -11,6 +11,7 @@ from torch import nn
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
+from hookcli.sources.libraries import load_tokenizer
 from hookcli.system import files
 
 _HUGE = 1 << 20  # tokenizers without a limit say 10**30
@@ -52,12 +53,12 @@ def _lines(text: str) -> list[str]:
 
 def _from_folder(folder: str) -> Any:
     try:
-        from transformers import AutoTokenizer
+        import transformers
     except ImportError as error:
         why = "reading it needs Transformers: pip install 'hookcli[huggingface]'"
         raise UsageError(f"--tokenizer {folder}: {why}", option="tokenizer") from error
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return load_tokenizer(transformers, folder)
     except Exception as error:  # Transformers fails in many ways on a folder without a tokenizer
         why = f"has no tokenizer that Transformers can read ({in_brief(error)})"
         raise UsageError(f"--tokenizer {shortened(folder)}: {why}", option="tokenizer") from error
