@@ -135,8 +135,11 @@ def runs_only_for_real(error: BaseException) -> bool:
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
-        if isinstance(cause, NotImplementedError) or any(
-            word in text for word in ("meta", "data-dependent", ".item()", "float16", "bf16")
+        dynamic = type(cause).__name__.startswith(("Dynamic", "DataDependent"))  # what fake tensors raise
+        if (
+            dynamic
+            or isinstance(cause, NotImplementedError)
+            or any(word in text for word in ("meta", "data-dependent", ".item()", "float16", "bf16"))
         ):
             return True
         cause = cause.__cause__ or cause.__context__

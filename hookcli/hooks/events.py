@@ -32,7 +32,7 @@ class HookEvent:
     `grad_outputs`, `grad_inputs`: the gradients of a node, or of a module's full backward hook.
     `tensor`: a tensor saved for backward.
     `name`: the name of a node, an attribute or an optimizer's class; `node`: the node.
-    `handed_on`: the gradient's tensor was both received and returned by the module.
+    `handed_on`: the module received the gradient's tensor and returned it, or left it where others find it.
     `inner`: the gradient comes from a differentiation inside the forward or the loss function, not from the loss.
     """
 

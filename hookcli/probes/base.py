@@ -231,9 +231,10 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
     } | said_of(event)
 
 
-def said_of(event: HookEvent) -> dict[str, str]:
-    """The edits that changed the event's values, as a row's `edited`; for an operator, its name and source line."""
-    said = {"edited": event.edited} if event.edited else {}
+def said_of(event: HookEvent) -> dict[str, Any]:
+    """What else a row says of an event: `edited`, `handed_on`, and for an operator its name and source line."""
+    said: dict[str, Any] = {"edited": event.edited} if event.edited else {}
+    said |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:
         said |= {"type": event.operator.name, "source": event.operator.source}
     return said
