@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -27,12 +27,15 @@ class ModuleTensors:
     """The number of the pass."""
     source: str = ""
     """An operator's line in the program."""
+    uninitialised: bool = False
+    """An operator returned memory that was not all written yet."""
 
 
 def of_event(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
     """The tensors of the call that an event is about."""
     if operator := event.operator:
-        return ModuleTensors(kind, event.fqn, operator.name, event.call, event.index, tensors, source=operator.source)
+        values = ModuleTensors(kind, event.fqn, operator.name, event.call, event.index, tensors, source=operator.source)
+        return replace(values, uninitialised=operator.uninitialised and kind == OUTPUT)
     return ModuleTensors(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
 
 

@@ -19,6 +19,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, GRAD_OUTPUT, OUTPUT, ModuleTensors, only, place
 from hookcli.hooks.events import HookEvent
+from hookcli.probes.shared.unmeasured import UNINITIALISED
 from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
@@ -90,6 +91,9 @@ class TensorPairs:
     def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
         """Compare the tensors that both sides have reached."""
         self._latest = a.index
+        if a.uninitialised or b.uninitialised:
+            self._skipped += [Skipped(a.fqn, UNINITIALISED, path) for path, _ in a.tensors]
+            return
         theirs = dict(b.tensors)
         for path, x in a.tensors:
             if path in theirs:
