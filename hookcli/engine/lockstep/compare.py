@@ -117,7 +117,8 @@ class _Comparison:
             )
             for side, changes in zip(self.sides, self.edits, strict=True)
         ]
-        self.pairs = TensorPairs(self.alignment)
+        constants = (x for side in self.sides for x in (*side.model.parameters(), *side.model.buffers()))
+        self.pairs = TensorPairs(self.alignment, constants=constants)
         self.watched = Watched(self.sides, self.alignment, select)
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.settings = settings_diff(a.model, b.model, self.alignment, select)
@@ -224,8 +225,6 @@ class _Comparison:
                 lockstep.arrive(number, key, seen)
 
         def returned(event: HookEvent) -> None:
-            if event.operator and number == A:
-                self.pairs.receive(event)
             arrive(event, OUTPUT, list(tree.leaves(event.output)))
 
         def grad(event: HookEvent) -> None:
@@ -235,8 +234,7 @@ class _Comparison:
         # Backward must run in the calling thread, for every device: a device's own thread would serve both sides, and
         # wait for ever once one side waits for the other.
         with session, torch.autograd.set_multithreading_enabled(False):
-            if number == A:
-                session.forward_pre(self.pairs.receive)
+            session.forward_pre(partial(self.pairs.known.receive, number))
             session.forward(returned)
             if self.step.backward:
                 session.output_grad(grad)
