@@ -54,7 +54,7 @@ class Origin(NamedTuple):
         return f"{'at the end of' if inside else 'before'} {place}, {named_alone(self.lone)}"
 
 
-def origin(rows: Sequence[Row]) -> Origin | None:
+def origin_of(rows: Sequence[Row]) -> Origin | None:
     """The origin of what is beyond tolerance among these rows; None if nothing is.
 
     Operators of one side are no cause of a difference in a module or operator that received the same on both sides.

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin
+from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin_of
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
@@ -33,17 +33,17 @@ def report(
     weights: str = "",
     settings: Mapping[str, str] = MappingProxyType({}),
     identical: bool = False,
-    found: Origin | None = None,
+    origin: Origin | None = None,
 ) -> Report:
-    """Make the report of a comparison: `metas` describe the two runs, `meta` both together, and `found` is the origin
-    if it is known from other rows than these.
+    """Make the report of a comparison: `metas` describe the two runs, `meta` both together, and `origin` is the
+    origin if it is known from other rows than these.
 
     A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models, and
     `settings` has what differs in their modules' settings, by A's names; `identical` says that all that was compared
     had the same bits.
     """
     rows = [_with_settings(row, settings.get(row.fqn, "")) for row in rows]
-    found = found or origin(rows)
+    found = origin or origin_of(rows)
     said = _verdict(rows, found, identical) + _changed(alignment, len(settings))
     if not meta.get("complete", True):
         said += ", until the run failed"
