@@ -11,7 +11,7 @@ from typing import Any
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
-from hookcli.diff.lone_operators import both_sources, operators_of_both
+from hookcli.diff.origin import both_sources, operators_of_both
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of

@@ -80,12 +80,14 @@ class Operator:
 
     `function`: what was called. `name`: its short name, as in `add`; `full_name`: PyTorch's, as in `torch.Tensor.add`.
     `source`: the file and line of the program that called it, as in `net.py:12`; "" if it is not known.
+    `uninitialised`: it returned memory that was not all written yet, as `torch.empty` does.
     """
 
     function: Callable[..., Any]
     name: str
     full_name: str
     source: str
+    uninitialised: bool = False
 
 
 @dataclass(slots=True)

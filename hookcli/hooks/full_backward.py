@@ -204,11 +204,15 @@ def _indices(count: int) -> list[str]:
 def refuses_full_backward(error: BaseException | None) -> bool:
     """Return whether PyTorch stopped the model because of a full backward hook.
 
-    The views that the hook makes can't be changed in place, and its function can't be called inside torch.func.
+    The views that the hook makes can't be changed in place, and its function can't be called inside torch.func, or on
+    strided nested tensors.
     """
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    if isinstance(innermost.f_locals.get("self"), BackwardHook):  # its function takes no nested tensors, for example
+        return True
     if "functorch transforms" in said:
         frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)

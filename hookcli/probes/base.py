@@ -14,7 +14,7 @@ from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.tensor_sink import TensorSink
-from hookcli.probes.shared.unmeasured import unmeasured
+from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.report.batch_rows import BatchRows
@@ -177,7 +177,10 @@ class StatsProbe(Probe):
         """A row for each tensor of a call; without any, the reason, unless `unseen` has one."""
         found = list(tensors)
         for path, tensor in found:
-            self.take(describe(event, path), tensor)
+            if event.operator and event.operator.uninitialised:
+                self.skip(event.fqn, UNINITIALISED, path)
+            else:
+                self.take(describe(event, path), tensor)
         if not found and event.fqn not in self.unseen.places:
             self.skip(event.fqn, otherwise)
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.diff.align import Alignment
+from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import WEIGHT
 from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped

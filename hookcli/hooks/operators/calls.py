@@ -20,6 +20,7 @@ from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode, without_mode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
 from hookcli.hooks.operators.source_lines import SourceLines, called_by_fsdp
+from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.dynamo import replaced_in_place
@@ -47,6 +48,7 @@ class OperatorCalls(ObservingMode):
         self._whole: dict[int, bool] = {}
         self._watched: dict[str, bool] = {}
         self._inside: list[Call] = []
+        self._uninitialised = UninitialisedMemory()
         self._see = core.guarded(self._seen)
 
     def __enter__(self) -> OperatorCalls:
@@ -103,12 +105,13 @@ class OperatorCalls(ObservingMode):
         fqn = numbered(call, name)
         call.operators[name] = call.operators.get(name, 0) + 1
         index = self.core.calls.next_index()
+        written = given.written()
+        self._uninitialised.called(name, args, kwargs, output, output if writes(func) else written)
         if not self._is_watched(fqn, func):
             return
-        written = given.written()
         made = written[0] if output is None and written else output
         event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
-        event.operator = Operator(func, name, full, self._lines.caller())
+        event.operator = Operator(func, name, full, self._lines.caller(), self._uninitialised.within(made))
         self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
         if torch.is_grad_enabled() and self.core.wants_of_operators(HookKind.TENSOR_GRAD_OUTPUT):
             self._gradients.made(event, made, {id(x) for x in written})

@@ -54,7 +54,7 @@ def _of_numbers(values: Values, counts: Counts | None = None) -> TensorStats:
         values, counts = values[finite], counts if counts is None else counts[finite]
     n = numel - nan - inf
     if n == 0:
-        return TensorStats(numel=numel, l2=math.nan if numel else 0.0, nan=nan, inf=inf)
+        return TensorStats(numel=numel, nan=nan, inf=inf)
     low, high = float(values.min()), float(values.max())
     # In units of the largest magnitude where squares would leave float64's range. A power of two changes no bit.
     exponent = math.frexp(max(-low, high))[1]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance, times_allowed
-from hookcli.diff.verdict import first_beyond, title
+from hookcli.diff.verdict import title
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import are_different, whole_models
 from hookcli.record.file.comparison.remarks import nothing_in_common

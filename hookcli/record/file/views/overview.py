@@ -202,7 +202,7 @@ def _sum_of(rows: Sequence[Row], count: str) -> int | None:
 
 
 def _own_parameters(module: _Module) -> dict[str, float | None]:
-    grads = [row["l2"] for row in module.param_grads]
+    grads = [row["l2"] for row in module.param_grads if row["numel"]]
     weight, update = ([row[name] for row in module.updates] for name in ("weight", "update"))
     found = {name: norm(parts) if parts else None for name, parts in (("weight", weight), ("update", update))}
     known = grads and not module.summed

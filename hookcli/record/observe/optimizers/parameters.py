@@ -102,7 +102,7 @@ class ParameterRows:
         known: dict[int, dict[str, Any]] = {}
         for fqn, parameter in self._matching():
             own = known[id(parameter)] = {"numel": parameter.numel()}
-            if fqn in gradients:
+            if fqn in gradients and parameter.numel():  # of no elements the norm is NaN
                 own["param_grad"] = gradients[fqn]["l2"]
                 own["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
             if update := self._updates.get(self._name(fqn)):
