@@ -75,7 +75,6 @@ class ObservedModel:
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
         self.rebind(module)
-        self.parameter_ids = {id(p) for p in module.parameters()}
         self._optimizer_steps = optimizer_steps
         self._version = -1
         self._optimizers: list[weakref.ref[Optimizer]] = []  # which drops a reference as its optimizer dies

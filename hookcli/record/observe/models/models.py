@@ -38,7 +38,7 @@ class ObservedModels:
         self._only = only
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
         self._aliases: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by other modules around the same parameters
-        self._by_parameter: WeakIds[nn.Parameter, ObservedModel] = WeakIds()  # by the model's first parameter
+        self._by_core: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by the part that holds all parameters
         self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
         self._of_version = -1
         self._seen: Counter[str] = Counter()  # models of each class
@@ -69,15 +69,13 @@ class ObservedModels:
         return self._add(module, _name(module, kind) if self._lasts(kind) else kind)
 
     def _sharing(self, module: nn.Module) -> ObservedModel | None:
-        """The earlier model with exactly these parameters: programs wrap a model anew in each call.
+        """The earlier model with the same part for all parameters: programs wrap a model anew in each call.
 
-        If that one has been freed, the part that holds all of them takes its place.
+        If that model has been freed, the part takes its place.
         """
-        found = self._by_parameter.get(next(module.parameters()))
-        if found is None or found.parameter_ids != {id(p) for p in module.parameters()}:
-            return None
-        if found.module is None:
-            found.rebind(core := held_by(module, anyones=True))
+        found = self._by_core.get(core := held_by(module, anyones=True))
+        if found is not None and found.module is None:
+            found.rebind(core)
             self._models[core] = found
             self._of_version = -1
         return found
@@ -96,7 +94,7 @@ class ObservedModels:
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
         found = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
         self._models[module] = found
-        self._by_parameter[next(module.parameters())] = found
+        self._by_core[held_by(module, anyones=True)] = found
         self._of_version = -1
         return found
 
