@@ -105,9 +105,9 @@ class Search:
                 said = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
                 counts = received.nan, received.inf
                 found = _found(step, step.measured.name(fqn), _INPUT, *counts, [report])
-                return found, [*received.remarks, *said]
+                return found, [*said, *received.remarks]
         found = _found(step, step.measured.name(row.fqn), f"{what}{row['path']}", row["nan"], row["inf"], [report])
-        return found, [*evidence.rows(what, row.fqn, row["index"], row["path"]), *causes, *own]
+        return found, [*causes, *own, *evidence.rows(what, row.fqn, row["index"], row["path"])]
 
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
         for value in step.losses.new():
