@@ -134,7 +134,7 @@ class StatsProbe(Probe):
 
     def __init__(self, *, hist: bool = False, sink: TensorSink | None = None) -> None:
         self.sink = sink
-        self._reduce = Reducer(hist=hist)
+        self.reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
@@ -164,7 +164,7 @@ class StatsProbe(Probe):
         )
         row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | found
         try:
-            self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+            self._taken[key or (len(self._taken),)] = (row, self.reduce(tensor))
             if self.sink:
                 self.sink.take(values | {"kind": self.tensors, "batch": self.session.batch_number}, tensor)
         except HookcliError:

@@ -55,6 +55,11 @@ class TensorStats:
         return self.numel - self.nan - self.inf
 
     @property
+    def masks(self) -> bool:
+        """True for zeros and infinities alone, as in a mask that is added to attention scores."""
+        return bool(not self.nan and self.inf and self.zeros and self.zeros == self.finite)
+
+    @property
     def rms(self) -> float:
         """Root mean square of the finite elements; 0 without any. If `l2` is unknown, by what is known of mean and std.
 

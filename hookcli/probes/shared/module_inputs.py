@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
@@ -13,7 +12,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
-from hookcli.tensors.torch_private import is_mapped
+from hookcli.tensors.non_finite import Kinds, kinds_of
 
 
 class ModuleInputs:
@@ -24,7 +23,7 @@ class ModuleInputs:
 
     def __init__(self) -> None:
         self._called: dict[str, dict[str, Any]] = {}
-        self._bounds: list[tuple[dict[str, Any], list[Tensor]]] = []
+        self._kinds: list[tuple[dict[str, Any], list[Tensor]]] = []
         self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
         self._last = ""
 
@@ -33,12 +32,12 @@ class ModuleInputs:
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
-        bounds = [bound for x in tensors for bound in _bounds(x)]
-        if bounds:
+        kinds = [flags for x in tensors if (flags := kinds_of(x)) is not None]
+        if kinds:
             caller = session.calls.caller()
             found = {"kind": "received", "fqn": event.fqn, "call": event.call, "after": self._last}
             found |= {"caller": caller.hooked.fqn, "caller_call": caller.number} if caller else {"caller": None}
-            self._bounds.append((found, bounds))
+            self._kinds.append((found, kinds))
 
     def leave(self, event: HookEvent) -> None:
         """A module returned."""
@@ -46,12 +45,12 @@ class ModuleInputs:
 
     def batch_ended(self) -> None:
         """Read back what the batch has shown, and keep the first call of a place that had bad inputs."""
-        finite = iter(fetched([bound for _, bounds in self._bounds for bound in bounds]))
-        for values, bounds in self._bounds:
-            flags = [next(finite)[0] for _ in bounds]
-            if not all(flags):
+        flags = iter(fetched([each for _, kinds in self._kinds for each in kinds]))
+        for values, kinds in self._kinds:
+            found = [Kinds(*next(flags)[0]) for _ in kinds]
+            if any(any(each.present()) and not each.is_mask for each in found):
                 self._not_finite.setdefault((values["fqn"], values["call"]), values)
-        self._bounds.clear()
+        self._kinds.clear()
 
     def rows(self) -> list[dict[str, Any]]:
         """All of it, read back at once."""
@@ -73,22 +72,3 @@ def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
         "trainable": sum(p.numel() for p in own if p.requires_grad),
         "receives_grad": any(x.requires_grad for x in received),
     }
-
-
-def _bounds(x: Tensor) -> list[Tensor]:
-    """For one tensor, whether it is finite, as an integer that stays on its device; nothing where that can't be told.
-
-    A tensor of zeros and -inf, as is added to attention scores, counts as finite: it is a mask.
-    """
-    x = x.detach()
-    if not tree.is_plain(x) or not x.numel():
-        return []
-    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    if not x.is_floating_point() or is_mapped(x):
-        return []
-    try:
-        low, high = torch.aminmax(x)
-    except RuntimeError:  # a dtype that has no such kernel
-        return []
-    mask = (high == 0) & low.isneginf()
-    return [(low.isfinite() & high.isfinite() | mask).to(torch.int64).reshape(1)]

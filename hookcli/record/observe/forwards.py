@@ -67,7 +67,7 @@ class Forwards:
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
         """The step that this forward belongs to, perhaps a new one; None if the forward is not observed."""
-        step = self._steps.training(model) if grad else None
+        step = self._steps.training(model) if grad and not model.hidden else None
         if step is not None:
             if step.takes_forward(number):
                 step.forwards += 1

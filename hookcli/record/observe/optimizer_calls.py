@@ -93,7 +93,9 @@ class OptimizerCalls:
             step.notes |= notes
             self._stepped(step, optimizer)
         if snapshot is not None:
-            self._record_hidden(optimizer, snapshot)
+            self._record_hidden(optimizer, snapshot, steps)
+        for model in self._models.of(optimizer):  # perhaps one that was found just now
+            self._await_hidden(model)
         self._note_end(models)
 
     def _note_end(self, models: Iterable[ObservedModel]) -> None:
@@ -114,9 +116,19 @@ class OptimizerCalls:
         )
         return {note: None} if left else {}
 
-    def _record_hidden(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
-        """Record the updates of models whose forward no hook sees."""
+    def _await_hidden(self, model: ObservedModel) -> None:
+        """Open the next step of a model whose forward no hook sees, for its losses, if it is observed."""
+        position = Position("train", number := model.step(), None, self._plan.records(number))
+        wanted = model.hidden and self._steps.training(model) is None and self._steps.wants(position)
+        if wanted and (step := self._steps.open(model, position)) is not None:
+            step.await_backward()
+
+    def _record_hidden(self, optimizer: Optimizer, snapshot: Snapshot, steps: Iterable[ObservedStep]) -> None:
+        """Record the updates of models whose forward no hook sees, and whose step was not awaited."""
+        awaited = [step.model for step in steps]
         for model in self._models.hidden(optimizer):
+            if model in awaited:
+                continue
             number = model.step() - 1
             position = Position("train", number, None, self._plan.records(number))
             if position.kept and (step := self._steps.open(model, position)) is not None:

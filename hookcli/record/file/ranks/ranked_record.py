@@ -18,8 +18,8 @@ from hookcli.errors import UsageError
 from hookcli.record.file.measured_steps import SharedRows
 from hookcli.record.file.ranks.merged_step import merge_steps
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.file.reading import Keep, Key, Record, StepEntry, read_record
-from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
+from hookcli.record.file.reading import Keep, Record, read_record
+from hookcli.record.file.record_lines import End, Key, NonFinite, RecordedStep, StepEntry
 from hookcli.system.files import exists, is_folder
 
 _PART = re.compile(r"rank(\d{1,9})\.jsonl")

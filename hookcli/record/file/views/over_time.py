@@ -68,7 +68,7 @@ def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
     def keep(row: Mapping[str, Any]) -> bool:
         if "fqn" not in row:  # parameter groups
             return not fqn
-        name = row["fqn"]
+        name = str(row["fqn"])
         of_parameter = row.get("kind") == "parameter" or "update" in row
         return bool(name == fqn or (of_parameter and (not fqn or name.startswith(f"{fqn}."))))
 

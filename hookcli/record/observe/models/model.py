@@ -74,7 +74,7 @@ class ObservedModel:
         """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
-        self._module = weakref.ref(unwrap(module))
+        self.rebind(module)
         self._optimizer_steps = optimizer_steps
         self._version = -1
         self._optimizers: list[weakref.ref[Optimizer]] = []  # which drops a reference as its optimizer dies
@@ -85,6 +85,10 @@ class ObservedModel:
         self._no_grad_taken = -1, 0
         self._steps: int | None = None
         self._stepped: set[int] = set()
+
+    def rebind(self, module: nn.Module) -> None:
+        """Take this module for the model's own."""
+        self._module = weakref.ref(unwrap(module))
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.models.naming import model_name
+from hookcli.record.observe.models.naming import held_by, model_name
 from hookcli.record.observe.models.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.wrappers import plain_type
@@ -37,6 +37,8 @@ class ObservedModels:
         self.narrowed = only is not None
         self._only = only
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
+        self._aliases: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by other modules around the same parameters
+        self._by_core: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by the part that holds all parameters
         self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
         self._of_version = -1
         self._seen: Counter[str] = Counter()  # models of each class
@@ -46,7 +48,7 @@ class ObservedModels:
 
     def find(self, module: nn.Module) -> ObservedModel | None:
         """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
-        found = self._models.get(module)
+        found = self._models.get(module) or self._aliases.get(module)
         if found is not None:
             return found
         if self._only and not self._only(module):
@@ -57,9 +59,26 @@ class ObservedModels:
             return None
         if (owner := bypassing_owner(module)) is not None:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
+        if (core := held_by(module)) is not module or (found := self._sharing(module)) is not None:
+            found = found or self.find(core)
+            if found is not None:
+                self._aliases[module] = found
+            return found
         kind = plain_type(module)
         self._seen[kind] += 1
         return self._add(module, _name(module, kind) if self._lasts(kind) else kind)
+
+    def _sharing(self, module: nn.Module) -> ObservedModel | None:
+        """The earlier model with the same part for all parameters: programs wrap a model anew in each call.
+
+        If that model has been freed, the part takes its place.
+        """
+        found = self._by_core.get(core := held_by(module, anyones=True))
+        if found is not None and found.module is None:
+            found.rebind(core)
+            self._models[core] = found
+            self._of_version = -1
+        return found
 
     def _lasts(self, kind: str) -> bool:
         """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
@@ -75,6 +94,7 @@ class ObservedModels:
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
         found = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
         self._models[module] = found
+        self._by_core[held_by(module, anyones=True)] = found
         self._of_version = -1
         return found
 

@@ -25,6 +25,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
+from hookcli.tensors.torch_private import version
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
 MOST_FORWARDS = 64
@@ -118,6 +119,11 @@ class ObservedStep:
 
     # Backward passes.
 
+    def await_backward(self) -> None:
+        """Await the backward passes of a model whose forward no hook sees, in this thread."""
+        self.forwards = 0
+        self._session.modules.thread = threading.get_ident()
+
     def waits_here(self) -> bool:
         """True if its forwards ran in this thread, and are over."""
         return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
@@ -141,14 +147,18 @@ class ObservedStep:
             self.notes[_NO_NUMBER] = None
 
     @property
-    def arrived(self) -> int:
-        """Number of gradients that have arrived in the model so far."""
+    def arrived(self) -> object:
+        """A state that changes as gradients arrive in the model: their number, or the gradients that a model holds
+        whose forward no hook sees.
+        """
+        if self.model.hidden:
+            return [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
         return self._session.arrived + self._arrivals.times
 
     @property
     def sees_gradients(self) -> bool:
         """True if it would notice a backward pass through the model."""
-        return bool(self._arrivals or self._session.tensor_grads.hooks.handles)
+        return bool(self.model.hidden or self._arrivals or self._session.tensor_grads.hooks.handles)
 
     @property
     def abandoned(self) -> bool:
@@ -174,6 +184,7 @@ class ObservedStep:
     def record_update(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Measure an optimizer's step by itself, for a model whose forward no hook sees."""
         self.forwards = 0
+        self.measured.take_groups(optimizer)
         self.measured.take_gradients(optimizer)
         self.measured.parameters.take_updates(snapshot)
 
