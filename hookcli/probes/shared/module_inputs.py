@@ -1,15 +1,17 @@
-"""The inputs of modules, for checks: are they finite, do they require grad, and in which mode is the module?"""
+"""The inputs of modules, for checks: are they finite, do they require grad, do biases go into normalizations?"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import TensorOrigins
+from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
@@ -19,6 +21,7 @@ from hookcli.tensors.torch_private import is_mapped
 class ModuleInputs:
     """Rows of kind `called`, for each module's first call, and `received`, for each call with NaN or infinite inputs.
 
+    `normalized`: a module with a bias whose output went to one that normalizes each channel by itself, named `by`.
     Values are read back only for the rows.
     """
 
@@ -27,12 +30,20 @@ class ModuleInputs:
         self._bounds: list[tuple[dict[str, Any], list[Tensor]]] = []
         self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
         self._last = ""
+        self._outputs = TensorOrigins(())
+        self._biased: list[str] = []
+        self._normalized: dict[str, dict[str, Any]] = {}
 
     def enter(self, event: HookEvent, session: HookSession) -> None:
         """Take in what a module is called with."""
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
+        if _centers_channels(event.module):
+            for number in map(self._outputs.of, tensors[:1]):
+                if number is not None:
+                    fqn = self._biased[number]
+                    self._normalized[fqn] = {"kind": "normalized", "fqn": fqn, "by": event.fqn}
         bounds = [bound for x in tensors for bound in _bounds(x)]
         if bounds:
             caller = session.calls.caller()
@@ -43,6 +54,11 @@ class ModuleInputs:
     def leave(self, event: HookEvent) -> None:
         """A module returned."""
         self._last = event.fqn
+        assert event.module is not None
+        if any(name == "bias" for name, _ in event.module.named_parameters(recurse=False)):
+            self._biased.append(event.fqn)
+            for _, x in tree.leaves(event.output):
+                self._outputs.made(x, len(self._biased) - 1)
 
     def batch_ended(self) -> None:
         """Read back what the batch has shown, and keep the first call of a place that had bad inputs."""
@@ -56,7 +72,7 @@ class ModuleInputs:
     def rows(self) -> list[dict[str, Any]]:
         """All of it, read back at once."""
         self.batch_ended()
-        return [*self._called.values(), *self._not_finite.values()]
+        return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
 
 
 def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
@@ -73,6 +89,13 @@ def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
         "trainable": sum(p.numel() for p in own if p.requires_grad),
         "receives_grad": any(x.requires_grad for x in received),
     }
+
+
+def _centers_channels(module: nn.Module | None) -> bool:
+    """True for a normalization that subtracts each channel's own mean in this call, and with it what a bias added."""
+    if isinstance(module, nn.GroupNorm):
+        return module.num_groups == module.num_channels
+    return isinstance(module, (BatchNorm, InstanceNorm)) and (module.training or module.running_mean is None)
 
 
 def _bounds(x: Tensor) -> list[Tensor]:
