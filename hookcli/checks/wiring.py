@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from hookcli.checks.base import INFO, Check
-from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
+from hookcli.checks.measurements import ReadsActivations, ReadsInventory, ReadsWeightsAndGrads
 from hookcli.diff.tolerance import eps
 from hookcli.report import Finding, Row
 from hookcli.report.formatting import listed
-from hookcli.report.names import owner_of
 
 
 class DoubleSoftmax(Check):
@@ -38,15 +38,20 @@ class DoubleSoftmax(Check):
                 yield self.finding(row.fqn, f"its {row['type']} goes into {row['loss']}, which expects logits")
 
 
+class _Read(ReadsWeightsAndGrads, ReadsActivations, Protocol):
+    """The measurements that the check reads."""
+
+
 class BiasWithoutEffect(Check):
     """The bias of a layer goes straight into a normalization that subtracts each channel's mean, and the bias with it.
 
     For information only; it never makes the check fail. The bias has no effect on the output in training mode, its
     gradient is zero but for rounding, and in eval mode it cancels against the running mean. It costs memory and time of
     the optimizer, and weight decay or noise move it. Judged are BatchNorm and InstanceNorm where they use the
-    statistics of their input, and GroupNorm with a group per channel; that the bias is lost is confirmed by its
-    gradient, which must be smaller than the weight's by half of the dtype's digits. LayerNorm and GroupNorm with larger
-    groups mix channels, and keep what is different between their biases. The figure is the number of such parameters.
+    statistics of their input, and GroupNorm with a group per channel. The gradient confirms that the bias is lost: in a
+    layer whose input is near 1, it must be smaller than the weight's by half of the dtype's digits. LayerNorm and
+    GroupNorm with larger groups mix channels, and keep what is different between their biases. The figure is the number
+    of such parameters.
     """
 
     id = "HK035"
@@ -54,36 +59,45 @@ class BiasWithoutEffect(Check):
     severity = INFO
     means = "a convolution or Linear with its default bias=True before a BatchNorm"
     advice = "create the layer with bias=False: the normalization has a bias of its own"
-    needs = ("inventory", "grads")
+    needs = ("inventory", "grads", "activations")
 
-    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find biases that a normalization removes."""
-        own: dict[str, dict[str, Row]] = {}
-        for row in measured.grads.rows:
-            if row.stats:
-                own.setdefault(owner_of(row.fqn), {})[row.fqn.rpartition(".")[2]] = row
-        types = {row.fqn: row["type"] for row in measured.inventory.rows if row["kind"] == "called"}
-        normalized = [row for row in measured.inventory.rows if row["kind"] == "normalized"]
-        found = [row for row in normalized if _is_lost(own.get(row.fqn, {}))]
+        rows = measured.inventory.rows
+        types = {row.fqn: row["type"] for row in rows if row["kind"] == "called"}
+        weights = {row.fqn: row for row in rows if row["kind"] == "parameter"}
+        grads = {row.fqn: row for row in measured.grads.rows}
+        outputs = {row.fqn: row for row in reversed(measured.activations.rows)}
+        found = [r for r in rows if r["kind"] == "normalized" and _is_lost(r.fqn, weights, grads, outputs)]
         if found:
-            first = found[0]
+            first, by = found[0], found[0]["by"]
             more = f", as are those of {len(found) - 1} more" if found[1:] else ""
-            said = f"the bias of this {types.get(first.fqn, 'layer')} is removed by {first['by']}"
-            by = f" ({types[first['by']]})" if first["by"] in types else ""
-            yield self.finding(first.fqn, said + by + more, sum(_size(own[row.fqn]["bias"]) for row in found))
+            said = f"the bias of this {types[first.fqn]} is removed by {by} ({types[by]}){more}"
+            yield self.finding(first.fqn, said, sum(math.prod(grads[_of(row.fqn, "bias")]["shape"]) for row in found))
 
 
-def _is_lost(grads: Mapping[str, Row]) -> bool:
-    """True if the gradient of a layer's bias is nothing next to those of its other parameters."""
-    bias = grads.get("bias")
-    others = [row.stats.rms for row in grads.values() if row is not bias and row.stats]
-    if not (bias and bias.stats and any(others)):
+_Rows = Mapping[str, Row]
+
+
+def _is_lost(fqn: str, weights: _Rows, grads: _Rows, outputs: _Rows) -> bool:
+    """True if the gradient of a layer's bias is nothing next to that of its weight.
+
+    The one is a sum of what flows back, the other a sum of its products with the layer's input, whose size follows from
+    those of the output and the weight.
+    """
+    rows = [grads.get(_of(fqn, name)) for name in ("bias", "weight")] + [
+        weights.get(_of(fqn, "weight")),
+        outputs.get(fqn),
+    ]
+    bias, weight, value, output = (row.stats if row else None for row in rows)
+    if not (bias and weight and value and output and value.rms and weight.rms):
         return False
-    return bias.stats.rms <= math.sqrt(eps(bias["dtype"])) * max(others)
+    size = output.rms / (value.rms * math.sqrt(value.numel / bias.numel))
+    return bias.rms * size <= math.sqrt(eps(grads[_of(fqn, "bias")]["dtype"])) * weight.rms
 
 
-def _size(row: Row) -> int:
-    return row.stats.numel if row.stats else 0
+def _of(fqn: str, name: str) -> str:
+    return f"{fqn}.{name}" if fqn else name
 
 
 class InputChanged(Check):

@@ -145,6 +145,7 @@ class InventoryProbe(Probe):
         self._units.batch_ended()
         self._inputs.batch_ended()
         self._changed.batch_ended()
+        self._doubled.batch_ended()
 
     def rows(self) -> list[Row]:
         """Return the rows of every kind."""

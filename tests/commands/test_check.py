@@ -25,7 +25,7 @@ def test_all_is_well(cli: Cli) -> None:
     ran = cli("check", "net.py:Net", *IN)
     assert (ran.code, ran.err) == (0, "")
     assert (
-        ran.out.splitlines()[1] == "All 25 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
+        ran.out.splitlines()[1] == "All 29 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
     )
 
 

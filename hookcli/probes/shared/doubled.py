@@ -57,6 +57,10 @@ class DoubledActivations:
         inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
         return max(inside)[1] if inside else ""
 
+    def batch_ended(self) -> None:
+        """Forget where the nodes of a graph that is gone were made."""
+        self._calls.clear()
+
     def rows(self) -> list[dict[str, Any]]:
         """A row for each place."""
         return [*self._found.values()]

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.tensor_origins import TensorOrigins
+from hookcli.hooks.tensor_origins import TensorOrigins, version_of
 from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
@@ -31,7 +31,7 @@ class ModuleInputs:
         self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
         self._last = ""
         self._outputs = TensorOrigins(())
-        self._biased: list[str] = []
+        self._biased: list[tuple[str, int]] = []
         self._normalized: dict[str, dict[str, Any]] = {}
 
     def enter(self, event: HookEvent, session: HookSession) -> None:
@@ -40,9 +40,9 @@ class ModuleInputs:
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
         if _centers_channels(event.module):
-            for number in map(self._outputs.of, tensors[:1]):
-                if number is not None:
-                    fqn = self._biased[number]
+            for x in tensors[:1]:
+                fqn, version = self._biased[number] if (number := self._outputs.of(x)) is not None else ("", None)
+                if version == version_of(x):
                     self._normalized[fqn] = {"kind": "normalized", "fqn": fqn, "by": event.fqn}
         bounds = [bound for x in tensors for bound in _bounds(x)]
         if bounds:
@@ -56,9 +56,9 @@ class ModuleInputs:
         self._last = event.fqn
         assert event.module is not None
         if any(name == "bias" for name, _ in event.module.named_parameters(recurse=False)):
-            self._biased.append(event.fqn)
             for _, x in tree.leaves(event.output):
-                self._outputs.made(x, len(self._biased) - 1)
+                self._outputs.made(x, len(self._biased))
+                self._biased.append((event.fqn, version_of(x)))
 
     def batch_ended(self) -> None:
         """Read back what the batch has shown, and keep the first call of a place that had bad inputs."""
@@ -68,6 +68,8 @@ class ModuleInputs:
             if not all(flags):
                 self._not_finite.setdefault((values["fqn"], values["call"]), values)
         self._bounds.clear()
+        self._outputs = TensorOrigins(())
+        self._biased.clear()
 
     def rows(self) -> list[dict[str, Any]]:
         """All of it, read back at once."""
