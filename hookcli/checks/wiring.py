@@ -27,7 +27,7 @@ class DoubleSoftmax(Check):
     id = "HK034"
     name = "softmax-twice"
     means = "a model that ends in a softmax or sigmoid, trained with a loss that has one in it"
-    advice = "return logits and apply softmax only to predict; or use nll_loss of log_softmax"
+    advice = "return logits, and apply softmax only to predict"
     needs = ("inventory", "grads")
     values = False
 
@@ -58,7 +58,7 @@ class BiasWithoutEffect(Check):
     name = "bias-without-effect"
     severity = INFO
     means = "a convolution or Linear with its default bias=True before a BatchNorm"
-    advice = "create the layer with bias=False: the normalization has a bias of its own"
+    advice = "create it with bias=False: the normalization has its own bias"
     needs = ("inventory", "grads", "activations")
 
     def judge(self, measured: _Read) -> Iterator[Finding]:
@@ -142,7 +142,7 @@ class PlainWeight(Check):
     id = "HK037"
     name = "plain-weight"
     means = "self.weight = torch.randn(...) without nn.Parameter, or a constant that is not registered as a buffer"
-    advice = "make it an nn.Parameter if it is to be trained, else use register_buffer"
+    advice = "make it an nn.Parameter; use register_buffer for a constant"
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
