@@ -72,7 +72,7 @@ class ShapesProbe(Probe):
         """Register forward pre-hooks and forward hooks, and count operations and saved tensors."""
         self.session = session
         self._levels = Levels(containers(session.model))
-        self._functions.past_compiled = session.follow
+        self._functions.past_compiled = session.model if session.follow else None
         session.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)

@@ -17,13 +17,12 @@ from hookcli.hooks.events import HookEvent, Operator
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.observing_mode import ObservingMode, without_mode
+from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
 from hookcli.hooks.operators.source_lines import SourceLines, called_by_fsdp
 from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.dynamo import replaced_in_place
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 
 
@@ -40,7 +39,7 @@ class OperatorCalls(ObservingMode):
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()
         self._gradients = gradients
-        self.past_compiled = core.past_compiled
+        self.past_compiled = core.model if core.past_compiled else None
         self.core = core
         self._lines = SourceLines()
         self._sharded = "torch.distributed.fsdp" in sys.modules
@@ -50,12 +49,6 @@ class OperatorCalls(ObservingMode):
         self._inside: list[Call] = []
         self._uninitialised = UninitialisedMemory()
         self._see = core.guarded(self._seen)
-
-    def __enter__(self) -> OperatorCalls:
-        super().__enter__()
-        if self.past_compiled:
-            self._stack.enter_context(replaced_in_place(self.core.model, without_mode))
-        return self
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """See ObservingMode."""

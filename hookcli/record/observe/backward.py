@@ -54,7 +54,7 @@ class BackwardPasses:
         given = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
         self._running[threading.get_ident()] = _Pass(found, given, steps)
         for step, _, _ in steps:
-            step.begin_backward()
+            step.begin_backward(found)
 
     def end(self) -> None:
         """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""

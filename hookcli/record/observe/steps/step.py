@@ -128,8 +128,9 @@ class ObservedStep:
         """True if its forwards ran in this thread, and are over."""
         return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
-    def begin_backward(self) -> None:
+    def begin_backward(self, roots: Sequence[Tensor]) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+        self._session.backward_begins(roots)
         self.losses.begin_pass()
         self._session.modules.attach()
         self.times.begin("backward")
