@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError, in_brief, shortened, unknown
-from hookcli.system.files import exists
+from hookcli.system.files import content, exists
 
 DEFAULT_FILE = "pyproject.toml"
 _GREATEST = 2**63
+_LARGEST = 2**24  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,10 @@ def read_config(given: str | None) -> Config:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder, not a file with a section [tool.hookcli]")
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # errors of TOML and UTF-8 are ValueErrors
+        document = tomllib.loads(content(path, _LARGEST).decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read as TOML: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # errors of TOML and UTF-8 are ValueErrors
         raise UsageError(f"{path}: can't be read as TOML: {in_brief(error).partition(': ')[2]}") from error
     tools = document.get("tool", {})
     if not isinstance(tools, Mapping):

@@ -63,8 +63,6 @@ class LivePage:
 
     def look(self, progress: Progress | None = None) -> None:
         """Read what the record has by now; a new run that replaces it, and one too long for its page, begin anew."""
-        if is_pipe(self.path):  # put there meanwhile: reading it would wait for its writer
-            raise UsageError(f"{self.path}: is a pipe by now, not a record")
         self._tail.poll()
         record = self._tail.record
         if record is not self._steps.record or self._steps.is_full:

@@ -19,7 +19,7 @@ from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe, Request
-from hookcli.system.files import is_file
+from hookcli.system.files import is_file, member, opened, regular
 from hookcli.system.streams import logged_from
 from hookcli.tensors.weak import WeakIds
 
@@ -42,10 +42,10 @@ def _version(file: str) -> str:
     if not is_file(file):
         raise UsageError(f"no file {shortened(file)!r}")
     try:
-        with zipfile.ZipFile(file) as archive:
+        with opened(file) as found, zipfile.ZipFile(found) as archive:
             names = archive.namelist()
             models = [name for name in names if "/models/" in name and name.endswith(".json")]
-            found = json.loads(archive.read(models[0])) if models else {}
+            found = json.loads(member(archive, models[0])) if models else {}
     except Exception as error:  # zipfile fails in many ways: encrypted, of an unknown compression, cut
         raise UsageError(f"{file}: not an exported program, or damaged ({in_brief(error)})") from error
     if not isinstance(found, dict) or "graph_module" not in found:
@@ -61,7 +61,7 @@ def _build(file: str, version: str, examples: WeakIds[nn.Module, Arguments]) -> 
     again = f"torch {torch.__version__} can't load what torch {version} exported; export it again with this version"
     logged = logged_from(logging.CRITICAL, "torch.export")  # not the tracebacks of a file that it can't load
     with torch.device("cpu"), logged, UserCode(lambda e: UsageError(f"{file}: {again} ({in_brief(e)})")):
-        program = torch.export.load(file)
+        program = torch.export.load(regular(file))
         if here.type == "meta":
             program = move_to_device_pass(program, "meta")
         model = torch.export.unflatten(program)

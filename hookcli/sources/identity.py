@@ -12,7 +12,7 @@ from pathlib import Path
 from hookcli.sources.catalog import entries
 from hookcli.sources.specs import source_of
 from hookcli.system.cache import stamp
-from hookcli.system.files import exists
+from hookcli.system.files import content, exists
 
 # The packages whose code the models of a source are made of, beside torch's.
 _PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm", "torchvision"), "hf": ("transformers",)}
@@ -55,7 +55,7 @@ def _configuration(source: str, name: str) -> str | None:
 def _text(file: Path) -> str:
     """The content of a small file; empty if there is none."""
     with suppress(OSError, ValueError):
-        return file.read_text("utf-8", "replace")
+        return content(file, 2**24).decode("utf-8", "replace")
     return ""
 
 

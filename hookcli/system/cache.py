@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hookcli.system.files import SCRATCH, is_file, replacing
+from hookcli.system.files import SCRATCH, content, replacing, unzipped
 
 _MIB = 2**20
+_LARGEST = 2**28  # bytes of an unpacked entry
 _KEPT = 0.75  # of the bound, once entries had to be deleted: so that not every `put` has to delete some
 # A user without a home is a RuntimeError, a cache folder of an impossible name a ValueError.
-_FAILURES = (OSError, ValueError, RuntimeError, zlib.error)
+_FAILURES = (OSError, ValueError, RuntimeError)
 _ABANDONED = 3600.0  # seconds after which a scratch file is taken for one whose process was killed
 
 
@@ -34,10 +35,9 @@ class Cache:
         """Return the text that was put under this key; None if there is none."""
         with suppress(*_FAILURES):
             path = self._path(key)
-            if not is_file(path):  # a link to a device would never end
-                return None
             # The stream ends with a checksum, and begins with the key since two keys may share a file's name.
-            found, _, text = zlib.decompress(path.read_bytes()).decode("utf-8", "surrogateescape").partition("\0")
+            packed = content(path, self._bound, path.parent)
+            found, _, text = unzipped(packed, _LARGEST).decode("utf-8", "surrogateescape").partition("\0")
             if found == key:
                 with suppress(OSError):  # a read-only folder
                     os.utime(path)  # the time of its last use
@@ -48,11 +48,12 @@ class Cache:
         """Keep a text under this key, which contains no NUL, in place of an earlier one."""
         with suppress(*_FAILURES):
             path = self._path(key)
-            content = zlib.compress(f"{key}\0{text}".encode("utf-8", "surrogateescape"), 1)
-            if len(content) <= self._bound * _KEPT:
+            whole = f"{key}\0{text}".encode("utf-8", "surrogateescape")
+            packed = zlib.compress(whole, 1)
+            if len(packed) <= self._bound * _KEPT and len(whole) <= _LARGEST:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with replacing(path) as scratch:
-                    scratch.write_bytes(content)
+                with replacing(path, through=False) as scratch:
+                    scratch.write_bytes(packed)
                 self._shrink(path.parent)
 
     def _path(self, key: str) -> Path:
@@ -82,7 +83,7 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
     with os.scandir(folder) as files:
         for file in files:
             with suppress(OSError):
-                found = file.stat()
+                found = file.stat(follow_symlinks=False)
                 yield found.st_mtime, found.st_size, Path(file.path)
 
 

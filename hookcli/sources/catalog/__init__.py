@@ -19,6 +19,7 @@ from typing import Any
 from hookcli.errors import UsageError
 from hookcli.sources.catalog.base import ModelEntry
 from hookcli.system.cache import Cache, stamp
+from hookcli.system.files import content
 
 LIBRARIES = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers"}
 """The library of each source that has a catalog."""
@@ -54,7 +55,7 @@ def installed_version(source: str = "torchvision") -> str:
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     for name in ("version.py", "__init__.py"):
         with suppress(OSError):
-            text = (folder / name).read_text("utf-8")
+            text = content(folder / name).decode("utf-8")
             if found := re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE):
                 return found[1]
     return "unknown"
