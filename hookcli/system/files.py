@@ -86,10 +86,10 @@ def opened(path: str | Path, within: str | Path | None = None, buffering: int = 
 
 
 def content(path: str | Path, most: int = LARGEST, within: str | Path | None = None) -> bytes:
-    """Return the bytes of a `regular` file, or of a pipe that the user has named. Raises OSError beyond `most` of them."""
+    """Return the bytes of a `regular` file, or of a pipe that the user has named. Raises OSError above `most`."""
     if within is None and is_pipe(path):
         return b"".join(_bounded(_piped(path), most))
-    with opened(path, within) as file:
+    with opened(path, within, buffering=0) as file:
         return b"".join(_bounded(iter(lambda: file.read(_BLOCK), b""), most))
 
 

@@ -1,7 +1,7 @@
 """Lists the models of libraries from their sources, without importing these or torch.
 
 No list is kept by hand, so none can become outdated.
-Lists are kept in the user's cache folder, by the library's version and the last change of its sources.
+Lists are kept in the user's cache folder, by the library's version and its sources.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.sources.catalog.base import ModelEntry
-from hookcli.system.cache import Cache, stamp
+from hookcli.system.cache import Cache, python_files, stamp
 from hookcli.system.files import content
 
 LIBRARIES = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers"}
@@ -63,7 +63,7 @@ def installed_version(source: str = "torchvision") -> str:
 
 @cache
 def _entries(source: str, folder: str) -> dict[str, ModelEntry]:
-    cached, key = Cache("catalog"), f"{_FORMAT} {source} {installed_version(source)} {stamp(folder)}"
+    cached, key = Cache("catalog"), f"{_FORMAT} {source} {installed_version(source)} {stamp(python_files(folder))}"
     with suppress(ValueError, KeyError, TypeError):
         return {entry.name: entry for entry in map(_entry, json.loads(cached.get(key) or ""))}
     found = sorted(import_module(_SCANS[source]).scan(Path(folder)), key=lambda e: e.name)
