@@ -50,8 +50,9 @@ class Forward:
         """
         if isinstance(given, AllInput):
             arguments = given.arguments
-            taken = self._named(arguments, (), given.spare)[0] if isinstance(arguments, dict) else arguments
-            return taken, given.target
+            if isinstance(arguments, dict):
+                arguments = self._named(arguments, (), given.spare, given.typed)[0]
+            return arguments, given.target
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
@@ -92,13 +93,14 @@ class Forward:
         return isinstance(item, (tuple, list)) and len(item) == self.needed > 1
 
     def _named(
-        self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False
+        self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False, typed: bool = False
     ) -> tuple[Arguments, Any]:
         """The keywords that forward takes, and the one of these targets that is left."""
         known = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
         rest = {key: value for key, value in given.items() if key not in known}
         target = next((rest.pop(key) for key in targets if key in rest), None)
-        if not known and rest and (len(rest) == 1 or spare) and self.names and self.needed <= 1:
+        alone = not typed and not known and (len(rest) == 1 or (rest and spare))
+        if alone and self.names and self.needed <= 1:
             return (next(iter(rest.values())),), target  # whatever it is called
         if rest and not spare:
             raise UsageError(unknown("keyword of forward", next(iter(rest)), self.names or sorted(self.keywords or ())))

@@ -33,7 +33,8 @@ def file_input(given: Sequence[str]) -> Data:
     def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         if size is not None:
             raise UsageError("--batch-size: --input-file has a batch already; leave it out", option="batch-size")
-        return Batches([AllInput(_together(parsed))], total=1)
+        typed = any(keyword for keyword, _ in parsed)
+        return Batches([AllInput(_together(parsed), typed=typed)], total=1)
 
     return Data(said, read)
 
