@@ -74,7 +74,9 @@ class DiffOptions:
         metavar="X",
         min=0,
     )
-    atol: float | None = option(None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0)
+    atol: float | None = option(
+        None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9
+    )
     same_weights: bool = option(False, _PANEL, "Copy A's weights into B.", "--same-weights")
     backward: bool = option(False, GRADIENTS, "Compare gradients, too.", "--backward")
 
