@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from hookcli import registry
+from hookcli.commands.destination import check_target
 from hookcli.commands.options import choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
@@ -98,6 +99,8 @@ class RunOptions:
     def plan(self) -> RecordingPlan:
         """Return what to record and when. Raises UsageError."""
         start, stop = parse_steps(self.steps)
+        if self.keep_bad is not None:
+            check_target(Path(self.keep_bad), "--keep-bad", "folder")
         return RecordingPlan(
             every=self.every,
             start=start,

@@ -49,10 +49,7 @@ class Forward:
         list is the target where forward needs fewer arguments than there are items.
         """
         if isinstance(given, AllInput):
-            arguments = given.arguments
-            if isinstance(arguments, dict):
-                arguments = self._named(arguments, (), given.spare, given.typed)[0]
-            return arguments, given.target
+            return self._known(given), given.target
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
@@ -75,6 +72,12 @@ class Forward:
         if self.names[len(arguments) : len(arguments) + 1] == [own]:
             return (*arguments, target), None
         return {**dict(zip(self.names, arguments, strict=False)), own: target}, None
+
+    def _known(self, given: AllInput) -> Arguments:
+        """The arguments of a batch without a target, those by keyword that forward takes."""
+        if isinstance(given.arguments, dict):
+            return self._named(given.arguments, (), given.spare, given.typed)[0]
+        return given.arguments
 
     def _alone(self, items: tuple[Any, ...]) -> Arguments:
         """The arguments among the items of a batch: one item may hold several of them, or keywords."""
