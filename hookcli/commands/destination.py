@@ -14,7 +14,10 @@ FOLDERS = ("folder", "new folder")
 
 
 def check_target(path: Path, option: str, target: str) -> None:
-    """Raise UsageError if the file or folder (an Exporter's `target`) can't be written, or has something to lose."""
+    """Raise UsageError if the file or folder (an Exporter's `target`) can't be written, or has something to lose.
+
+    The folders above a folder must exist, unless they are to be made below the working directory.
+    """
     if target not in FOLDERS:
         check_writable(path, option)
         return
@@ -25,6 +28,8 @@ def check_target(path: Path, option: str, target: str) -> None:
     there = path / "new"
     while not exists(there.parent):
         there = there.parent
+    if there not in (path, path / "new") and not there.resolve().is_relative_to(Path.cwd()):  # perhaps a slip
+        raise UsageError(f"{option} {shortened(str(path))}: no folder {there}/; make it first")
     check_writable(there, option)
 
 

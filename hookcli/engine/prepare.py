@@ -19,7 +19,7 @@ from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_ve
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
-from hookcli.hooks.registration import parameters_on_meta
+from hookcli.hooks.registration import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
@@ -152,7 +152,7 @@ def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
     ways: list[Callable[[], Any]] = [partial(torch.device, "meta"), parameters_on_meta]
     for way in ways[:1] if original else ways:
         try:
-            with way():
+            with way(), refusing_countless_modules():
                 return recipe.build()
         except (HookcliError, KeyboardInterrupt):
             raise
@@ -163,7 +163,10 @@ def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
 
 
 def _call(build: Callable[[], T], name: str) -> T:
-    with UserCode(lambda error: ModelError(f"building {name} failed: {failure.describe(error)}")):
+    with (
+        UserCode(lambda error: ModelError(f"building {name} failed: {failure.describe(error)}")),
+        refusing_countless_modules(),
+    ):
         return build()
 
 

@@ -26,7 +26,7 @@ from torch.export.unflatten import InterpreterModule, UnflattenedModule
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe, Request
 from hookcli.sources.plain_program import PROGRAM, NotPlainError, root_of, write_plain
-from hookcli.system.files import is_file
+from hookcli.system.files import is_file, member, opened, regular
 from hookcli.system.streams import logged_from
 from hookcli.tensors.weak import WeakIds
 
@@ -49,10 +49,10 @@ def _version(file: str) -> str:
     if not is_file(file):
         raise UsageError(f"no file {shortened(file)!r}")
     try:
-        with zipfile.ZipFile(file) as archive:
+        with opened(file) as found, zipfile.ZipFile(found) as archive:
             names = archive.namelist()
             model = root_of(archive) + PROGRAM
-            found = json.loads(archive.read(model)) if model in names else {}
+            found = json.loads(member(archive, model)) if model in names else {}
     except Exception as error:  # zipfile fails in many ways: encrypted, of an unknown compression, cut
         raise UsageError(f"{file}: not an exported program, or damaged ({in_brief(error)})") from error
     if not isinstance(found, dict) or "graph_module" not in found:
@@ -86,11 +86,11 @@ def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, 
 def _source(file: str, trusted: bool) -> Iterator[str | IO[bytes]]:
     """Yield what torch.export.load reads: the file itself, or a plain copy, of which it unpickles tensors alone."""
     if trusted:
-        yield file
+        yield str(regular(file))
         return
     weights_only = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
     with TemporaryFile(prefix="hookcli-") as copy, patch.dict(os.environ, weights_only):
-        with zipfile.ZipFile(file) as archive:
+        with opened(file) as found, zipfile.ZipFile(found) as archive:
             write_plain(archive, copy)
         copy.seek(0)
         yield copy

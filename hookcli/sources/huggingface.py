@@ -6,6 +6,7 @@ Models are built from their configuration alone, by Transformers' own classes; n
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
+from hookcli.hooks.registration import MOST_MODULES
 from hookcli.report import formatting
 from hookcli.report.formatting import listed
 from hookcli.sources.base import Recipe, Request, Transforms
@@ -23,7 +25,7 @@ from hookcli.sources.catalog import entries
 from hookcli.sources.hub import CONFIG, config_folder
 from hookcli.sources.huggingface_inputs import Inputs
 from hookcli.sources.libraries import import_library, load_tokenizer, without_remote_code
-from hookcli.system.files import is_folder
+from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -95,6 +97,7 @@ class _Place:
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
 
 
+_COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads)$")
 _SEE = "see `hookcli models --source hf`"
 
 
@@ -103,9 +106,13 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
     if place.folder and not place.has(CONFIG):
         raise UsageError(f"{spec}: no {CONFIG} in that folder")
     with UserCode(lambda error: UsageError(f"{spec}: {CONFIG} can't be read ({in_brief(error)})")):
+        if place.folder:
+            regular(place.folder / CONFIG)
         found = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
     if not isinstance(found, dict):
         raise UsageError(f"{spec}: {CONFIG} is not a JSON object")
+    _refuse_countless(found, spec)
+    _refuse_countless(args, spec)
     kind = str(found.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
         own = "; its code (auto_map) is not run" if "auto_map" in found else ""
@@ -120,6 +127,15 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
                 raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
         merged = {name: _merged(found.get(name), value) for name, value in args.items()}
         return config_class.from_dict(found | merged)
+
+
+def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
+    """Raise UsageError for a number of parts that no model has: some configurations make lists of that length."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            _refuse_countless(value, spec)
+        elif type(value) is int and value > MOST_MODULES and _COUNTED.search(str(name)):
+            raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
 def _merged(own: Any, given: Any) -> Any:

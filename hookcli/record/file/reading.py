@@ -27,10 +27,10 @@ from hookcli.record.file.record_lines import (
     StepEntry,
     parsed,
 )
-from hookcli.record.file.whole_lines import whole_lines
+from hookcli.record.file.whole_lines import whole_line, whole_lines
 from hookcli.report.fits import is_mapping, listed, require
 from hookcli.system.escaping import shell_path
-from hookcli.system.files import exists, is_file, is_folder
+from hookcli.system.files import exists, is_file, is_folder, opened
 
 Keep = Callable[[Mapping[str, Any]], bool]
 T = TypeVar("T")
@@ -56,6 +56,8 @@ class Record:
     """The lines of the steps that were loaded, or found damaged while loading."""
     source: Path | None = None
     """The file that holds the lines, if not `path`: the copy of a pipe."""
+    within: Path | None = None
+    """The folder whose part it is, which a link must not lead out of."""
     _layouts: dict[int, int] = field(default_factory=dict, repr=False)
     """The offsets of the lines that define layouts, by number."""
     _known: Recent[int, Layout] = field(default_factory=Recent, repr=False)
@@ -112,7 +114,7 @@ class Record:
 
         `keep` tells from a row's JSON whether it is wanted: building rows is most of the work.
         """
-        with (self.source or self.path).open("rb") as file:
+        with opened(self.source or self.path, self.within) as file:
             for entry in entries:
                 data = self._whole(entry, partial(self._unpacked, file, entry))
                 if data is not None:
@@ -137,7 +139,7 @@ class Record:
 
     def _checked(self, entry: StepEntry, shared: SharedRows) -> tuple[RecordedStep, list[Unpacked]]:
         """A step's line, and its reports if they are packed."""
-        with (self.source or self.path).open("rb") as file:
+        with opened(self.source or self.path, self.within) as file:
             data = _line(file, entry.offset)
             packed = data["reports"] if isinstance(data["reports"], str) else None
             step = cast(RecordedStep, parsed(data if packed is None else {**data, "reports": []}, self.path))
@@ -213,19 +215,19 @@ def _entry(data: Mapping[str, Any], line: int, offset: int) -> StepEntry:
 def _line(file: BinaryIO, offset: int) -> Any:
     """The JSON in the line at this offset."""
     file.seek(offset)
-    return json.loads(file.readline())
+    return json.loads(whole_line(file))
 
 
-def read_record(path: str | Path, source: Path | None = None) -> Record:
+def read_record(path: str | Path, source: Path | None = None, within: Path | None = None) -> Record:
     """Read the record in a file. Raises UsageError if it is none; damaged lines are left out and counted.
 
-    `source` is the file that holds the lines, if not the one that messages name.
+    `source` is the file that holds the lines, if not the one that messages name; `within` the folder whose part it is.
     """
-    record = Record(path := Path(path), source=source)
+    record = Record(path := Path(path), source=source, within=within)
     try:
         if not is_file(source or path):
             raise UsageError(f"{shortened(str(path))}: {_no_file(path)}")
-        with (source or path).open("rb") as file:
+        with opened(source or path, within) as file:
             for offset, text in whole_lines(file, last=True):
                 record.add(offset, text)
     except OSError as error:

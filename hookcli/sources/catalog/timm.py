@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.sources.catalog.base import ModelEntry, assigned, literal
+from hookcli.system.files import content
 
 _SIZE = (3, 224, 224)  # the default of timm's PretrainedCfg
 _CLASS = re.compile(r"^class .*?(?=^[@\w])", re.MULTILINE | re.DOTALL)
@@ -22,7 +23,7 @@ _SOURCES = ("url", "file", "hf_hub_id")
 def scan(folder: Path) -> Iterator[ModelEntry]:
     """Every model that a file in timm's folder of models registers."""
     for file in folder.glob("*.py"):
-        text = file.read_text("utf-8")
+        text = content(file).decode("utf-8")
         if "@register_model" in text:
             yield from _Module(_parsed(text)).models(file.stem)
 

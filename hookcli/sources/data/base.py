@@ -18,11 +18,13 @@ ITEMS = 16
 class AllInput:
     """A batch whose items are all input, beside a known `target`, None without one.
 
-    `spare`: keywords that the model does not take are left out.
+    `spare`: keywords that the model does not take are left out. `typed`: the keywords are the user's, and none of them
+    stands for the only argument whatever that is called.
     """
 
     arguments: Arguments
     spare: bool = False
+    typed: bool = False
     target: Any = None
 
 

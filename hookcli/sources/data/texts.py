@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -41,7 +40,7 @@ def _lines(text: str) -> list[str]:
     if not files.is_file(text):
         return [text]
     try:
-        lines = [line for line in Path(text).read_text("utf-8").splitlines() if line.strip()]
+        lines = [line for line in files.content(text).decode("utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--text {shortened(text)}: can't be read as text ({in_brief(error)})", option="text"

@@ -59,7 +59,7 @@ def read_ranks(folder: Path) -> RankedRecord:
         raise UsageError(f"{folder}: {no_parts(folder)}")
     for rank, path in files.items():
         try:
-            record.parts[rank] = read_record(path)
+            record.parts[rank] = read_record(path, within=folder)
         except UsageError as error:
             record.unreadable[rank] = str(error)
     record.leave_out_earlier()
