@@ -51,7 +51,7 @@ class Cache:
             content = zlib.compress(f"{key}\0{text}".encode("utf-8", "surrogateescape"), 1)
             if len(content) <= self._bound * _KEPT:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with replacing(path) as scratch:
+                with replacing(path, output=False) as scratch:
                     scratch.write_bytes(content)
                 self._shrink(path.parent)
 

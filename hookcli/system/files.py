@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hookcli.system import interrupts
+
 SCRATCH = ".hookcli-"
 """The beginning of the name of a file that is being written."""
 _BLOCK = 1 << 20
@@ -61,12 +63,12 @@ def at_rest(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, output: bool = True) -> Iterator[Path]:
     """Yield a new file for the block to write; it replaces `path` if the block ends without an exception.
 
     After any exception `path` is unchanged and the new file is deleted. The replacement keeps the old file's mode, and
-    its owner if that is allowed; a symbolic link stays one. A device or named pipe gets the new file's contents. Raises
-    OSError.
+    its owner if that is allowed; a symbolic link stays one. A device or named pipe gets the new file's contents. An
+    `output` of the command is not put in place after an interrupt. Raises OSError.
     """
     if is_stream(path):
         with _elsewhere() as scratch:
@@ -75,14 +77,24 @@ def replacing(path: Path) -> Iterator[Path]:
                 target.write(scratch.read_bytes())
         return
     real = followed(path)
-    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")  # `path` may have the longest name allowed
-    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    try:
+    with scratch_beside(real) as scratch:
+        os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield scratch
         _make_alike(scratch, real)
+        if output:
+            interrupts.finish()
         scratch.replace(real)
+
+
+@contextmanager
+def scratch_beside(real: Path) -> Iterator[Path]:
+    """Yield a new name in the folder of `real`; a file or folder that has it is deleted after the block."""
+    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")  # `real` may have the longest name allowed
+    interrupts.scratch.add(scratch)  # until it is deleted
+    try:
+        yield scratch
     finally:
-        scratch.unlink(missing_ok=True)  # unless it was moved
+        interrupts.delete(scratch)
 
 
 @contextmanager
