@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
@@ -134,7 +133,9 @@ def test_whatever_becomes_of_its_exception(files: Path, tmp_path: Path, how: str
     assert (ran.returncode, ran.stderr) == (130, "hookcli: interrupted\n") and not (tmp_path / "out.json").exists()
 
 
-AGAIN = LOST.replace("time.sleep(60)", "time.sleep(0)").replace("            if", "            signal.raise_signal(2)\n            if", 1)
+AGAIN = LOST.replace("time.sleep(60)", "time.sleep(0)").replace(
+    "            if", "            signal.raise_signal(2)\n            if", 1
+)
 
 
 def test_the_second_ends_the_process_at_once(tmp_path: Path) -> None:

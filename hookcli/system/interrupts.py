@@ -37,6 +37,7 @@ class _Interrupts:
         self.raised: BaseException | None = None
         self.again = False
         self.final = False  # an output file has been put in its place
+        self.waits = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT. A rank gets it twice: from the terminal, and from its launcher, which soon ends the rank."""
@@ -52,7 +53,7 @@ class _Interrupts:
         if not again:
             _thread.start_new_thread(self._insist, ())  # a Thread takes locks, which this thread may hold
         self.raised = self.make()
-        if not self.final:
+        if not (self.final or self.waits):
             raise self.raised
 
     def _is_handled(self) -> bool:
@@ -60,7 +61,7 @@ class _Interrupts:
         error = sys.exception()
         while error is not None and error is not self.raised:
             error = error.__context__
-        return self.final or error is not None
+        return self.final or self.waits or error is not None
 
     def _insist(self) -> None:
         """Raise the interrupt again, from time to time, until the command ends."""
@@ -111,6 +112,18 @@ def finish() -> None:
     before, _interrupts.final = _interrupts.final, True
     if _interrupts.raised and not before:
         _interrupts.final = False
+        raise _interrupts.raised
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Let an interrupt wait for the end of the block, whose C++ ends the process if a callback raises."""
+    _interrupts.waits = True
+    try:
+        yield
+    finally:
+        _interrupts.waits = False
+    if _interrupts.raised and not _interrupts.final:
         raise _interrupts.raised
 
 

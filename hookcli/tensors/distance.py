@@ -39,8 +39,9 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
     """Reduce two tensors of one shape, now; `resolve` makes the result a Discrepancy. Nothing of them is kept.
 
-    Complex values count as pairs of real ones, with a real tensor's imaginary parts 0; sparse and quantized tensors as what they stand for. A tensor on
-    another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
+    Complex values count as pairs of real ones, where a real tensor beside them has imaginary parts of 0; sparse and
+    quantized tensors as what they stand for. A tensor on another device than `a` is fetched to the CPU, and `a` with
+    it. None where there are no values (the meta device).
     """
     with torch.no_grad(), torch.DisableTorchFunction():
         a, b = _plain(a.detach(), b.is_complex()), _plain(b.detach(), a.is_complex())

@@ -30,19 +30,30 @@ pytestmark = [pytest.mark.xdist_group("damaged"), pytest.mark.fuzz]  # one set o
 MUTATIONS = int(os.environ.get("HOOKCLI_TEST_MUTATIONS", "24"))  # of each kind of file
 FORMATS = ("table", "json", "csv", "markdown")
 COMMANDS = {
-    **{"models": "models resnet*", "plugins": "plugins", "diff": "diff grads.json grads.json"},
-    **{"memory": "memory NET", "timeline": "memory NET --timeline", "fits": "memory NET --fits 64MiB"},
-    **{"flow": "flow NET", "hooks": "hooks NET", "weights": "weights a.safetensors --spectral"},
-    **{"hist": "activations NET --hist", "operators": "activations NET --ops", "times": "activations NET --time"},
-    **{"diff-weights": "diff a.safetensors b.safetensors", "diff-models": "diff NET NET --ops"},
-    **{"step": "show a.jsonl --step 1", "curves": "show a.jsonl --over-time .", "optimizer": "show a.jsonl --probe optimizer"},
-    **{"diff-records": "diff a.jsonl a.jsonl"},
+    "models": "models resnet*",
+    "plugins": "plugins",
+    "diff": "diff grads.json grads.json",
+    "memory": "memory NET",
+    "timeline": "memory NET --timeline",
+    "fits": "memory NET --fits 64MiB",
+    "flow": "flow NET",
+    "hooks": "hooks NET",
+    "weights": "weights a.safetensors --spectral",
+    "hist": "activations NET --hist",
+    "operators": "activations NET --ops",
+    "times": "activations NET --time",
+    "diff-weights": "diff a.safetensors b.safetensors",
+    "diff-models": "diff NET NET --ops",
+    "step": "show a.jsonl --step 1",
+    "curves": "show a.jsonl --over-time .",
+    "optimizer": "show a.jsonl --probe optimizer",
+    "diff-records": "diff a.jsonl a.jsonl",
 }
 NET = """
 from torch import nn
 class Net(nn.Sequential):
     def __init__(self):
-        super().__init__(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2), nn.Softmax(-1))
+        super().__init__(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
 """
 PROBES = ("activations", "grads", "updates", "check", "settings")
 
@@ -152,8 +163,15 @@ def test_records(files: Path, tmp_path: Path) -> None:
 
 REPORTS = ("shapes", "inputs", "activations", "grads", "graph", "trace", "trace-summary", "check", *COMMANDS)
 SPECIAL = {
-    **{"graph": ("dot",), "trace": ("chrome",), "check": ("junit", "sarif", "github"), "flow": ("dot", "html")},
-    **{"memory": ("html",), "timeline": ("html",), "hist": ("hist", "html"), "times": ("html",), "curves": ("html",)},
+    "graph": ("dot",),
+    "trace": ("chrome",),
+    "check": ("junit", "sarif", "github"),
+    "flow": ("dot", "html"),
+    "memory": ("html",),
+    "timeline": ("html",),
+    "hist": ("hist", "html"),
+    "times": ("html",),
+    "curves": ("html",),
 }
 
 

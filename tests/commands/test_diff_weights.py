@@ -160,8 +160,8 @@ def test_other_shapes_nan_and_dtypes(cli: Cli, base: State) -> None:
     assert cli("diff", "base.safetensors", "other.safetensors", "-o", "page.html").code == 1
 
 
-DTYPES = """float64 float32 float16 bfloat16 complex64 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool float8_e4m3fn
-float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"""
+DTYPES = """float64 float32 float16 bfloat16 complex64 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool
+float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"""
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
