@@ -82,9 +82,9 @@ def _is_hooks(value: Any) -> bool:
     return all(is_mapping(s) and s.keys() >= fits.keys() and all(fit(s[k]) for k, fit in fits.items()) for s in steps)
 
 
-GROUPINGS = ("nested", "disjoint", "events", "steps", "list")
+GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
-COMPLETE = ("shapes", "graph", "trace", "comm")  # probes whose rows have all columns
+COMPLETE = ("shapes", "graph", "trace", "comm", "timeline")  # probes whose rows have all columns
 NEEDED = {
     "updates": ("weight", "update"),
     **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),

@@ -168,7 +168,7 @@ SPECIAL = {
     "check": ("junit", "sarif", "github"),
     "flow": ("dot", "html"),
     "memory": ("html",),
-    "timeline": ("html",),
+    "timeline": ("html", "chart"),
     "hist": ("hist", "html"),
     "times": ("html",),
     "curves": ("html",),
