@@ -24,13 +24,13 @@ OURS = frozenset(("json.loads", "tomllib.loads", "tl.load", "platform.system", "
 """Parsers of plain data, Triton's loads from memory, installed plugins, an option, a dump's tensors."""
 
 PLAIN = """
-sources/data/tensor_files.py: np.load(file, allow_pickle=False)
-sources/data/tensor_files.py: np.load(file, allow_pickle=False)
-sources/data/tensor_files.py: torch.load(file, map_location='cpu', weights_only=True)
-sources/data/tensor_files.py: load_file(file)
-sources/torchvision.py: torch.load(file, map_location='cpu', weights_only=True)
-sources/weights.py: load_file(file)
-tensors/files/checkpoint.py: torch.load(file, map_location='cpu', weights_only=True, mmap=mapped)
+sources/data/tensor_files.py: np.load(array, allow_pickle=False)
+sources/data/tensor_files.py: np.load(opened, allow_pickle=False)
+sources/data/tensor_files.py: torch.load(files.regular(file), map_location='cpu', weights_only=True)
+sources/data/tensor_files.py: load_file(files.regular(file))
+sources/torchvision.py: torch.load(regular(file), map_location='cpu', weights_only=True)
+sources/weights.py: load_file(files.regular(file))
+tensors/files/checkpoint.py: torch.load(regular(file), map_location='cpu', weights_only=True, mmap=mapped)
 tensors/files/dump_reader.py: safe_open(path, framework='pt')
 sources/hub.py: hub.hf_hub_download(name, CONFIG, revision=revision or None)
 sources/timm.py: timm.create_model(name, pretrained=bool(weights), pretrained_cfg_overlay=overlay, **args)
@@ -44,8 +44,8 @@ output_loading_info=True, trust_remote_code=False, weights_only=True)
 
 TRUSTED = """
 sources/exported.py: torch.export.load(source)
-sources/package.py: PackageImporter(archive.path).load_pickle(package.replace('/', '.'), name, map_location='cpu')
-sources/package.py: PackageImporter(archive.path)
+sources/package.py: PackageImporter(regular(archive.path)).load_pickle(package.replace('/', '.'), name, map_location='cpu')
+sources/package.py: PackageImporter(regular(archive.path))
 """
 """These run code: they get a plain copy of the file, or one that `trust` was given for (see their tests)."""
 

@@ -7,7 +7,7 @@ import json
 import operator
 import re
 import sys
-from contextlib import suppress
+from contextlib import closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,8 +37,7 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
     path = Path(name)
     if is_pipe(path):
         raise UsageError(f"--serve {path}: is a pipe, which is shown once it ends; leave out --serve")
-    live = LivePage(path)
-    with _listening(port, live) as server, suppress(KeyboardInterrupt):
+    with closing(LivePage(path)) as live, _listening(port, live) as server:
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
             live.look(progress)
@@ -48,7 +47,6 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
         if opens:
             open_in_browser(address, address, options)
         server.serve_forever()
-    live.close()
     return 0
 
 

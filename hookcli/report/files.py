@@ -83,9 +83,12 @@ def read_json(file: str, what: str, newest: int, source: Path | None = None) -> 
     return dict(data)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file completely or leave it as it was; devices and named pipes are written directly. Raises OSError."""
-    with replacing(path) as scratch:
+def write_whole(path: Path, text: str, *, output: bool = True) -> None:
+    """Write a file completely or leave it as it was; devices and named pipes are written directly. Raises OSError.
+
+    An `output` of the command is not written after an interrupt.
+    """
+    with replacing(path, output=output) as scratch:
         scratch.write_bytes(text.encode("utf-8", "backslashreplace"))  # names of files and layers may be surrogates
 
 

@@ -22,6 +22,7 @@ import torch
 
 from hookcli.errors import shortened
 from hookcli.hooks.torch_private.overrides import OpOverload
+from hookcli.system.files import member
 
 PROGRAM = "models/model.json"
 _MEMBERS = re.compile(
@@ -77,7 +78,7 @@ def write_plain(archive: zipfile.ZipFile, target: IO[bytes]) -> None:
             copied.add(name)
             with archive.open(item) as source, plain.open(f"program/{name}", "w", force_zip64=True) as copy:
                 if name.endswith(".json"):
-                    copy.write(json.dumps(_checked(json.loads(source.read()))).encode())
+                    copy.write(json.dumps(_checked(json.loads(member(archive, item.filename)))).encode())
                 else:
                     shutil.copyfileobj(source, copy, 1 << 20)
 

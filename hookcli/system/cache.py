@@ -56,7 +56,7 @@ class Cache:
             packed = zlib.compress(whole, 1)
             if len(packed) <= self._bound * _KEPT and len(whole) <= _LARGEST:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with replacing(path, through=False) as scratch:
+                with replacing(path, output=False) as scratch:
                     scratch.write_bytes(packed)
                 self._shrink(path.parent)
 

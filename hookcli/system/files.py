@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from hookcli.system import interrupts
+
 SCRATCH = ".hookcli-"
 """The beginning of the name of a file that is being written."""
 LARGEST = 2**29
@@ -180,29 +182,39 @@ def _piped(path: str | Path) -> Iterator[bytes]:
 
 
 @contextmanager
-def replacing(path: Path, through: bool = True) -> Iterator[Path]:
+def replacing(path: Path, *, output: bool = True) -> Iterator[Path]:
     """Yield a new file for the block to write; it replaces `path` if the block ends without an exception.
 
     After any exception `path` is unchanged and the new file is deleted. The replacement keeps the old file's mode, and
-    its owner if that is allowed; a symbolic link stays one, and a device or named pipe gets the new file's contents,
-    unless it may not be written `through`: then a file takes the place of whatever is there. Raises OSError.
+    its owner if that is allowed; a symbolic link stays one, and a device or named pipe gets the new file's contents.
+    Where it is no `output` of the command, a file takes the place of whatever is there; an output is not put in place
+    after an interrupt. Raises OSError.
     """
-    if through and is_stream(path):
+    if output and is_stream(path):
         with _elsewhere() as scratch:
             yield scratch
             with path.open("wb") as target, opened(scratch) as file:
                 target.writelines(iter(lambda: file.read(_BLOCK), b""))
         return
-    real = followed(path) if through else path
-    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")  # `path` may have the longest name allowed
-    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    real = followed(path) if output else path
+    with scratch_beside(real) as scratch:
+        os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        yield scratch
+        if output:
+            _make_alike(scratch, real)
+            interrupts.finish()
+        scratch.replace(real)
+
+
+@contextmanager
+def scratch_beside(real: Path) -> Iterator[Path]:
+    """Yield a new name in the folder of `real`; a file or folder that has it is deleted after the block."""
+    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")  # `real` may have the longest name allowed
+    interrupts.scratch.add(scratch)  # until it is deleted
     try:
         yield scratch
-        if through:
-            _make_alike(scratch, real)
-        scratch.replace(real)
     finally:
-        scratch.unlink(missing_ok=True)  # unless it was moved
+        interrupts.delete(scratch)
 
 
 @contextmanager

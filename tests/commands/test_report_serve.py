@@ -62,7 +62,7 @@ def served(path: Path) -> Iterator[Served]:
     yield server
     server.process.send_signal(signal.SIGINT)
     out, err = server.process.communicate(timeout=20)
-    assert (server.process.returncode, out, err) == (0, "", "")
+    assert (server.process.returncode, out, err) == (130, "", "hookcli: interrupted\n")
 
 
 def test_the_page_gets_new_steps_and_is_loaded_anew_for_a_new_run(served: Served, path: Path) -> None:

@@ -52,7 +52,7 @@ def test_instances_and_partials_are_taken_with_a_remark() -> None:
 
 
 def test_a_parameter_without_a_gradient_is_named() -> None:
-    for raised in run_ranks(2, comm_jobs.run_unused):
+    for raised in run_ranks(2, comm_jobs.run_unused, may_raise=True):
         assert isinstance(raised, Raised) and raised.kind == "UsageError"
         assert raised.message == (
             "no gradient reached aux.weight, aux.bias, but DDP waits for every parameter's: use the output in the "
@@ -88,7 +88,7 @@ def test_a_hook_is_refused_if_it_is_broken_upstream(hook: str) -> None:
     upstream = run_ranks(2, comm_jobs.upstream_hook, hook)
     if not upstream[0]:
         stop_ranks(2)  # whose backward passes were broken off
-    for works, report in zip(upstream, run_ranks(2, comm_jobs.run, [hook]), strict=True):
+    for works, report in zip(upstream, run_ranks(2, comm_jobs.run, [hook], may_raise=True), strict=True):
         if works:
             assert report.rows
         else:
@@ -103,7 +103,7 @@ def test_hooks_that_wait_in_callbacks_get_one_bucket_because_more_hang_upstream(
     ]
     assert {row["bucket"] for row in report.rows} == {0}
     try:  # last, because it ends the processes
-        found = run_ranks(2, comm_jobs.upstream_two_buckets, "powersgd", timeout=6)
+        found = run_ranks(2, comm_jobs.upstream_two_buckets, "powersgd", timeout=6, may_raise=True)
     except RanksError:  # it hangs
         return
     assert all(isinstance(answer, Raised) for answer in found)  # or gloo gave up

@@ -36,6 +36,8 @@ ALLOWED = {
     ("record/record_sink.py", "self.open"): "opens what it writes",
     ("record/model_recording.py", "_sink.open"): "opens what it writes",
     ("commands/report_file.py", "webbrowser.open"): "an address",
+    ("sources/exported.py", "export.load"): "a checked copy, or a regular file that the user trusts",
+    ("sources/plain_program.py", "zipfile.ZipFile"): "writes the copy",
 }
 
 
@@ -84,7 +86,7 @@ def opened_elsewise(source: str, place: str) -> Iterator[str]:
 def test_no_file_is_opened_in_another_way() -> None:
     paths = sorted(PACKAGE.rglob("*.py"))
     found = [each for path in paths for each in opened_elsewise(path.read_text(), str(path.relative_to(PACKAGE)))]
-    assert not found and len(paths) > 100
+    assert len(paths) > 100 and not found
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_a_link_is_replaced_where_it_may_not_be_written_through(tmp_path: Path) 
         link = tmp_path / "entry"
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        with replacing(link, through=False) as scratch:
+        with replacing(link, output=False) as scratch:
             scratch.write_text("new")
         assert not link.is_symlink() and link.read_text() == "new"
     assert (tmp_path / "mine").read_text() == "mine"

@@ -47,6 +47,11 @@ class StoredTensor:
         return math.prod(self.shape)
 
     @property
+    def is_complex(self) -> bool:
+        """True if its elements are read as complex numbers."""
+        return bool(self.coding) and CODINGS[self.coding].storage.kind == "c"
+
+    @property
     def columns(self) -> int:
         """The width of the matrix that an operator of this weight applies: all dimensions but the first; 1 for a
         vector."""
