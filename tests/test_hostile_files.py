@@ -65,6 +65,16 @@ def unnameable(net: Path) -> Path:
     return file
 
 
+def test_a_record_whose_line_has_no_end(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.record.file.whole_lines.LARGEST", 2**16)
+    save(Path("a.run.jsonl"), RUN)
+    with Path("a.run.jsonl").open("ab") as file:
+        file.truncate(2**30)
+    for argv in (("show", "a.run.jsonl"), ("report", "a.run.jsonl", "-o", "x.html")):
+        ran = cli(*argv)
+        assert ran.code == 2 and "a.run.jsonl: can't be read as a record (larger than" in ran.err
+
+
 @pytest.mark.parametrize("suffix", ["json", "csv", "md", "txt"])
 def test_names_that_are_not_utf8(cli: Cli, unnameable: Path, net: Path, suffix: str) -> None:
     ran = cli("shapes", f"{unnameable.name}:f", "-i", "1x2", "-o", f"{os.fsdecode(bytes([200]))}.{suffix}")
