@@ -3,12 +3,14 @@
 <!-- table: hookcli plugins --hooks -->               the kinds of hooks, from `hookcli.hooks.kinds`
 <!-- table: hookcli check --list -->                  the checks, from their classes
 <!-- table: performance.md: Start -->                 a table that `scripts/bench --markdown` has written
+<!-- table: scripts/mutate -->                        the shares of mutants killed that `scripts/mutate` has kept
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
 
@@ -25,6 +27,8 @@ def with_tables(page: str) -> str:
 def _table(source: str) -> str:
     if source.startswith("performance.md: "):
         return _measured(source.removeprefix("performance.md: "))
+    if source == "scripts/mutate":
+        return _mutants()
     return _printed(shlex.split(source)[1:])
 
 
@@ -34,6 +38,27 @@ def _measured(title: str) -> str:
     if not found:
         raise ValueError(f"performance.md has no table {title!r}")
     return found[0]
+
+
+def _mutants() -> str:
+    shares = json.loads((ROOT / "scripts" / "mutants.json").read_text())
+    lines = [
+        "| Date | Seed | Mutants | Equivalent | Killed | Share | Least |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: | :--- |",
+    ]
+    for one in shares:
+        killed, judged = (sum(count[at] for count in one["folders"].values()) for at in (0, 1))
+        folder, (least, of) = min(one["folders"].items(), key=lambda item: item[1][0] / item[1][1])
+        cells = (
+            one["date"],
+            one["seed"],
+            judged + one["equivalent"],
+            one["equivalent"],
+            killed,
+            f"{killed / judged:.0%}",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} | `{folder}`: {least} of {of} |")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _printed(arguments: list[str]) -> str:

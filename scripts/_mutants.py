@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,25 +39,86 @@ class Mutant(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A function, at the line where its body begins; or, without a name, the constants of a module."""
+    """A function; or, without a name, the constants of a module."""
 
     path: Path
     name: str
-    line: int
     mutants: list[Mutant]
+
+
+class Drawn(NamedTuple):
+    """A mutant of a sample, by a name that stays when lines around it change."""
+
+    name: str
+    mutant: Mutant
+
+    @property
+    def path(self) -> Path:
+        return self.mutant.path
+
+    @property
+    def line(self) -> int:
+        return self.mutant.place[0]
+
+
+def drawn(files: Sequence[Path], root: Path, number: int, seed: int) -> list[Drawn]:
+    """Functions of each folder, as many as are its share, and a mutant of each: those whose hashes are the least.
+
+    So most of them stay in the sample when other functions come, change or go.
+    """
+
+    def least(*what: str) -> bytes:
+        return hashlib.sha256(repr((seed, *what)).encode()).digest()
+
+    folders: dict[Path, list[tuple[str, Unit]]] = defaultdict(list)
+    for path in files:
+        for unit in units(path):
+            if unit.mutants:
+                folders[path.parent].append((f"{path.relative_to(root)}:{unit.name}", unit))
+    total, before, found = sum(map(len, folders.values())), 0, list[Drawn]()
+    for folder in sorted(folders):
+        first, before = before, before + len(folders[folder])
+        share = (before * number + total // 2) // total - (first * number + total // 2) // total
+        for name, unit in sorted(folders[folder], key=lambda one: least(one[0]))[:share]:
+            found.append(min(_named(name, unit), key=lambda mutant: least(mutant.name)))
+    return found
+
+
+def standing_at(places: Sequence[str], root: Path) -> list[Drawn]:
+    """All mutants of these lines, each given as FILE:LINE."""
+    found = []
+    for file, _, line in (place.rpartition(":") for place in places):
+        for unit in units(root / file):
+            found += [one for one in _named(f"{file}:{unit.name}", unit) if one.line == int(line)]
+    return found
+
+
+def _named(name: str, unit: Unit) -> Iterator[Drawn]:
+    counts = Counter[str]()
+    for mutant in unit.mutants:
+        change = f"{name}: " + " ".join(f"{mutant.applied()[1]} -> {mutant.new}".split())
+        counts[change] += 1
+        yield Drawn(change if counts[change] == 1 else f"{change} #{counts[change]}", mutant)
 
 
 def units(path: Path) -> Iterator[Unit]:
     """What a file consists of; functions inside functions are units of their own."""
     tree = ast.parse(path.read_text())
-    blocks = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
-    constants = [part for block in blocks for part in block.body if isinstance(part, (ast.Assign, ast.AnnAssign))]
-    yield Unit(path, "", 0, [mutant for constant in constants for mutant in _inside(path, constant)])
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.body[-1].lineno > node.lineno:
-            first = node.body[bool(ast.get_docstring(node) and node.body[1:])]
-            line = min(part.lineno for part in (first, *getattr(first, "decorator_list", ())))
-            yield Unit(path, f"{node.name}:{node.lineno}", line, list(_inside(path, node)))
+    places = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    constants = [part for place in places for part in place.body if isinstance(part, (ast.Assign, ast.AnnAssign))]
+    yield Unit(path, "", [mutant for constant in constants for mutant in _inside(path, constant)])
+    for name, node in functions(tree):
+        if node.body[-1].lineno > node.lineno:
+            yield Unit(path, name, list(_inside(path, node)))
+
+
+def functions(node: ast.AST, outer: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions in a piece of source, each with the names of classes and functions around it."""
+    for child in ast.iter_child_nodes(node):
+        name = f"{outer}{child.name}" if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else ""
+        if isinstance(child, ast.FunctionDef):
+            yield name, child
+        yield from functions(child, f"{name}." if name else outer)
 
 
 def _inside(path: Path, node: ast.AST) -> Iterator[Mutant]:

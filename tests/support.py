@@ -46,8 +46,8 @@ def hooks_on(model: nn.Module) -> dict[str, int]:
     found = {name: sum(len(getattr(m, name)) for m in model.modules()) for name in (*HOOK_TABLES, *HOOK_FLAGS)}
     found["is_full"] = sum(m._is_full_backward_hook is not None for m in model.modules())
     for name, table in vars(torch_module).items():
-        if name.startswith("_global_") and hasattr(table, "__len__"):
-            found[name] = len(table)
+        if name.startswith("_global_"):
+            found[name] = len(table) if hasattr(table, "__len__") else (None, False, True).index(table)
     for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
         found[f"parameter{kind}"] = sum(len(getattr(p, kind) or ()) for p in model.parameters())
     return found

@@ -109,6 +109,5 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 @pytest.mark.parametrize("kind", registry.KINDS)
 def test_every_built_in_plugin_loads(kind: str) -> None:
-    for plugin in registry.plugins(kind):
-        if plugin.distribution == "hookcli":
-            assert plugin.load().__doc__
+    own = [plugin for plugin in registry.plugins(kind) if plugin.distribution == "hookcli"]
+    assert len(own) > 5 and all(plugin.load().__doc__ for plugin in own)

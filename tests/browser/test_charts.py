@@ -175,6 +175,7 @@ def test_the_memory_of_a_step_is_read_from_operator_to_operator(visit: Visit) ->
     page = visit(registry.load("reporters", "html")().render(reports, View()))
     page.get_by_role("tab", name="Over the step").click()
     texts = list(along(page))
+    assert len(texts) > 3
     for text, row in zip(texts, reports[1].rows, strict=True):
         assert text.startswith(f"{row['phase']} {row.fqn} {row['operator']}".replace("  ", " "))
         assert f"Parameters {size(row['param_bytes'])}" in text

@@ -172,6 +172,7 @@ def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pa
     own = [
         row for report in others if report["probe"] == "activations" for row in report["rows"] if row["fqn"] == "conv"
     ]
+    assert len(own) == 2
     for row in own:
         assert f"{row['l2']:.4g}"[:5] in detail.inner_text()
     assert "beyond tolerance" in detail.inner_text() and detail.locator("figure svg").count() >= 4

@@ -123,8 +123,14 @@ def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
     [finding] = check(Counts("eval", buffer=False), torch.randn(4, 4), select="split-batch").findings
     assert finding.value is not None and finding.value > 0.3
     model = Fn(lambda y: y.repeat(1, len(y)))
-    [finding] = check(model, torch.randn(4, 4), select="HK026").findings
-    assert "halves give 2x8 and 2x8 where the whole gives 4x16" in finding.message
+    [finding] = check(model, torch.randn(5, 4), select="HK026").findings
+    assert "halves give 2x8 and 3x12 where the whole gives 5x20" in finding.message
+
+
+def test_a_frozen_layer_may_be_left_out() -> None:
+    model = Parts(call_drop=True)
+    model.extra.requires_grad_(False)
+    assert check(model, torch.randn(16, 4), select="HK006").findings == []
 
 
 def test_one_cause_is_one_finding() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +112,14 @@ def test_a_wrong_choice_lists_the_choices(cli: Cli, net: Path) -> None:
     assert "unknown --of 'x'; choose from: parameters, outputs, inputs" in cli("grads", *NET, "--of", "x").err
 
 
+def test_a_package_in_the_working_directory(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python itself does not look: the console script's path begins with the folder of the script."""
+    (net / "own_package").mkdir()
+    (net / "net.py").rename(net / "own_package" / "nets.py")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert cli("shapes", "own_package.nets:Net", "--input", "2x3x4x4").code == 0
+
+
 def test_the_width_of_a_table_in_a_pipe(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def widest(*argv: str) -> int:
         ran = cli(*argv)
@@ -119,7 +129,8 @@ def test_the_width_of_a_table_in_a_pipe(cli: Cli, net: Path, monkeypatch: pytest
 
     assert widest("graph", *NET) <= 160
     assert widest("check", "--list") <= 160
-    assert "columns hidden (" in cli("trace", *NET, "--summary").out
+    (names,) = re.findall(r"columns hidden \((.*)\); choose", cli("trace", *NET, "--summary").out)
+    assert re.fullmatch(r"(\w+, ){10}\d+ more", names)
     monkeypatch.setenv("COLUMNS", "72")
     assert widest("graph", *NET) <= 72
     assert "\x1b" not in cli("graph", *NET).out

@@ -53,6 +53,9 @@ def test_an_edit_is_found_where_it_begins(cli: Cli, net: Path) -> None:
         assert found["output", "conv"]["max_abs"] == 0 and found["output", "fc"]["beyond"]
     assert cli("diff", "a", "b", "--rtol", "0.02").code == 0
     assert cli("diff", "a", "b", "--match", "conv").code == 0
+    for other in ("b", f"{NET} --edit act:output=scale(1.01)"):
+        found = rows(cli("diff", "a", other, "--type", "ReLU", "-f", "json").out)
+        assert [fqn for _, fqn in found] == ["act"] and found["output", "act"]["beyond"]
     ran = cli("diff", "a", "b", "--match", "cnv")
     assert ran.code == 2 and "no module or parameter matches 'cnv'; did you mean 'conv'?" in ran.err
 

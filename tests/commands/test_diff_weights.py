@@ -44,7 +44,8 @@ def test_equal_files(cli: Cli, base: State) -> None:
     assert ran.code == 0 and ran.out.startswith(
         "5 tensors compared: identical, bit for bit\nbase.safetensors → base.pt"
     )
-    assert "base.pt: the state dict under 'state_dict'" in ran.out
+    assert "base.pt: the state dict under 'state_dict'" in ran.out and "identical" not in ran.err
+    assert "5 tensors compared: identical, bit for bit" in cli("diff", "base.safetensors", "base.pt", "-f", "json").err
 
 
 def test_changed_tensors(cli: Cli, base: State, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +128,9 @@ def test_names(cli: Cli, base: State) -> None:
         "renamed": 1,
         "verdict": verdict,
     }
+    assert compared(cli, moved, "--match", "embed.weight")[1].keys() == {"model.layers.0.q.weight"}  # B's name
+    totals = compared(cli, moved | {"extra": torch.ones(3)}, "--match", "extra")[2]["totals"]
+    assert totals | {"verdict": ""} == {"compared": 0, "beyond": 1, "added": 1, "verdict": ""}
     bare = {name.removeprefix("model."): x for name, x in base.items()}
     bare["norm.weight"] = bare["norm.weight"] + 1
     code, rows, report = compared(cli, bare)

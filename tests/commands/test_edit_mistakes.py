@@ -138,6 +138,7 @@ def test_via_module_from_the_command_line(cli: Cli) -> None:
         tensor, module = (report(cli, "grads", *NET, "--of", of, "--via", via) for via in ("tensor", "module"))
         assert [row.fqn for row in tensor.rows] and {row.fqn for row in module.rows} <= {r.fqn for r in tensor.rows}
         figures = {row.fqn: row.stats for row in tensor.rows}
+        assert module.rows
         for row in module.rows:
             stats = figures[row.fqn]
             assert stats is not None

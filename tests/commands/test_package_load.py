@@ -16,6 +16,7 @@ from commands.packages import MINE, PARTS, Cli, forget, printed, report
 from torch.package import PackageExporter
 
 from hookcli.cli import main
+from hookcli.sources.archive import Archive
 
 
 @pytest.fixture
@@ -54,6 +55,12 @@ def test_it_loads_where_the_users_module_is_not(cli: Cli, mine: Path, tmp_path_f
     assert [row["output_shape"] for row in report(ran.stdout)["rows"]] == [[5, 4]] * 3  # its example, by keyword
     missing = [sys.executable, "-c", "import pk_mine"]
     assert forks.run(missing, cwd=away, env=environment, capture_output=True, check=False).returncode == 1
+
+
+def test_the_sources_of_a_package_have_the_names_of_modules() -> None:
+    sizes = {"a/b/c.py": 5, "a/__init__.py": 7, ".data/x.py": 1, "a/model.pkl": 3}
+    archive = Archive(Path("a.pt"), sizes, (), 16)
+    assert {name: archive.source_bytes(name) for name in archive.modules} == {"a.b.c": 5, "a": 7}
 
 
 @pytest.mark.parametrize("model", ["resnet18", "ssdlite320_mobilenet_v3_large"])

@@ -36,6 +36,7 @@ def test_two_models(cli: Cli, net: Path) -> None:
     assert cli("report", "page.json", "--output", "page.html").code == 0
     by_place = {(row["fqn"], row["kind"]): row for row in diff["rows"]}
     for report, side in ((others[2], "a"), (others[8], "b")):
+        assert len(report["rows"]) > 3
         for row in report["rows"]:
             assert row["l2"] == pytest.approx(by_place[row["fqn"], "output"][f"{side}_l2"], rel=1e-6) and "hist" in row
 

@@ -61,9 +61,11 @@ def test_forward_kinds_alone_run_no_backward(cli: Cli, own: Path) -> None:
 
 def test_summary_counts_as_the_trace_does(cli: Cli, own: Path) -> None:
     rows = read(cli("trace", "own.py:Plain", "-i", "3x4", "--format", "json"))["rows"]
-    summary = {
-        r["fqn"]: r for r in read(cli("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "json"))["rows"]
-    }
+    found = read(cli("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "json"))
+    summary = {r["fqn"]: r for r in found["rows"]}
+    names, units = ([column[key] for column in found["columns"]] for key in ("name", "unit"))
+    assert names[:2] == ["fqn", "type"] and names[-1] == "kept" and {*units[2:-1]} == {"firings"}
+    assert next(c["title"] for c in found["columns"] if c["name"] == "forward_pre") == "fwd pre"
     parameters = {f"{layer}.{name}": layer for layer in ("first", "second") for name in ("weight", "bias")}
     for kind in {row["kind"] for row in rows}:
         for fqn in summary:

@@ -48,6 +48,7 @@ def what_a_hook_makes(hook: str, local: list[Tensor]) -> list[Tensor]:
 def test_errors_and_statistics_are_those_of_float64(hook: str) -> None:
     reports, gradients = ran(*HOOKS)
     for rank, report in enumerate(reports):
+        assert last(report, hook)
         for row in last(report, hook):
             local = [flat(own, row) for own in gradients]
             exact = torch.stack(local).mean(0)
@@ -130,10 +131,11 @@ def test_a_hook_that_draws_random_numbers_does_not_change_the_next_step() -> Non
 
 
 def test_powersgd_warms_up_as_told() -> None:
-    for row in ran(*HOOKS)[0][0].rows:
-        if row["hook"] == "powersgd":
-            assert (row["relative_l2"] < 1e-6) == (row["step"] < 2)
-            assert not COUNTS_BYTES or (row["ratio"] == 1) == (row["step"] < 2)
+    rows = [row for row in ran(*HOOKS)[0][0].rows if row["hook"] == "powersgd"]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    for row in rows:
+        assert (row["relative_l2"] < 1e-6) == (row["step"] < 2)
+        assert not COUNTS_BYTES or (row["ratio"] == 1) == (row["step"] < 2)
 
 
 @pytest.mark.parametrize("size", [2, 4])

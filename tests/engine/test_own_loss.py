@@ -120,8 +120,8 @@ def test_a_key_that_is_no_loss(path: str, said: str) -> None:
 
 
 def test_every_probe_that_runs_backward_starts_from_it() -> None:
-    for report in capture(Losing(), X, ["grads", "graph", "trace"]):
-        assert report.meta["loss"] == OWN
+    reports = capture(Losing(), X, ["grads", "graph", "trace"])
+    assert [report.meta["loss"] for report in reports] == [OWN] * 3
     checked = hookcli.check(Losing(), X)
     assert checked.meta["loss"] == OWN and checked.meta["loss_value"] == pytest.approx(2.0)
     unlabelled = hookcli.check(Losing(dict, lambda y: None), X)

@@ -43,7 +43,7 @@ def test_figures_are_those_of_capture_and_nothing_is_left() -> None:
     for report in rates:
         kind = "parameter" if report.probe == "grads" else None
         found = measured(page, report.probe, kind)
-        assert [row.fqn for row in found.rows] == [row.fqn for row in report.rows]
+        assert report.rows and [row.fqn for row in found.rows] == [row.fqn for row in report.rows]
         assert all(a[key] == b[key] for a, b in zip(found.rows, report.rows, strict=True) for key in ("l2", "min"))
         assert all(row.stats and row.stats.hist for row in found.rows)
     assert {row.fqn for row in measured(page, "grads", "output").rows} == {"", "fc", "norm", "drop", "head"}
@@ -81,6 +81,7 @@ def test_it_is_saved_as_page_or_json(tmp_path: Path) -> None:
     assert "<!doctype html>" in (tmp_path / "net.html").read_text()
     assert len(json.loads((tmp_path / "net.json").read_text())["reports"]) == len(page.reports)
     assert repr(page) == "<ReportPage of Net: check, shapes, flow, activations, grads, grads, parameters>"
+    assert repr(hookcli.report.ReportPage(page.reports[:1])) == "<ReportPage of Net: check>"
     for path, why in (("net.csv", "unknown suffix '.csv'"), ("gone/net.html", "No such file")):
         with pytest.raises(UsageError, match=why):
             page.save(tmp_path / path)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hookcli.diff.rows import diff
 from hookcli.engine import timing
 from hookcli.engine.capture import capture
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
 from hookcli.hooks.timers import DeviceTimer
@@ -76,6 +77,15 @@ def test_a_model_that_takes_long_is_timed_once(clock: Clock, monkeypatch: pytest
     monkeypatch.setattr(timing, "_LONGEST", 0.0)
     report = capture(Work(clock, cycle([0, 5, 6])).eval(), torch.ones(1, 2), "activations", time=True)[0]
     assert report.rows[0]["forward_us"] == 5 and "one pass" in report.meta["notes"][-1]
+
+
+def test_the_pass_that_is_timed_is_said(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "PASSES", 2)
+    stages: list[str] = []
+    model = timing.TimedModel(Work(clock, cycle([1])).eval(), torch.ones(1, 2), Step())
+    _, note = timing.time_passes(model, feedback=Feedback(stages.append))
+    assert stages == ["timing: pass 1 of 2", "timing: pass 2 of 2"]
+    assert note == "times: median of 2 passes after the measured one"
 
 
 def test_gradients_of_parameters_have_their_module_s_times_once(clock: Clock) -> None:

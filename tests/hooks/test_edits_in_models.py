@@ -70,8 +70,18 @@ def test_noise_differs_between_the_calls_of_one_module() -> None:
     assert len({tuple(noise.flatten().tolist()) for noise in noises}) == 3
 
 
+def test_noise_follows_the_seed() -> None:
+    noises = []
+    for seed in (0, 1, 1):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Identity())
+        with watch(model, edits="0:output=noise(1)"):
+            noises.append(model(torch.zeros(8)))
+    assert equal(noises[1], noises[2]) and not equal(noises[0], noises[1])
+
+
 def test_what_an_embedding_receives_is_left_alone_and_that_is_said() -> None:
-    with pytest.raises(UsageError, match=r"changed nothing: it reached only int64 tensors, which edits leave alone"):
+    with pytest.raises(UsageError, match=r"^--edit 'embed:input=zero' changed nothing: it reached only int64"):
         capture(Shared(), torch.tensor([[1, 2]]), ["activations"], edits=["embed:input=zero"])
     [report] = capture(Shared(), torch.tensor([[1, 2]]), ["activations"], edits=["*:input=zero"])
     rows = {(row.fqn, row["call"]): row.stats for row in report.rows}

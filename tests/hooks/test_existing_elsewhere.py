@@ -9,13 +9,16 @@ import inspect
 import pytest
 import torch
 from hooks.existing_hooks import Caller, Teacher, plain, public
-from support import Hand, hooks_on
+from support import Hand, hooks_on, untouched
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import prune
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from hookcli.engine.capture import capture
 from hookcli.hooks.existing import EVERY_MODULE, EVERY_OPTIMIZER, STALE, ExistingHook, existing_hooks
+from hookcli.hooks.kinds import HookKind
+from hookcli.probes.trace import TraceProbe
 
 
 def brief(found: list[ExistingHook]) -> list[tuple[str, str, int, str]]:
@@ -70,6 +73,19 @@ def test_hooks_of_the_process(kind: str) -> None:
     left = [(h.kind, h.function) for h in existing_hooks(model)]
     flag = f"_global_is_full_backward_hook = {kind == 'full_backward'}"
     assert left == ([(STALE, flag)] if kind in ("backward", "full_backward") else [])
+
+
+@pytest.mark.usefixtures("global_flag")
+def test_full_backward_hooks_of_the_process_beside_ours() -> None:
+    """Those that hookcli registers for all modules leave the flag that the user's own have set."""
+    fired: list[str] = []
+    with torch_module.register_module_full_backward_hook(lambda module, *_: fired.append(type(module).__name__)):
+        model = Hand()
+        with untouched(model):
+            [report] = capture(model, torch.ones(1, 2), [TraceProbe((HookKind.FULL_BACKWARD,))], globally=True)
+        fired.clear()
+        model(torch.ones(1, 2, requires_grad=True)).sum().backward()
+    assert sorted(row.fqn for row in report.rows) == ["", "first", "out", "relu"] and len(fired) == 4
 
 
 def test_ids_that_a_global_hook_leaves() -> None:
@@ -139,10 +155,12 @@ def test_a_deepcopys_hooks_that_work_on_the_original() -> None:
     outside = Teacher()
     model.out.register_forward_hook(outside.watch)
     model.out.register_forward_hook(functools.partial(plain, model.first))
+    model.out.register_forward_hook(functools.partial(plain, outside, of=3))
+    held = ["", "bound to a Teacher", "", "bound to a Teacher"]
     notes = [hook.note or "" for hook in existing_hooks(model)]
-    assert [note.partition(" that ")[0] for note in notes] == ["", "bound to a Teacher", ""]
+    assert [note.partition(" that ")[0] for note in notes] == held
     notes = [hook.note or "" for hook in existing_hooks(copy.deepcopy(model))]
-    assert [note.partition(" that ")[0] for note in notes] == ["closes over a Hand", "bound to a Teacher", ""]
+    assert [note.partition(" that ")[0] for note in notes] == ["closes over a Hand", *held[1:]]
 
 
 def test_select_takes_a_tensor_by_its_name_or_with_its_module() -> None:

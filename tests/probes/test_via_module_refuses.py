@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from hookcli import capture
 from hookcli.errors import ModelError, UsageError
 from hookcli.probes.grads import GradsProbe
+from hookcli.probes.trace import TraceProbe
 from hookcli.report import Report
 
 
@@ -33,6 +34,15 @@ def test_outputs_that_full_backward_hooks_do_not_see_are_said(what: str) -> None
     path = {"dict": '["out"]', "tuple": "[1][0]", "dataclass": ".hidden"}[what]
     expected = f"full backward hooks see no {name}; without --via module it is seen"
     assert expected in reasons(module)["", path]
+
+
+def test_a_probe_that_has_nothing_to_offer_instead_takes_part_again() -> None:
+    """A trace goes without the hooks that PyTorch refuses; gradients, beside it, begin anew."""
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True)), torch.randn(2, 3)
+    trace, grads = capture(model, x, [TraceProbe(), GradsProbe()])
+    [alone] = capture(model, x, [GradsProbe()])
+    assert {row["kind"] for row in trace.rows}.isdisjoint({"full_backward", "full_backward_pre"}) and trace.skipped
+    assert [(row.fqn, row.stats) for row in grads.rows] == [(row.fqn, row.stats) for row in alone.rows] != []
 
 
 def test_a_named_tuple_of_tensors_is_seen_with_its_names() -> None:

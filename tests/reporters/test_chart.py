@@ -63,7 +63,7 @@ def test_orders_of_magnitude_are_logarithms() -> None:
     lines = drawn([1e-6, 1e-3, 1.0])
     assert lines[1] == "|dw|/|w| (logarithmic)"
     heights = [y for _, y in points(lines)]
-    assert heights[0] - heights[1] == heights[1] - heights[2] > 0
+    assert len(heights) == 3 and heights[0] - heights[1] == heights[1] - heights[2] > 0
     assert [line[:10].strip() for line in lines if "┤" in line] == ["1.000", "0.001000", "1.000e-06"]
     assert "(logarithmic)" not in drawn([0.0, 1e-3, 1.0])[1]
 

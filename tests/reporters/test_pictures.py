@@ -16,7 +16,7 @@ import torch
 from records import RUN, save
 
 from hookcli.errors import UsageError
-from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row, columns_named
+from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row, Skipped, columns_named
 from hookcli.report.grouping import View
 from hookcli.reporters.svg import SvgReporter
 from hookcli.tensors.stats import measure, resolve
@@ -97,10 +97,17 @@ def test_names_are_text_and_not_markup_or_mathematics() -> None:
     assert SvgReporter().render([report], View()) == SvgReporter().render([report], View())
 
 
-def distribution(x: torch.Tensor) -> ET.Element:
+def distribution(x: torch.Tensor, *skipped: Skipped) -> ET.Element:
     stats = resolve([measure(x, hist=True)])[0]
     columns = [*columns_named("fqn"), *STATS_COLUMNS, *HIST_COLUMNS]
-    return drawn(Report("activations", "Net", columns, [Row({"fqn": "fc", "shape": list(x.shape)}, stats)]))
+    rows = [Row({"fqn": "fc", "shape": list(x.shape)}, stats)]
+    return drawn(Report("activations", "Net", columns, rows, skipped=skipped))
+
+
+def test_what_was_not_measured_stands_below() -> None:
+    below = " ".join(words(distribution(torch.ones(3), Skipped("head", "never called"))))
+    assert "not measured: " in below and "head" in below and "never called" in below
+    assert "not measured" not in " ".join(words(distribution(torch.ones(3))))
 
 
 def test_bars_are_as_high_as_their_shares() -> None:

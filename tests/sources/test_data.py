@@ -88,6 +88,19 @@ def test_files_that_are_none(tmp_path: Path, suffix: str) -> None:
         assert "\n" not in str(caught.value) and "allow_pickle" not in str(caught.value)
 
 
+class Evil:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("ran"),)
+
+
+def test_a_file_of_tensors_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"x": torch.ones(2), "y": Evil()}, "evil.pt")
+    with pytest.raises(UsageError, match=r"evil.pt: is not a tensor, or a tuple or dict of tensors"):
+        given(file_input(["evil.pt"]))
+    assert not Path("ran").exists()
+
+
 def bright(image: Image.Image) -> Tensor:
     """The mean of each channel."""
     return torch.tensor(np.asarray(image.resize((4, 4))), dtype=torch.float32).mean((0, 1))

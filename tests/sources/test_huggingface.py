@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
 from hookcli.sources.finding import find_recipe
+from hookcli.sources.huggingface_inputs import _pictures
 
 pytestmark = pytest.mark.xdist_group("timm and Transformers")
 
@@ -114,6 +116,23 @@ def test_weights_beside_the_configuration_come_by_transformers_own_loading(tmp_p
         head(True)
     filled, remark = head(False)
     assert "they are random" in str(remark) and torch.equal(filled.bert.pooler.dense.weight, saved.pooler.dense.weight)
+
+
+def test_arguments_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """By the name that all configurations have, and in parts: what a part does not name stays as it is."""
+    assert find_recipe("hf:gpt2", args={"hidden_size": 24, "n_head": 2, "n_layer": 1}).build().config.n_embd == 24
+    config = {"model_type": "clip", "text_config": {"num_hidden_layers": 1, "hidden_size": 8}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    args = {"text_config": {"hidden_size": 16}, "attn_implementation": "eager"}
+    with torch.device("meta"):
+        made = find_recipe(f"hf:{tmp_path}", args=args).build().config
+    assert (made.text_config.hidden_size, made.text_config.num_hidden_layers) == (16, 1)
+
+
+def test_pictures_have_three_channels_unless_the_configuration_says_otherwise() -> None:
+    sizes = {"model_type": "none", "image_size": 8}
+    assert _pictures(SimpleNamespace(**sizes), object) == InputSpec((1, 3, 8, 8))
+    assert _pictures(SimpleNamespace(**sizes, in_chans=1), object) == InputSpec((1, 1, 8, 8))
 
 
 def test_the_folders_own_tokenizer_and_transforms(tmp_path: Path) -> None:

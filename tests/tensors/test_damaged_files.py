@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from tensors.gguf_files import made_gguf
 from hookcli.errors import UsageError
 from hookcli.tensors.files.opening import holds_tensors, open_tensors
 from hookcli.tensors.files.statistics import measured
+from hookcli.tensors.files.stored import read_into
 
 
 def safetensors_with(header: Any, data: bytes = b"") -> bytes:
@@ -94,3 +96,15 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(UsageError, match="ends within a tensor"):
         measured(tensor)
+
+
+def test_a_file_that_gives_a_few_bytes_at_a_time(tmp_path: Path) -> None:
+    class Slow(io.BytesIO):
+        def readinto(self, target: Any) -> int:
+            return super().readinto(memoryview(target)[:3])
+
+    found = bytearray(10)
+    read_into(Slow(b"0123456789ab"), memoryview(found), tmp_path)
+    assert found == b"0123456789"
+    with pytest.raises(UsageError, match="ends within a tensor"):
+        read_into(Slow(b"01234567"), memoryview(found), tmp_path)

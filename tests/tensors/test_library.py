@@ -34,6 +34,14 @@ def of(x: Tensor) -> TensorStats:
     return TensorStats.measured(found[0])
 
 
+def test_without_the_library_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(library, "loaded", None)
+    monkeypatch.setattr(library, "_FILE", tmp_path / "sums.so")
+    assert library.described() == "PyTorch's operators (hookcli was installed without a C++ compiler)"
+    (tmp_path / "sums.so").write_text("of another machine")
+    assert library.described().endswith("sums.so is of another machine or of another hookcli: install hookcli again)")
+
+
 @needs_library
 def test_it_is_built_where_there_is_a_compiler() -> None:
     assert library.loaded is not None

@@ -54,6 +54,13 @@ def test_a_refactoring_is_identical_bit_for_bit() -> None:
     assert first_line(report) == report.totals["verdict"] == "Identical, bit for bit (2 modules renamed)"
 
 
+def test_modules_of_one_side_are_counted() -> None:
+    a = nn.Sequential(nn.Linear(4, 4))
+    b = nn.Sequential(copy.deepcopy(a[0]), nn.Identity())
+    assert first_line(compared(a, b)) == "Identical, bit for bit (1 module only in B)"
+    assert first_line(compared(b, a)) == "Identical, bit for bit (1 module only in A)"
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_zeros_of_another_sign_are_equal_and_not_identical(sign: float) -> None:
     verdict = "Identical, bit for bit" if sign > 0 else "Equal in every value"
@@ -69,6 +76,9 @@ def test_the_first_difference_is_named_with_its_relative_error() -> None:
     assert first_line(compared(a, b)) == "First difference: second (weight and bias differ), relative error 0.5"
     line = first_line(compared(a.second, b.second))
     assert line == "First difference: (model) (weight and bias differ), relative error 0.5"
+    with torch.no_grad():
+        a.second.bias *= 1.5
+    assert first_line(compared(a, b)).startswith("First difference: second (weight differs), relative error 0.")
     for width in (None, 80, 200):
         text = load("reporters", "table")().render([compared(a, b)], View(width=width))
         assert re.search(r"Excess: the error divided by its\s+tolerance", text)

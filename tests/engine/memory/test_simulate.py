@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from hookcli.engine.memory.kernels.convolutions import Convolution
 from hookcli.engine.memory.parallel import one_of
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, Place
@@ -102,6 +103,15 @@ def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
     assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
     assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "transposed", "first"),
+    [(3, 1, False, True), (1, 1, False, True), (4, 1, False, False), (3, 3, False, False), (3, 1, True, False)],
+)
+def test_an_input_of_few_channels_is_read_as_it_is(channels: int, groups: int, transposed: bool, first: bool) -> None:
+    x, weight = torch.ones(1, channels, 8, 8), torch.ones(6, channels // groups, 3, 3)
+    assert Convolution(x, weight, [1, 1], [0, 0], [1, 1], transposed, groups).first == first
 
 
 def test_autocast_keeps_what_it_casts() -> None:

@@ -108,6 +108,8 @@ def test_gradients_are_those_that_pytorch_computes_in_float64(two, folder, monke
     model, x = net_and_input(folder, monkeypatch)
     model(x).sum().backward()
     for name in ("parameters", "parameters, sharded"):
+        reached = {fqn for fqn, p in model.named_parameters() if p.grad is not None}
+        assert {row.fqn for row in two[name].rows} == reached
         for row in two[name].rows:
             grad = model.get_parameter(row.fqn).grad
             assert row["shape"] == list(grad.shape)

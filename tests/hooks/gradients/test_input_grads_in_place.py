@@ -106,7 +106,7 @@ def test_under_checkpointing(reentrant: bool) -> None:
     for kind in ("inputs", "outputs"):
         rows = {(row.fqn, row["call"]): row.stats for row in of(kind, plain, x).rows}
         seen = {(row.fqn, row["call"]): row.stats for row in of(kind, again, x).rows}
-        assert rows.keys() == seen.keys()
+        assert rows and rows.keys() == seen.keys()
         for key, stats in rows.items():
             assert stats is not None
             assert_stats(seen[key], stats)

@@ -12,6 +12,8 @@ from textwrap import dedent
 import pytest
 from record.launching.support import ADDRESS, ENV, OURS, ROOT, under_both
 
+from hookcli.record.launching.python_options import why_unseen
+
 SEEN = """
     import os, sys, threading, gc
     before = sorted(name for name in sys.modules if name not in ("atexit", "threading"))
@@ -60,6 +62,24 @@ def test_the_users_own_sitecustomize(name: str, tmp_path: Path) -> None:
     (code, out, err), ours = under_both("train.py", cwd=tmp_path, PYTHONPATH=f"{tmp_path / 'site'}{os.pathsep}{ROOT}")
     once = err[: err.find(b"Traceback")] if b"Error in sitecustomize" in err else b""  # by the Python of hookcli
     assert ours == (code, out, once + err)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("python3 -I train.py", "-I"), ("env A=1 B=2 python3 -Iu train.py", "-I"), ("env -i python3 -E -m jobs", "-E"),
+        ("python3 train.py -I", ""), ("env A=-I python3 train.py", ""), ("env", ""), ("true -I", ""),
+    ],
+)  # fmt: skip
+def test_the_option_that_keeps_hookcli_out_is_found(command: str, option: str) -> None:
+    found = why_unseen(command.split())
+    assert found.startswith(f"python3 {option} ") if option else found == ""
+
+
+def test_python_finds_modules_as_before_once_torch_is_there(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys, torch\nprint(sys.__spec__.loader.__dict__['find_spec'])\n")
+    plain, ours = under_both("train.py", cwd=tmp_path)
+    assert ours == plain and b"classmethod" in plain[1]
 
 
 def test_pythonpath_without_the_other_variable(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from torch import nn
 
-from hookcli.record.observe.measurements.module_source import _builds
+from hookcli.record.observe.measurements.module_source import _builds, module_source
 from hookcli.record.observe.measurements.program_source import definitions
 
 OMITTING = (nn.L1Loss(reduction="sum"), nn.CosineSimilarity(dim=0), nn.PairwiseDistance(p=1))
@@ -15,6 +18,17 @@ TELLING = (nn.Linear(2, 3), nn.L1Loss(), nn.Conv2d(2, 4, (3, 5), padding=1), nn.
 @pytest.mark.parametrize("module", OMITTING + TELLING, ids=repr)
 def test_a_repr_that_omits_settings_builds_no_module(module: nn.Module) -> None:
     assert _builds(f"torch.nn.{module!r}", module.eval()) == (module in TELLING)
+
+
+def test_a_module_without_source_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Typed(nn.Module):
+        """As one that somebody has typed into a prompt."""
+
+    Typed.__module__, Typed.__qualname__ = "__main__", "Typed"
+    monkeypatch.setattr(sys.modules["__main__"], "Typed", Typed, raising=False)
+    found = module_source(Typed(), tmp_path / "bad.pt")
+    assert found.expression == "..." and "Typed can't be built from the program's source" in found.comment
+    assert list(tmp_path.iterdir()) == []
 
 
 SOURCE = """

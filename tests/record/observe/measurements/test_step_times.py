@@ -168,7 +168,9 @@ def test_forwards_without_gradients_and_micro_batches() -> None:
                 model(torch.ones(1, 4)).sum().backward()
             optimizer.step()
 
-    for step in observed(train).of():
+    steps = observed(train).of()
+    assert steps
+    for step in steps:
         expected = {"data": 0.0, "forward": 3 * FORWARD, "backward": 3 * BACKWARD, "optimizer": OPTIMIZER, "rest": REST}
         assert parts(report(step, "time").totals) == pytest.approx(expected)
         assert rows(step, "time")["1"]["backward_us"] == 3e6 * BACKWARD

@@ -64,10 +64,21 @@ def test_checkpointed_modules_are_counted_once(mode: str) -> None:
         assert len(recorded.losses) == 1 and recorded.losses == expected.losses
         for probe, kind in (("activations", None), ("grads", "output"), ("grads", "parameter")):
             found, other = rows(recorded, probe, kind), rows(expected, probe, kind)
-            assert found.keys() == other.keys()
+            assert found and found.keys() == other.keys()
             for fqn, row in found.items():
                 assert row["calls"] == 1
                 assert_stats(row.stats, other[fqn].stats)  # type: ignore[arg-type]
+
+
+def test_a_part_that_was_compiled_before_the_model_ran_is_no_model() -> None:
+    def program() -> nn.Module:
+        inner = nn.Sequential(nn.Linear(2, 2))
+        inner.compile(backend="eager")
+        model = nn.Sequential(inner, nn.Linear(2, 2))
+        model(torch.ones(1, 2)).sum().backward()
+        return model
+
+    assert {name: ran.forwards for name, ran in observed(program).ran.items()} == {"Sequential": 1}
 
 
 def test_checkpoint_sequential() -> None:
