@@ -114,6 +114,7 @@ def check_works(hook: CommHook) -> None:
         state.iter = state.start_powerSGD_iter
     try:
         _FUNCTIONS[name](state, _Trial()).wait()
+        dist.barrier()  # the threads of its callbacks are done: a group that is destroyed under them ends the process
     except (AssertionError, IndexError, RuntimeError) as error:
         kind = re.match(r"\w+Error(?=: )", CALLBACK_FAILED.sub("", str(error)))  # raised in a future's callback
         raise UsageError(
