@@ -178,7 +178,7 @@ def test_each_dtype_with_each(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
     def made(side: int, name: str) -> Tensor:
         dtype: torch.dtype = getattr(torch, name)
         part = values[side]
-        return torch.complex(part, part / 2).to(dtype) if dtype.is_complex else part.to(dtype)
+        return (torch.complex(part, part / 2) if dtype.is_complex else part).to(dtype, copy=True)
 
     sides = [{f"{a}.{b}": made(side, (a, b)[side]) for a in names for b in names} for side in (0, 1)]
     for side, state in zip("ab", sides, strict=True):
