@@ -66,6 +66,8 @@ class ObservedStep:
         self.state = State.WAITING
         self.forwards, self.observed_forwards = 1, 0
         self.stepped: set[int] = set()
+        self.goes_on = False
+        """Whether a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
@@ -115,7 +117,8 @@ class ObservedStep:
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
-        return self.number == number and not self.stepped and self.model.has_optimizer
+        goes_on = not self.stepped or self.model.mid_step
+        return self.number == number and goes_on and self.model.has_optimizer
 
     # Backward passes.
 
@@ -180,6 +183,7 @@ class ObservedStep:
     def end_optimizer_step(self, optimizer: Optimizer) -> bool:
         """Note an optimizer's step. Returns whether all of the model's optimizers have made theirs."""
         self.stepped.add(id(optimizer))
+        self.losses.taken(id(optimizer))
         return all(id(other) in self.stepped for other in self.model.optimizers())
 
     def record_update(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
@@ -216,7 +220,7 @@ class ObservedStep:
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
         meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
-        reports = self.measured.reports(meta)
+        reports = self.measured.reports(meta, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None
         return RecordedStep(
