@@ -80,7 +80,7 @@ class ObservedStep:
     # Forwards.
 
     def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Put hooks on the modules. `module` is the one called: the model, or a wrapper around it."""
+        """Put hooks on the modules. `module` is the one called: the model, a wrapper around it, or a part."""
         self.state = State.IN_FORWARD
         self._session.modules.thread = threading.get_ident()
         if not self.observed_forwards:
@@ -92,8 +92,7 @@ class ObservedStep:
         else:
             self._session.attach_operators()
         self.observed_forwards += 1
-        if module is self.module:
-            self._session.modules.enter(args)
+        self._session.modules.enter(module, args)
         self.times.begin("forward")
 
     def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
