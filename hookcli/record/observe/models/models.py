@@ -68,11 +68,15 @@ class ObservedModels:
             if found is not None:
                 self._aliases[module] = found
             return found
+        return self._first_call(module, bypassed=owner is not None)
+
+    def _first_call(self, module: nn.Module, *, bypassed: bool) -> ObservedModel | None:
+        """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
         kind = plain_type(module)
         self._seen[kind] += 1
         if not self._lasts(kind):
             return self._add(module, kind)
-        if owner is None and (whole := self._whole(module)) is not module:
+        if not bypassed and (whole := self._whole(module)) is not module:
             self._seen[kind] -= 1
             self._wholes[whole] = None
             found = self.find(whole)
