@@ -172,7 +172,7 @@ class StepMeasurements:
         if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
-        if rows := self.parameters.group_rows(losses):
+        if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
             columns = (*parameter_groups.COLUMNS, *([parameter_groups.LOSS] if losses else []))
             reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
         # The last one, so that hookcli's own time has all of this in it.

@@ -58,13 +58,17 @@ class ParameterRows:
                 pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
                 self._gradients[fqn] = values, pending
 
-    def take_updates(self, snapshot: updates.Snapshot) -> bool:
+    def take_updates(self, snapshot: updates.Snapshot, *, by_hand: bool = False) -> bool:
         """Measure what a step has changed; if one optimizer steps by another, the outermost counts.
 
         Returns whether anything has changed.
         """
-        rows = updates.rows(self._model, self._name, snapshot.changes(self._matching()))
+        changes = snapshot.changes(self._matching())
+        rows = updates.rows(self._model, self._name, changes)
         self._updates |= {row.fqn: row for row in rows}
+        if by_hand and (rate := updates.rate_by_hand(changes.values())) is not None:
+            ids = [id(change.parameter) for change in changes.values()]
+            self._groups[0, 0] = ParameterGroup("by hand", 0, {"lr": rate}, ids)
         return any(row["update"] != 0 for row in rows)
 
     def forget_updates(self) -> None:

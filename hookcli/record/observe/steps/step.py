@@ -194,7 +194,7 @@ class ObservedStep:
 
     def updated_by_hand(self, snapshot: Snapshot) -> None:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
-        if self.measured.parameters.take_updates(snapshot):
+        if self.measured.parameters.take_updates(snapshot, by_hand=True):
             self.notes[_BY_HAND] = None
         else:
             self.measured.parameters.forget_updates()
