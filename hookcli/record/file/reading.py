@@ -119,7 +119,7 @@ class Record:
                 data = self._whole(entry, partial(self._unpacked, file, entry))
                 if data is not None:
                     for report in data["reports"] if keep else ():
-                        report["rows"] = [row for row in report["rows"] if keep is None or keep(row)]
+                        report["rows"] = list(filter(keep, report["rows"]))
                     if step := self._whole(entry, partial(parsed, data, self.path)):
                         yield cast(RecordedStep, step)
 
@@ -180,8 +180,7 @@ class Record:
 
     def _cut_line(self) -> str:
         """A remark on a last line that is cut, with the step whose line it is."""
-        step = _STEP.search(self.cut)
-        what = f": step {int(step[1]):,} is incomplete" if step else ""
+        what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
         return f"the last line is cut (killed, disk full, or still being written){what}" if self.cut else ""
 
     def _damaged_lines(self) -> str:
@@ -196,8 +195,7 @@ class Record:
 
 def abridged(numbers: Sequence[int]) -> str:
     """The first few of these numbers, and how many more there are: `2, 3, 4, 5, 6 and 1,495 more`."""
-    more = f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else ""
-    return ", ".join(map(str, numbers[:_NAMED])) + more
+    return ", ".join(map(str, numbers[:_NAMED])) + (f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else "")
 
 
 _NAMED = 5

@@ -42,6 +42,9 @@ class OptimizerCalls:
         """Begin an optimizer's step. Returns a function to call when it is over or has failed; None if not needed."""
         self._optimizer_steps.add(optimizer)
         self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
+        for step in self._steps.of(optimizer):
+            if step.goes_on and id(optimizer) in step.stepped:  # the others do not step in turns with it after all
+                self._steps.close_finished(step)
         steps = self._steps.of(optimizer)
         for step in steps:
             step.times.begin_optimizer()

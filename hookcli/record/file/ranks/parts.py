@@ -219,10 +219,8 @@ class RecordFiles:
         header = replace(header, launch=self.launch)
         try:
             return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
-        except FileExistsError:
-            raise
         except OSError:
-            self._delete_folder()
+            self._delete_folder()  # which has parts if the name is taken, and stays
             raise
 
     def _delete_folder(self) -> None:

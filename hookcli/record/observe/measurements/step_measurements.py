@@ -159,8 +159,11 @@ class StepMeasurements:
 
     # When the step is over.
 
-    def reports(self, meta: dict[str, Any]) -> list[Report]:
-        """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
+    def reports(self, meta: dict[str, Any], losses: Mapping[int, float]) -> list[Report]:
+        """A report per probe; `meta` adds entries about the step. `losses`: those of optimizers that step in turns.
+
+        Waits for an accelerator.
+        """
         self._selection.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
@@ -169,8 +172,9 @@ class StepMeasurements:
         if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
-        if rows := self.parameters.group_rows():
-            reports.append(Report("optimizer", name, parameter_groups.COLUMNS, rows, meta, grouping="list"))
+        if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
+            columns = (*parameter_groups.COLUMNS, *([parameter_groups.LOSS] if losses else []))
+            reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
 

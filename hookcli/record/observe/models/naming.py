@@ -39,6 +39,11 @@ def model_name(module: nn.Module) -> str:
     return f"{name} ({mine})" if mine and any(other not in (None, mine) for other in others) else name
 
 
+def outermost(module: nn.Module) -> nn.Module:
+    """The model that a part belongs to, by the same walk; the module itself if it is none's."""
+    return _place(module, _parents(_alive()))[0]
+
+
 def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
     """The program's model inside a wrapper of another library, which has no parameters besides; else the module itself.
 

@@ -66,6 +66,8 @@ class ObservedStep:
         self.state = State.WAITING
         self.forwards, self.observed_forwards = 1, 0
         self.stepped: set[int] = set()
+        self.goes_on = False
+        """Whether a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
@@ -78,7 +80,7 @@ class ObservedStep:
     # Forwards.
 
     def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Put hooks on the modules. `module` is the one called: the model, or a wrapper around it."""
+        """Put hooks on the modules. `module` is the one called: the model, a wrapper around it, or a part."""
         self.state = State.IN_FORWARD
         self._session.modules.thread = threading.get_ident()
         if not self.observed_forwards:
@@ -90,8 +92,7 @@ class ObservedStep:
         else:
             self._session.attach_operators()
         self.observed_forwards += 1
-        if module is self.module:
-            self._session.modules.enter(args)
+        self._session.modules.enter(module, args)
         self.times.begin("forward")
 
     def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -115,7 +116,8 @@ class ObservedStep:
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
-        return self.number == number and not self.stepped and self.model.has_optimizer
+        goes_on = not self.stepped or self.model.mid_step
+        return self.number == number and goes_on and self.model.has_optimizer
 
     # Backward passes.
 
@@ -180,6 +182,7 @@ class ObservedStep:
     def end_optimizer_step(self, optimizer: Optimizer) -> bool:
         """Note an optimizer's step. Returns whether all of the model's optimizers have made theirs."""
         self.stepped.add(id(optimizer))
+        self.losses.taken(id(optimizer))
         return all(id(other) in self.stepped for other in self.model.optimizers())
 
     def record_update(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
@@ -191,7 +194,7 @@ class ObservedStep:
 
     def updated_by_hand(self, snapshot: Snapshot) -> None:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
-        if self.measured.parameters.take_updates(snapshot):
+        if self.measured.parameters.take_updates(snapshot, by_hand=True):
             self.notes[_BY_HAND] = None
         else:
             self.measured.parameters.forget_updates()
@@ -216,7 +219,7 @@ class ObservedStep:
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
         meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
-        reports = self.measured.reports(meta)
+        reports = self.measured.reports(meta, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None
         return RecordedStep(

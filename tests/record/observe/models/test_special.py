@@ -269,7 +269,7 @@ class Shifted(nn.Module):
         return y
 
 
-@pytest.mark.parametrize("module", ["__main__", "torch_solver.misc"])
+@pytest.mark.parametrize("module", ["a_program", "torch_solver.misc"])
 def test_a_wrapper_that_is_made_anew_in_each_call_is_one_model(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the program's own, or of a library's: the model is then the program's."""
     library = ModuleType("torch_solver")
@@ -288,8 +288,8 @@ def test_a_wrapper_that_is_made_anew_in_each_call_is_one_model(module: str, monk
 
     seen = observed(program)
     (ran,) = seen.ran.values()
-    assert (ran.model, ran.forwards, ran.steps) == ("Shifted" if module == "__main__" else "Parts", 12, 4)
+    assert (ran.model, ran.forwards, ran.steps) == ("Shifted" if module == "a_program" else "Parts", 12, 4)
     assert seen.steps() == [0, 1, 2, 3] and all(step.losses for step in seen.recorded)
-    for step in seen.recorded[module == "__main__" :]:
+    for step in seen.recorded[module == "a_program" :]:
         assert {"first", "last"} <= rows(step, "activations").keys()
         assert rows(step, "activations")["first"]["calls"] == 3
