@@ -51,8 +51,8 @@ def _main(arguments: list[str]) -> int:
     """Run a command line; returns its exit code. Remarks on plugins come last."""
     try:
         code = _run(arguments)
-    except BaseException:
-        if not interrupts.came():
+    except BaseException as error:
+        if not interrupts.came(error):
             raise
         code = INTERRUPTED
     finally:
@@ -72,7 +72,7 @@ def _run(arguments: list[str]) -> int:
     try:
         return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
     except BaseException as error:
-        if interrupts.came() or isinstance(error, SystemExit):
+        if interrupts.came(error) or isinstance(error, SystemExit):
             raise
         if not isinstance(error, ProcessesWanted):
             return _failed(error, arguments)

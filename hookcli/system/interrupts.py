@@ -92,10 +92,10 @@ def _heeded() -> bool:
     return signal.getsignal(signal.SIGINT) is _interrupts
 
 
-def came() -> bool:
-    """Return whether a Ctrl-C has come in time to end the command, or a KeyboardInterrupt is being handled."""
+def came(error: BaseException | None = None) -> bool:
+    """Return whether a Ctrl-C has come in time to end the command, or this error of the command is one."""
     noted = _interrupts.raised is not None and not _interrupts.final
-    return noted or isinstance(sys.exception(), KeyboardInterrupt)
+    return noted or isinstance(error, KeyboardInterrupt)
 
 
 def over(code: int) -> None:
