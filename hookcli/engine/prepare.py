@@ -18,7 +18,7 @@ from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_version
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
+from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
 from hookcli.hooks.registration import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
@@ -135,12 +135,9 @@ def runs_only_for_real(error: BaseException) -> bool:
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
-        dynamic = type(cause).__name__.startswith(("Dynamic", "DataDependent"))  # what fake tensors raise
-        if (
-            dynamic
-            or isinstance(cause, NotImplementedError)
-            or any(word in text for word in ("meta", "data-dependent", ".item()", "float16", "bf16"))
-        ):
+        by_fake_tensors = class_name(cause).startswith(("Dynamic", "DataDependent"))
+        words = ("meta", "data-dependent", ".item()", "float16", "bf16")
+        if by_fake_tensors or isinstance(cause, NotImplementedError) or any(word in text for word in words):
             return True
         cause = cause.__cause__ or cause.__context__
     return False
