@@ -209,11 +209,9 @@ class ShapesProbe(Probe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
-        said = mixed_product(self._functions.signatures) if self._on_meta() else []
+        on_meta = any(p.is_meta for p in self.session.model.parameters())
+        said = mixed_product(self._functions.signatures) if on_meta else []
         return [*said, *([] if self._memory is None else on_other_devices(self.session))]
-
-    def _on_meta(self) -> bool:
-        return any(p.is_meta for p in self.session.model.parameters())
 
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""

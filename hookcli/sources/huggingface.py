@@ -59,7 +59,7 @@ class HuggingFaceSource:
             arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
             transforms=_transforms(library, place),
-            tokenizer=_tokenizer(library, place),
+            tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
             meta={"transformers": library.__version__, "architecture": model_class.__name__}
             | {"config": place.description}
             | ({"weights": str(place.folder)} if request.weights else {}),
@@ -247,11 +247,6 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     if strict:
         raise UsageError(f"{said}: --no-strict leaves them random", option="weights")
     return model, f"{said}: they are random"
-
-
-def _tokenizer(library: Any, place: _Place) -> Callable[[], Callable[..., Mapping[str, Any]]] | None:
-    """Makes the tokenizer that lies beside the configuration, if one does."""
-    return partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None
 
 
 def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:

@@ -78,7 +78,8 @@ def regular(path: str | Path, within: str | Path | None = None) -> Path:
 
 def opened(path: str | Path, within: str | Path | None = None, buffering: int = -1) -> Any:
     """Open a `regular` file for reading bytes, without ever waiting for somebody who writes. Raises OSError."""
-    file = open(regular(path, within), "rb", buffering, opener=_without_waiting)  # noqa: SIM115
+    without_waiting = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
+    file = open(regular(path, within), "rb", buffering, opener=without_waiting)  # noqa: SIM115
     try:
         _require_regular(os.fstat(file.fileno()), path)  # by now it may be another
     except OSError:
@@ -141,10 +142,6 @@ def _require_regular(found: os.stat_result, path: str | Path) -> None:
         raise OSError(errno.EINVAL, f"{kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, not a file", str(path))
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)
-
-
 def _bounded(blocks: Iterator[bytes], most: int) -> Iterator[bytes]:
     """Yield the blocks. Raises OSError once they are more than `most` bytes."""
     size = 0
@@ -166,7 +163,8 @@ def _piped(path: str | Path) -> Iterator[bytes]:
             try:
                 block = os.read(file, _BLOCK)
             except BlockingIOError:  # there is a writer
-                written = bool(select.select([file], [], []))
+                select.select([file], [], [])
+                written = True
                 continue
             if block:
                 written = True

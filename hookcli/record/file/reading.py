@@ -119,7 +119,7 @@ class Record:
                 data = self._whole(entry, partial(self._unpacked, file, entry))
                 if data is not None:
                     for report in data["reports"] if keep else ():
-                        report["rows"] = [row for row in report["rows"] if keep is None or keep(row)]
+                        report["rows"] = [*filter(keep, report["rows"])]
                     if step := self._whole(entry, partial(parsed, data, self.path)):
                         yield cast(RecordedStep, step)
 

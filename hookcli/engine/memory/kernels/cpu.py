@@ -69,17 +69,13 @@ def remarks(model: nn.Module) -> Iterator[str]:
         )
 
 
-def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
-    """A copy of `grad_out` in the layout of the input, or a buffer of its size (batch_norm_cpu_backward)."""
-    return size(*out) + size(args[0])
-
-
 def _layer_norm_backward(args: tuple[Any, ...], out: Any) -> int:
     """Per thread a row of each gradient of the parameters, besides the copies."""
     return norm_backward(args, out) + 2 * torch.get_num_threads() * size(args[5])
 
 
-def _dropout(args: tuple[Any, ...], out: Any) -> int:
+def _and_of_first(args: tuple[Any, ...], out: Any) -> int:
+    """The results, and a buffer of the size of the first argument."""
     return size(*out) + size(args[0])
 
 
@@ -92,8 +88,8 @@ def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
 _FORMULAS = {
     "aten.convolution": convolutions.forward,
     "aten.convolution_backward": convolutions.backward,
-    "aten.native_batch_norm_backward": _batch_norm_backward,
+    "aten.native_batch_norm_backward": _and_of_first,  # a copy of `grad_out` (batch_norm_cpu_backward)
     "aten.native_layer_norm_backward": _layer_norm_backward,
-    "aten.native_dropout": _dropout,
+    "aten.native_dropout": _and_of_first,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
 }
