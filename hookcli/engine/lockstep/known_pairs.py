@@ -78,7 +78,7 @@ class KnownPairs:
     def inputs(self, a: ModuleTensors, b: ModuleTensors) -> Inputs:
         """The pairs that the arguments of a call belong to, compared now if they were not yet; True if these are all.
 
-        Of an argument that the call changed, the pair that it belonged to before.
+        For an argument that the call changed, the pair that it belonged to before the call.
         """
         before = [self._received.get((side, seen.fqn, seen.call), {}) for side, seen in ((A, a), (B, b))]
         if not (a.received and b.received):  # one side is a dump, or had to wait as a copy

@@ -75,8 +75,8 @@ class InputGrads:
     ) -> None:
         """Note the tensors that a call handed on, and those of which it returned views, which can lose their hooks.
 
-        `received`: what is among its arguments by now, where a call may put tensors; `hidden`: in objects that it
-        returned.
+        `received`: the tensors among its arguments now, to which the call may have added some; `hidden`: those in
+        objects that it returned.
         """
         kept = list(kept_tensors(call.hooked.module))
         out, stored = set(map(id, (*returned, *hidden, *kept))), set(map(id, kept))

@@ -61,11 +61,11 @@ def _workspace(steps: int, sequences: int, width: int, hidden: int, dtype: torch
 
 
 def remarks(model: nn.Module) -> Iterator[str]:
-    """Sentences on what the figures of a model don't include."""
+    """Sentences on memory that the figures of a model leave out."""
     if any(isinstance(module, nn.LSTM) and not module.proj_size for module in model.modules()):
         yield (
-            "not included: what oneDNN takes for itself while it computes an LSTM, and releases at once; a training "
-            "step's peak was up to a third higher, that of an inference up to three times as high"
+            "not included: memory that oneDNN takes while it computes an LSTM and releases at once; measured peaks "
+            "were up to a third higher in training, and up to three times as high in inference"
         )
 
 

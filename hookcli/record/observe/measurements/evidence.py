@@ -129,4 +129,4 @@ def _named(rows: Tensor | None) -> list[str]:
     return [f"only in {shown} of {len(rows):,} (first dimension, counted from 0)"]
 
 
-_HIDDEN = "a row of a mask is -inf throughout, of which softmax makes NaN"
+_HIDDEN = "a row of a mask is -inf only, which softmax turns into NaN"
