@@ -177,8 +177,8 @@ class GradsProbe(StatsProbe):
             why = self._why_not(tensor, self.via, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = version_of(tensor)
-        ids = [id(x) for _, x in found if x.requires_grad]
-        if self.via == "tensor" and len(set(ids)) < len(ids):
+        ids = [id(x) for _, x in found if x.requires_grad and self.via == "tensor"]
+        if len(set(ids)) < len(ids):
             self._noted[_SEVERAL][event.fqn or "(model)"] = None
 
     def _why_not(self, tensor: Tensor, via: Via, seen: bool, what: str) -> str:

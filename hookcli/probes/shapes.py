@@ -132,12 +132,10 @@ class ShapesProbe(Probe):
         """Return the rows in the order in which modules were entered."""
         spent = self._spent()
         whole = self.totals()
-        return [row for call in self._calls.values() for row in self._rows_of(call, self._macs(spent, call), whole)]
+        return [row for call in self._calls.values() for row in self._rows_of(call, spent, whole)]
 
-    def _macs(self, spent: list[int], call: ShapeCall) -> int | None:
-        return self._cost(call.signature)[0] if call.signature else _between(spent, call)
-
-    def _rows_of(self, call: ShapeCall, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
+    def _rows_of(self, call: ShapeCall, spent: list[int], whole: Mapping[str, int]) -> Iterable[Row]:
+        macs = self._cost(call.signature)[0] if call.signature else _between(spent, call)
         params, trainable = (None, None) if call.module is None else count_parameters(call.module)
         figures = {
             "params": params,

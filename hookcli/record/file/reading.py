@@ -147,9 +147,8 @@ class Record:
             return step, [*reports, *map(Unpacked, step.reports)]
 
     def _whole(self, entry: StepEntry, read: Callable[[], T]) -> T | None:
-        """Read a step's line, counting it as damaged if that fails.
-
-        `read` only decodes and checks, so that no fault of hookcli's own is taken for damage.
+        """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks: no fault of
+        hookcli's own is taken for damage.
         """
         self._read.add(entry.line)
         try:
