@@ -9,8 +9,8 @@ import signal
 def entry() -> None:
     """Run the command line of this process and end the process.
 
-    Ctrl-C ends it with one line from here on, also while the command line is still being imported. Before, it ends
-    Python's own start, with Python's traceback: so nothing is imported for this function that Python has not imported.
+    From here on Ctrl-C ends it with one line, also while the command line is still being imported. An earlier Ctrl-C
+    shows Python's traceback, so this file imports nothing that takes time.
     """
     try:
         os.environ.pop("HOOKCLI_RUN", None)  # hookcli does not record itself

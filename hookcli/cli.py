@@ -29,16 +29,6 @@ _BY_RANK_0 = (
 )
 
 
-def _in_ranks(arguments: Sequence[str]) -> bool:
-    """True if the processes that torchrun starts run the command together."""
-    return bool(arguments) and arguments[0] not in _BY_RANK_0
-
-
-def _is_run(arguments: Sequence[str]) -> bool:
-    """True if this is `hookcli run`, whose process becomes the script's."""
-    return next((word for word in arguments if not word.startswith("-")), None) == "run"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run.
 
@@ -51,8 +41,8 @@ def _main(arguments: list[str]) -> int:
     """Run a command line; returns its exit code. Remarks on plugins come last."""
     try:
         code = _run(arguments)
-    except BaseException:
-        if not interrupts.came():
+    except BaseException as error:
+        if not interrupts.came(error):
             raise
         code = INTERRUPTED
     finally:
@@ -67,12 +57,13 @@ def _main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if not (world().writes or _in_ranks(arguments)):
+    together = bool(arguments) and arguments[0] not in _BY_RANK_0  # the processes that torchrun starts
+    if not (world().writes or together):
         return 0
     try:
         return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
     except BaseException as error:
-        if interrupts.came() or isinstance(error, SystemExit):
+        if interrupts.came(error) or isinstance(error, SystemExit):
             raise
         if not isinstance(error, ProcessesWanted):
             return _failed(error, arguments)
@@ -147,7 +138,7 @@ def _show_help(text: str, arguments: Sequence[str]) -> int:
 def begin() -> Callable[[], object]:
     """Run the command line of this process. Returns the function that ends the process accordingly."""
     arguments = sys.argv[1:]
-    if _is_run(arguments):
+    if next((word for word in arguments if not word.startswith("-")), None) == "run":  # which becomes the script
         return partial(sys.exit, main())
     own_process()
     if world().size == 1:

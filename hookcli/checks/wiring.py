@@ -85,10 +85,8 @@ def _is_lost(fqn: str, weights: _Rows, grads: _Rows, outputs: _Rows) -> bool:
     The one is a sum of what flows back, the other a sum of its products with the layer's input, whose size follows from
     those of the output and the weight.
     """
-    rows = [grads.get(_of(fqn, name)) for name in ("bias", "weight")] + [
-        weights.get(_of(fqn, "weight")),
-        outputs.get(fqn),
-    ]
+    places = (grads, "bias"), (grads, "weight"), (weights, "weight")
+    rows = [*(rows.get(_of(fqn, name)) for rows, name in places), outputs.get(fqn)]
     bias, weight, value, output = (row.stats if row else None for row in rows)
     if not (bias and weight and value and output and value.rms and weight.rms):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -119,7 +120,7 @@ class Output:
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure; after an interrupt only to stdout. Raises no error of its own."""
-        if self.path and interrupts.came():
+        if self.path and interrupts.came(sys.exception()):
             return
         try:
             self.write(reports, own=own)

@@ -25,10 +25,9 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     """
     found = [row for row in rows if row.get("beyond")]
     beyond = [row for row in found if row.get("kind") != WEIGHT] or found
-    first = beyond[0] if beyond else None
-    for row in beyond[1:]:
-        assert first is not None
-        if is_within(row.fqn, first.fqn) and row.get("kind") == first.get("kind"):
+    first = None
+    for row in beyond:
+        if first is None or (is_within(row.fqn, first.fqn) and row.get("kind") == first.get("kind")):
             first = row
     return first
 

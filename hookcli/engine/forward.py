@@ -74,7 +74,7 @@ class Forward:
         return {**dict(zip(self.names, arguments, strict=False)), own: target}, None
 
     def _known(self, given: AllInput) -> Arguments:
-        """The arguments of a batch without a target, those by keyword that forward takes."""
+        """The arguments of a batch whose target is known; of keywords, those that forward takes."""
         if isinstance(given.arguments, dict):
             return self._named(given.arguments, (), given.spare, given.typed)[0]
         return given.arguments

@@ -135,12 +135,9 @@ def runs_only_for_real(error: BaseException) -> bool:
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
-        dynamic = class_name(cause).startswith(("Dynamic", "DataDependent"))  # what fake tensors raise
-        if (
-            dynamic
-            or isinstance(cause, NotImplementedError)
-            or any(word in text for word in ("meta", "data-dependent", ".item()", "float16", "bf16"))
-        ):
+        by_fake_tensors = class_name(cause).startswith(("Dynamic", "DataDependent"))
+        words = ("meta", "data-dependent", ".item()", "float16", "bf16")
+        if by_fake_tensors or isinstance(cause, NotImplementedError) or any(word in text for word in words):
             return True
         cause = cause.__cause__ or cause.__context__
     return False

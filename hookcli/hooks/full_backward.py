@@ -210,17 +210,14 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
-    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
-    if isinstance(innermost.f_locals.get("self"), BackwardHook):  # its function takes no nested tensors, for example
+    seen = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [isinstance(values.get("self"), BackwardHook) for values in seen]
+    if own[-1:] == [True] or ("functorch transforms" in said and any(own)):
         return True
-    if "functorch transforms" in said:
-        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
     if "Can't detach views in-place" in said:  # the message names no view: the hook's, or the model's own
-        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        return any(isinstance(value, BackwardHook) for frame in frames for value in frame.f_locals.values())
+        return any(isinstance(value, BackwardHook) for values in seen for value in values.values())
     # A view of the hook's result (`Output 0 of Slice`) is not named after the hook, but can't be changed either.
     made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
     return made_by_it and "inplace" in said

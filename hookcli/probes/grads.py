@@ -14,6 +14,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.full_backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.base import Probe, StatsProbe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.tensor_sink import TensorSink
@@ -22,7 +23,7 @@ from hookcli.report import Row, Skipped, formatting
 from hookcli.report.columns import GRADS
 from hookcli.report.names import operator_owner
 from hookcli.tensors import tree
-from hookcli.tensors.torch_private import is_view, version
+from hookcli.tensors.torch_private import is_view
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]
@@ -175,9 +176,9 @@ class GradsProbe(StatsProbe):
         for path, tensor in found:
             why = self._why_not(tensor, self.via, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
-            self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else version(tensor)
-        ids = [id(x) for _, x in found if x.requires_grad]
-        if self.via == "tensor" and len(set(ids)) < len(ids):
+            self._versions[event.fqn, event.call, path] = version_of(tensor)
+        ids = [id(x) for _, x in found if x.requires_grad and self.via == "tensor"]
+        if len(set(ids)) < len(ids):
             self._noted[_SEVERAL][event.fqn or "(model)"] = None
 
     def _why_not(self, tensor: Tensor, via: Via, seen: bool, what: str) -> str:
@@ -193,7 +194,7 @@ class GradsProbe(StatsProbe):
             key = (event.fqn, event.call, path)
             if key not in self._versions:
                 continue  # the module put it into a list that it received
-            if tensor.requires_grad and not tensor.is_inference() and version(tensor) != self._versions[key]:
+            if tensor.requires_grad and version_of(tensor) != self._versions[key]:
                 self._expected[key] = "input: it is a view that the module changes in place, which drops its hooks"
             elif tensor.requires_grad and self.via == "tensor" and id(tree.base(tensor)) in viewed:
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"

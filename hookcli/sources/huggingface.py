@@ -59,7 +59,7 @@ class HuggingFaceSource:
             arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
             transforms=_transforms(library, place),
-            tokenizer=_tokenizer(library, place),
+            tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
             meta={"transformers": library.__version__, "architecture": model_class.__name__}
             | {"config": place.description}
             | ({"weights": str(place.folder)} if request.weights else {}),
@@ -161,7 +161,7 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
 
 
 def _run_on_meta(library: Any) -> None:
-    """Make Transformers run on meta tensors as on FakeTensors: it reads no values, and calls no kernel that fails."""
+    """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
     utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
     _wrap(utilities, "is_fake_tensor", lambda own, value: own(value) or getattr(value, "is_meta", False))
     if experts is not None and not _multiplies_groups_on_meta():
@@ -170,7 +170,7 @@ def _run_on_meta(library: Any) -> None:
 
 
 def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
-    """Have `function` called, with the module's own function before the arguments, where it has such a one."""
+    """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
     own = getattr(module, name, None)
     if own is not None and not hasattr(own, "hookcli"):
         wrapped = partial(function, own)
@@ -247,11 +247,6 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     if strict:
         raise UsageError(f"{said}: --no-strict leaves them random", option="weights")
     return model, f"{said}: they are random"
-
-
-def _tokenizer(library: Any, place: _Place) -> Callable[[], Callable[..., Mapping[str, Any]]] | None:
-    """Makes the tokenizer that lies beside the configuration, if one does."""
-    return partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None
 
 
 def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:

@@ -111,7 +111,7 @@ def python_files(folder: str | Path) -> list[str]:
 
 
 def imported(folders: Iterable[Path]) -> list[str] | None:
-    """Return the Python files below these folders that this process has imported; None if one was edited meanwhile."""
+    """Return the Python files below these folders that this process imported; None if one was edited since."""
     below = tuple(os.path.join(folder, "") for folder in folders)  # noqa: PTH118
     named = {str(getattr(module, "__dict__", {}).get("__file__")) for module in [*sys.modules.values()]}
     files = sorted(name for name in named if name.endswith(".py") and name.startswith(below))

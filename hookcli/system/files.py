@@ -64,8 +64,8 @@ def is_pipe(name: str | Path) -> bool:
 def regular(path: str | Path, within: str | Path | None = None) -> Path:
     """Return the path of a regular file, for a library that opens files by name.
 
-    A link that the user has named may lead anywhere, one in a folder `within` which others may have filled not out of
-    it. Raises OSError, whose `strerror` says what is there instead; so it does for names that no file can have.
+    A link that the user named may lead anywhere; one inside `within`, a folder that others may have filled, must not
+    lead out of it. Raises OSError, whose `strerror` says what is there instead, also for names that no file can have.
     """
     try:
         if within is not None and not _real(path).startswith(os.path.join(_real(within), "")):  # noqa: PTH118
@@ -78,7 +78,8 @@ def regular(path: str | Path, within: str | Path | None = None) -> Path:
 
 def opened(path: str | Path, within: str | Path | None = None, buffering: int = -1) -> Any:
     """Open a `regular` file for reading bytes, without ever waiting for somebody who writes. Raises OSError."""
-    file = open(regular(path, within), "rb", buffering, opener=_without_waiting)  # noqa: SIM115
+    without_waiting = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
+    file = open(regular(path, within), "rb", buffering, opener=without_waiting)  # noqa: SIM115
     try:
         _require_regular(os.fstat(file.fileno()), path)  # by now it may be another
     except OSError:
@@ -141,10 +142,6 @@ def _require_regular(found: os.stat_result, path: str | Path) -> None:
         raise OSError(errno.EINVAL, f"{kinds.get(stat.S_IFMT(found.st_mode), 'a device')}, not a file", str(path))
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)
-
-
 def _bounded(blocks: Iterator[bytes], most: int) -> Iterator[bytes]:
     """Yield the blocks. Raises OSError once they are more than `most` bytes."""
     size = 0
@@ -166,7 +163,8 @@ def _piped(path: str | Path) -> Iterator[bytes]:
             try:
                 block = os.read(file, _BLOCK)
             except BlockingIOError:  # there is a writer
-                written = bool(select.select([file], [], []))
+                select.select([file], [], [])
+                written = True
                 continue
             if block:
                 written = True
@@ -187,8 +185,8 @@ def replacing(path: Path, *, output: bool = True) -> Iterator[Path]:
 
     After any exception `path` is unchanged and the new file is deleted. The replacement keeps the old file's mode, and
     its owner if that is allowed; a symbolic link stays one, and a device or named pipe gets the new file's contents.
-    Where it is no `output` of the command, a file takes the place of whatever is there; an output is not put in place
-    after an interrupt. Raises OSError.
+    An `output` of the command is not put in place after an interrupt; any other file replaces whatever has its name,
+    links too. Raises OSError.
     """
     if output and is_stream(path):
         with _elsewhere() as scratch:

@@ -1,8 +1,8 @@
 """Ctrl-C in a process of hookcli's own: an interrupt is noted when it comes, whatever becomes of its exception.
 
-An import that is cut short turns a KeyboardInterrupt into an ImportError, a library's `except` into its own error, and
-callbacks of weak references drop it. So the command line asks `came` in the end, whichever exception reached it, and
-an interrupt that was dropped is raised again.
+An import that is cut short turns a KeyboardInterrupt into an ImportError, a library's `except` turns it into an error
+of its own, and callbacks of weak references drop it. So the command line asks `came` at the end, whatever exception it
+got, and an interrupt that was dropped is raised again. Only `python -m hookcli` handles SIGINT, never the library.
 """
 
 from __future__ import annotations
@@ -92,23 +92,20 @@ def _heeded() -> bool:
     return signal.getsignal(signal.SIGINT) is _interrupts
 
 
-def came() -> bool:
-    """Return whether a Ctrl-C has come in time to end the command, or a KeyboardInterrupt is being handled."""
+def came(error: BaseException | None = None) -> bool:
+    """Return whether a Ctrl-C has come in time to end the command, or this error of the command is one."""
     noted = _interrupts.raised is not None and not _interrupts.final
-    return noted or isinstance(sys.exception(), KeyboardInterrupt)
+    return noted or isinstance(error, KeyboardInterrupt)
 
 
 def over(code: int) -> None:
-    """Call when the command has ended with this exit code: Ctrl-C from now on only shortens the process's own end."""
+    """Call when the command has ended with this exit code: from now on Ctrl-C ends the process with it at once."""
     if _heeded():
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
 
 
 def finish() -> None:
-    """Call before an output file is put in its place, which an interrupt before prevents, and one after is too late.
-
-    Raises KeyboardInterrupt.
-    """
+    """Call before an output file is moved into place. Raises an earlier interrupt; a later one is ignored."""
     before, _interrupts.final = _interrupts.final, True
     if _interrupts.raised and not before:
         _interrupts.final = False

@@ -12,11 +12,11 @@ from torch import Tensor
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import ModuleTensors
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import compare as compare_tensors
-from hookcli.tensors.torch_private import version
 from hookcli.tensors.unchanged import glimpse
 from hookcli.tensors.weak import WeakIds
 
@@ -48,7 +48,7 @@ class _Compared:
 
 Inputs = tuple[Sequence[Pair], bool]
 """The pairs of a call's arguments, and True if these are all."""
-_Received = tuple[int | None, Pair | None]
+_Received = tuple[int, Pair | None]
 """The version of an argument before the call, and the pair that it belonged to."""
 
 
@@ -71,14 +71,14 @@ class KnownPairs:
     def receive(self, side: int, event: HookEvent) -> None:
         """Note what a module receives before it runs, and on the followed side the pairs that this belongs to."""
         self._received[side, event.fqn, event.call] = {
-            path: (None if x.is_inference() else version(x), self.of(x) if side == self._followed else None)
+            path: (version_of(x), self.of(x) if side == self._followed else None)
             for path, x in tree.arguments(event.args, event.kwargs)
         }
 
     def inputs(self, a: ModuleTensors, b: ModuleTensors) -> Inputs:
         """The pairs that the arguments of a call belong to, compared now if they were not yet; True if these are all.
 
-        Of an argument that the call changed, the pair that it belonged to before.
+        For an argument that the call changed, the pair that it belonged to before the call.
         """
         before = [self._received.get((side, seen.fqn, seen.call), {}) for side, seen in ((A, a), (B, b))]
         if not (a.received and b.received):  # one side is a dump, or had to wait as a copy
@@ -88,7 +88,7 @@ class KnownPairs:
         found = [
             self._input(x, theirs[path])
             if path in theirs and all(map(_is_unchanged, before, (path, path), (x, theirs[path]), (made, made)))
-            else before[self._followed].get(path, (None, None))[1]
+            else before[self._followed].get(path, (-1, None))[1]
             for path, x in a.received
             if id(x) not in self._constants
         ]
@@ -128,14 +128,14 @@ class KnownPairs:
 
 
 def _state(x: Tensor) -> tuple[Any, Any]:
-    return (None, None) if x.is_inference() else (version(x), glimpse(x))
+    return version_of(x), glimpse(x)
 
 
 def _is_unchanged(before: Mapping[str, _Received], path: str, x: Tensor, made: set[int]) -> bool:
     """True for an argument that a call has not changed. What operators received was not looked at `before`."""
     if x.is_inference():
         return False
-    return before[path][0] == version(x) if path in before else not before and id(x) not in made
+    return before[path][0] == version_of(x) if path in before else not before and id(x) not in made
 
 
 def reshaped(x: Tensor, y: Tensor) -> str:

@@ -49,7 +49,7 @@ class Watchdog:
         self._before: Any = None
 
     def stage(self, text: str, least: float = 0.0) -> None:
-        """Begin a stage, which may take the timeout, or `least` seconds if that is longer."""
+        """Begin a stage, which may take as long as the timeout, or `least` seconds if that is longer."""
         self._stage, self._since, self._limit = text, time.monotonic(), max(self._timeout, least)
 
     @property

@@ -101,7 +101,7 @@ def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMP
 
 
 def check_works(hook: CommHook) -> None:
-    """Try a hook of PyTorch's that some versions break on a few numbers, on all ranks together.
+    """Try a hook of PyTorch's that is broken in some versions, on a few numbers and on all ranks together.
 
     Torch 2.15's batched PowerSGD passes a matrix to a helper that takes batches of matrices; the quantizing hooks of
     2.14 and before index a tensor where they expect a list. Raises UsageError if the hook fails here.

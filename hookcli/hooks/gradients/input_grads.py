@@ -25,11 +25,12 @@ from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.tensor_versions import Edge, ReceivedTensor, TensorVersion
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
 from hookcli.tensors.hidden import kept_tensors
-from hookcli.tensors.torch_private import is_view, version
+from hookcli.tensors.torch_private import is_view
 
 Grads = tuple[Tensor | None, ...]
 
@@ -60,8 +61,8 @@ class InputGrads:
                 found[id(x)].events.append(event)
                 continue
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
-            shape, number = None if x.is_nested else x.shape, -1 if x.is_inference() else version(x)
-            use = found[id(x)] = ReceivedTensor(edge, [event], shape, number, places[id(x)])
+            shape = None if x.is_nested else x.shape
+            use = found[id(x)] = ReceivedTensor(edge, [event], shape, version_of(x), places[id(x)])
             settle = unserializable_hook(self._core.guarded(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
@@ -74,8 +75,8 @@ class InputGrads:
     ) -> None:
         """Note the tensors that a call handed on, and those of which it returned views, which can lose their hooks.
 
-        `received`: what is among its arguments by now, where a call may put tensors; `hidden`: in objects that it
-        returned.
+        `received`: the tensors among its arguments now, to which the call may have added some; `hidden`: those in
+        objects that it returned.
         """
         kept = list(kept_tensors(call.hooked.module))
         out, stored = set(map(id, (*returned, *hidden, *kept))), set(map(id, kept))
@@ -93,7 +94,7 @@ class InputGrads:
                 self._compare(x, use, handed_on=handed_on, seen=id(tree.base(x)) in bases)
 
     def _compare(self, x: Tensor, use: ReceivedTensor, *, handed_on: bool, seen: bool) -> None:
-        changed = use.version >= 0 and version(x) != use.version
+        changed = version_of(x) != use.version
         use.lost = changed and is_view(x)  # its gradient goes past it, to the tensor that it is a view of
         use.handed_on = handed_on and not changed
         if (seen or (use.handed_on and is_view(x))) and use.version >= 0:  # others may change the view in place

@@ -1,8 +1,8 @@
 """Memory that a function has allocated and no function has written to yet: the values in it are left over from others.
 
 A mask over the storage marks the elements that were not written. It is on the CPU, so that nothing waits for an
-accelerator: what is written there at places that a tensor holds still counts as uninitialised until the whole is
-written. Not seen are writes of functions that are not PyTorch's (Triton's kernels), and memory of `torch.Tensor(3)`.
+accelerator: a write at indices that are on an accelerator is not marked, until one write covers the whole storage. Not
+seen are writes of functions that are not PyTorch's (Triton's kernels), and memory of `torch.Tensor(3)`.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ class Record:
             return step, [*reports, *map(Unpacked, step.reports)]
 
     def _whole(self, entry: StepEntry, read: Callable[[], T]) -> T | None:
-        """Read a step's line, counting it as damaged if that fails. `read` decodes and checks, no more: the faults of
-        hookcli's own work would be taken for damage.
+        """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks: no fault of
+        hookcli's own is taken for damage.
         """
         self._read.add(entry.line)
         try:

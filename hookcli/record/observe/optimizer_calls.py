@@ -121,10 +121,10 @@ class OptimizerCalls:
 
     def _await_hidden(self, model: ObservedModel) -> None:
         """Open the next step of a model whose forward no hook sees, for its losses, if it is observed."""
-        position = Position("train", number := model.step(), None, self._plan.records(number))
-        wanted = model.hidden and self._steps.training(model) is None and self._steps.wants(position)
-        if wanted and (step := self._steps.open(model, position)) is not None:
-            step.await_backward()
+        if model.hidden and self._steps.training(model) is None:
+            position = Position("train", number := model.step(), None, self._plan.records(number))
+            if self._steps.wants(position) and (step := self._steps.open(model, position)) is not None:
+                step.await_backward()
 
     def _record_hidden(self, optimizer: Optimizer, snapshot: Snapshot, steps: Iterable[ObservedStep]) -> None:
         """Record the updates of models whose forward no hook sees, and whose step was not awaited."""

@@ -67,13 +67,11 @@ class _Module:
     def _value(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
         """The value of an expression as far as it is needed; None for what is not understood."""
         if isinstance(node, ast.Name):
-            return bound[node.id] if node.id in bound else self._constant(node.id)
+            known = literal(self._names[node.id]) if node.id in self._names else None
+            return bound.get(node.id, known)
         if isinstance(node, (ast.Dict, ast.Call)):
             return self._dict(node, bound)
         return literal(node)
-
-    def _constant(self, name: str) -> Any:
-        return literal(self._names[name]) if name in self._names else None
 
     def _dict(self, node: ast.expr, bound: Mapping[str, Any]) -> dict[str, Any]:
         """The dictionary that a display, `dict(...)` or one of the file's functions makes."""

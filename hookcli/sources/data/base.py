@@ -18,8 +18,8 @@ ITEMS = 16
 class AllInput:
     """A batch whose items are all input, beside a known `target`, None without one.
 
-    `spare`: keywords that the model does not take are left out. `typed`: the keywords are the user's, and none of them
-    stands for the only argument whatever that is called.
+    `spare`: keywords that the model does not take are left out. `typed`: the user gave the keywords, so none of them
+    stands for an argument of another name.
     """
 
     arguments: Arguments

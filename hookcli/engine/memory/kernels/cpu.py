@@ -61,17 +61,12 @@ def _workspace(steps: int, sequences: int, width: int, hidden: int, dtype: torch
 
 
 def remarks(model: nn.Module) -> Iterator[str]:
-    """Sentences on what the figures of a model don't include."""
+    """Sentences on memory that the figures of a model leave out."""
     if any(isinstance(module, nn.LSTM) and not module.proj_size for module in model.modules()):
         yield (
-            "not included: what oneDNN takes for itself while it computes an LSTM, and releases at once; a training "
-            "step's peak was up to a third higher, that of an inference up to three times as high"
+            "not included: memory that oneDNN takes while it computes an LSTM and releases at once; measured peaks "
+            "were up to a third higher in training, and up to three times as high in inference"
         )
-
-
-def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
-    """A copy of `grad_out` in the layout of the input, or a buffer of its size (batch_norm_cpu_backward)."""
-    return size(*out) + size(args[0])
 
 
 def _layer_norm_backward(args: tuple[Any, ...], out: Any) -> int:
@@ -79,7 +74,8 @@ def _layer_norm_backward(args: tuple[Any, ...], out: Any) -> int:
     return norm_backward(args, out) + 2 * torch.get_num_threads() * size(args[5])
 
 
-def _dropout(args: tuple[Any, ...], out: Any) -> int:
+def _and_of_first(args: tuple[Any, ...], out: Any) -> int:
+    """The results, and a buffer of the size of the first argument."""
     return size(*out) + size(args[0])
 
 
@@ -92,8 +88,8 @@ def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
 _FORMULAS = {
     "aten.convolution": convolutions.forward,
     "aten.convolution_backward": convolutions.backward,
-    "aten.native_batch_norm_backward": _batch_norm_backward,
+    "aten.native_batch_norm_backward": _and_of_first,  # a copy of `grad_out` (batch_norm_cpu_backward)
     "aten.native_layer_norm_backward": _layer_norm_backward,
-    "aten.native_dropout": _dropout,
+    "aten.native_dropout": _and_of_first,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
 }

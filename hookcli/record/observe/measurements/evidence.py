@@ -82,7 +82,7 @@ class Evidence:
 
     def _bad_figures(self, x: Tensor) -> PendingFigures | None:
         """The figures of a tensor with NaN or infinities; on an accelerator, where that is unknown, of any."""
-        with suppress(RuntimeError, TypeError, NotImplementedError):  # a tensor of a kind that can't be reduced
+        with suppress(RuntimeError, TypeError):  # a tensor of a kind that can't be reduced
             figures = self._reduce(x)
             if not on_cpu(x) or (found := resolve([figures])[0]).nan or found.inf:
                 return figures
@@ -129,4 +129,4 @@ def _named(rows: Tensor | None) -> list[str]:
     return [f"only in {shown} of {len(rows):,} (first dimension, counted from 0)"]
 
 
-_HIDDEN = "a row of a mask is -inf throughout, of which softmax makes NaN"
+_HIDDEN = "a row of a mask is -inf only, which softmax turns into NaN"

@@ -172,7 +172,7 @@ def test_a_mask_that_hides_all_of_a_row_is_the_origin() -> None:
     (bad,) = observed(lambda: Padded()(torch.ones(3, 5, 8)), first_bad="report").non_finites
     assert (bad.fqn, bad.what, bad.inf) == ("attention", "input", 5)
     made = "computed between modules, in Padded.forward"
-    assert bad.cause == f"{made}; a row of a mask is -inf throughout, of which softmax makes NaN"
+    assert bad.cause == f"{made}; a row of a mask is -inf only, which softmax turns into NaN"
 
 
 @pytest.mark.parametrize("where", ["input", "output", "gradient"])
