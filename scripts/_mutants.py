@@ -126,6 +126,8 @@ def _inside(path: Path, node: ast.AST) -> Iterator[Mutant]:
         for part in value if isinstance(value, list) and name not in _SKIPPED else [value]:
             if not isinstance(part, ast.AST) or isinstance(part, (ast.FunctionDef, ast.arguments)) or name in _SKIPPED:
                 continue
+            if isinstance(part, ast.keyword) and ast.unparse(part) == "strict=True":
+                continue  # what only an error of ours would notice
             for first, last, new in (*_expressions(part), *_statements(part)):
                 yield Mutant(path, (first.lineno, first.col_offset, last.end_lineno, last.end_col_offset), new)
             yield from _inside(path, part)
@@ -145,8 +147,10 @@ def _expressions(node: Any) -> Iterator[tuple[Any, Any, str]]:
         case ast.Constant(value=int(value) | float(value)):
             yield node, node, str(value + 1)
         case ast.Call(func=func, args=[ast.expr() as first, ast.expr() as second, *_]):
-            if "is" not in ast.unparse(func)[:2] and not isinstance(first, ast.Starred):  # isinstance would only raise
-                yield first, second, f"{ast.unparse(second)}, {ast.unparse(first)}"
+            swapped = f"{ast.unparse(second)}, {ast.unparse(first)}"
+            alike = swapped == f"{ast.unparse(first)}, {ast.unparse(second)}"
+            if "is" not in ast.unparse(func)[:2] and not isinstance(first, ast.Starred) and not alike:
+                yield first, second, swapped  # isinstance would only raise
 
 
 def _statements(node: Any) -> Iterator[tuple[Any, Any, str]]:

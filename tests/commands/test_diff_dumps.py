@@ -55,7 +55,7 @@ def test_an_edit_is_found_where_it_begins(cli: Cli, net: Path) -> None:
     assert cli("diff", "a", "b", "--match", "conv").code == 0
     for other in ("b", f"{NET} --edit act:output=scale(1.01)"):
         found = rows(cli("diff", "a", other, "--type", "ReLU", "-f", "json").out)
-        assert [fqn for _, fqn in found] == ["act"] and found["output", "act"]["beyond"]
+        assert [*found] == [("output", "act")] and found["output", "act"]["rel_l2"] == pytest.approx(relative, rel=1e-5)
     ran = cli("diff", "a", "b", "--match", "cnv")
     assert ran.code == 2 and "no module or parameter matches 'cnv'; did you mean 'conv'?" in ran.err
 

@@ -75,6 +75,8 @@ PRODUCTS = [
     ("cdist", lambda: torch.cdist(ones(3, 4), ones(5, 4)), 60),
     ("cdist of many", lambda: torch.cdist(ones(30, 4), ones(50, 4)), 6000),
     ("cdist of absolute values", lambda: torch.cdist(ones(3, 4), ones(5, 4), p=1.0), 0),
+    ("pdist", lambda: torch.pdist(ones(5, 4)), 10 * 4),
+    ("pdist of absolute values", lambda: torch.pdist(ones(5, 4), p=1.0), 0),
     ("bilinear", lambda: functional.bilinear(ones(2, 3), ones(2, 4), ones(7, 3, 4)), 2 * 7 * 3 * 4 + 2 * 7 * 4),
     ("sparse by matrix", lambda: torch.sparse.mm(torch.eye(3).to_sparse(), ones(3, 5)), 3 * 5),
     ("csr by matrix", lambda: torch.eye(3).to_sparse_csr() @ ones(3, 5), 3 * 5),

@@ -68,7 +68,7 @@ def test_every_figure_is_that_of_show(tmp_path: Path) -> None:
                 seen += 1
             assert found["zeros"][place][at] == pytest.approx(row["zeros"] / row["numel"], rel=1e-3)
         assert all(values[at] is None for place, values in found["std"].items() if place not in places)
-    assert seen > 100
+    assert seen > 100 and of(record)["steps"]["digits"] == 4
     train = tracks["Net", "train"]
     assert train["steps"] == [0, 100, 200] and tracks["Net", "no_grad"]["forwards"] == [2]
     assert [module["fqn"] for module in train["modules"]] == ["", "body", "body.0", "body.1", "head"]
