@@ -1,4 +1,4 @@
-"""Compares the outputs of two runs of a model."""
+"""Compares the outputs of two runs of a model, and makes the other batch of the second."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def comparable(one: Output, other: Output) -> list[tuple[Tensor, Tensor]]:
     return [(a, b) for a, b in zip(one, other, strict=False) if a is not None and b is not None]
 
 
+def common(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The part that both tensors have: beside longer items, an item may have more padding."""
+    part = tuple(slice(min(sizes)) for sizes in zip(a.shape, b.shape, strict=False))
+    return a[part], b[part]
+
+
 def largest_difference(pairs: list[tuple[Tensor, Tensor]]) -> float:
     """The largest difference within a pair, relative to the largest finite value of its first tensor."""
     worst = 0.0
@@ -52,3 +58,11 @@ def largest_difference(pairs: list[tuple[Tensor, Tensor]]) -> float:
         scale = float(a.abs().masked_fill(~a.isfinite(), 0).max()) if a.numel() else 0.0
         worst = max(worst, difference / scale if scale else difference and math.inf)
     return worst
+
+
+def with_others(path: str, x: Tensor) -> Tensor:
+    """The first item with copies of itself in place of the others, or zeros or ones if they were copies already."""
+    rest, likes = x[1:], x[:1].expand_as(x[1:])
+    if not torch.equal(rest, likes):
+        return torch.cat([x[:1], likes])
+    return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support import untouched
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hookcli.engine.checking import check
 from hookcli.engine.outputs import plain
@@ -84,3 +85,41 @@ def test_values_that_are_compared_are_the_tensors_own() -> None:
     for made in (y, y.to_sparse(), y.to_sparse_csr(), y.to_mkldnn(), y.as_subclass(type("Own", (Tensor,), {}))):
         found = plain(made)
         assert found is not None and type(found) is Tensor and torch.equal(found, y)
+
+
+class Tagger(nn.Module):
+    """Pads to the longest item; its LSTM sees no padding, its Linear gives padding a bias."""
+
+    def __init__(self, pooled: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pooled, self.tokens, self.lstm = pooled, nn.Embedding(9, 4, 0), nn.LSTM(4, 6, batch_first=True)
+        self.fc, self.head = nn.Linear(6, 3, bias=pooled != "without a bias"), nn.Linear(3, 2)
+        self.norm = nn.BatchNorm1d(2, track_running_stats=pooled != "batch statistics")
+
+    def forward(self, ids: Tensor) -> Tensor:
+        real = ids != 0
+        packed = pack_padded_sequence(self.tokens(ids), real.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        each = self.fc(pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0])
+        if self.pooled in ("each", "by the padded length", "without a bias"):
+            return each if self.pooled == "each" else self.head(each.mean(1))
+        mask = real[:, : each.size(1), None]
+        return self.norm(self.head((each * mask).sum(1) / mask.sum(1)))
+
+
+@pytest.mark.parametrize(
+    ("pooled", "place", "advice"),
+    [
+        ("by the padded length", "fc", "mask the padding"),
+        ("without a bias", "head", "mask the padding"),
+        ("batch statistics", "norm", "GroupNorm"),
+        ("by its own length", None, ""),
+        ("each", None, ""),
+    ],
+)
+def test_padding_is_told_from_what_mixes_the_batch(pooled: str, place: str | None, advice: str) -> None:
+    ids = torch.tensor([[1, 2, 0, 0, 0], [3, 4, 5, 6, 7], [1, 2, 3, 0, 0]])
+    findings = check(Tagger(pooled), ids, select="HK020").findings
+    assert [f.fqn for f in findings] == [place] * (place is not None)
+    for name in ("mask the padding", "GroupNorm", "dim=0"):
+        assert all((name in f.remedy) == (name == advice) for f in findings)
