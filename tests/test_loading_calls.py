@@ -127,7 +127,9 @@ def test_nothing_loads_a_file_or_runs_code_that_is_not_listed_here() -> None:
         f"{file.relative_to(HERE).as_posix()}: {text}"
         for file in HERE.rglob("*.py")
         for text in loads(file.read_text("utf-8"))
-        if not text.startswith("self.") and text != "load(file)" and text != "load()"  # methods and functions of that file
+        if not text.startswith("self.")
+        and text != "load(file)"
+        and text != "load()"  # methods and functions of that file
     )
     listed = Counter("\n".join((PLAIN, TRUSTED, NAMED, OWN)).split("\n"))
     del listed[""]

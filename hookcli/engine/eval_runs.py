@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.checks.measurements import Comparison, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
-from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain_output, with_others
+from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain_output, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.torch_private.modules import BatchNorm
@@ -30,6 +30,7 @@ from hookcli.tensors.random_state import accelerators, random_states, set_random
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; use --batch-size 2"
 _HELD = "an argument is a container of tensors, such as a list of images, so the batch dimension is unknown"
+_LAYOUT = "an input is nested or sparse, so no other batch can be made from it"
 _ODD = "the output has a layout or dtype whose values can't be compared"
 _STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
@@ -68,7 +69,7 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     runs = _run_in_eval(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
     if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
         return dict.fromkeys(wanted, _ODD)
-    unbatched = _HELD if _in_containers(inputs) else _NO_BATCH
+    unbatched = _HELD if _in_containers(inputs) else _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
     found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
@@ -87,10 +88,15 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
 
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 shared by all tensors among the arguments; None unless it is above 1."""
-    if _in_containers(inputs):
+    given = _tensors(inputs)
+    if _in_containers(inputs) or not all(map(tree.is_dense, given)):
         return None  # in a list of images each tensor is an item, not a batch
-    sizes = {x.size(0) if x.dim() else 0 for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)}
+    sizes = {x.size(0) if x.dim() else 0 for x in given}
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
+
+
+def _tensors(inputs: Arguments) -> list[Tensor]:
+    return [x for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)]
 
 
 def _in_containers(inputs: Arguments) -> bool:
@@ -119,7 +125,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
         drew = not random_states(devices).same(before)
-        changed = [n for n, x in model.named_buffers() if n in buffers and not _unchanged(buffers[n], x)]
+        changed = [n for n, x in model.named_buffers() if n in buffers and not unchanged(buffers[n], x)]
         failed = ""
         for _ in range(times - 1):
             set_random_states(devices, before)
@@ -139,10 +145,6 @@ def _called(model: nn.Module, inputs: Arguments) -> Output:
     """The output on copies of the inputs, since it may share memory with them."""
     args, kwargs = copied(inputs)
     return plain_output(model(*args, **kwargs))
-
-
-def _unchanged(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.device == b.device and torch.equal(a, b)
 
 
 def _output(model: nn.Module, inputs: Arguments) -> Output:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hookcli.tensors import tree
+from hookcli.tensors.chunks import unnested
 
 Output = list[Tensor | None]
 """The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
@@ -58,6 +59,14 @@ def largest_difference(pairs: list[tuple[Tensor, Tensor]]) -> float:
         scale = float(a.abs().masked_fill(~a.isfinite(), 0).max()) if a.numel() else 0.0
         worst = max(worst, difference / scale if scale else difference and math.inf)
     return worst
+
+
+def unchanged(a: Tensor, b: Tensor) -> bool:
+    """False if the tensors differ."""
+    if tree.shape_of(a) != tree.shape_of(b) or a.device != b.device:
+        return False
+    x, y = (plain(unnested(z) if z.is_nested else z) for z in (a, b))
+    return x is None or y is None or torch.equal(x, y)
 
 
 def with_others(path: str, x: Tensor) -> Tensor:
