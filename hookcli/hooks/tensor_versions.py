@@ -28,7 +28,12 @@ class TensorVersion:
     def __init__(self, tensor: Tensor) -> None:
         with torch.no_grad(), torch.DisableTorchFunctionSubclass():
             self._counter = tensor.detach()
-            self._counter.data = self._counter.new_empty(0)
+            if not tensor.is_nested:
+                self._counter.data = self._counter.new_empty(0)
+            elif hasattr(tensor, "__tensor_flatten__"):  # a jagged one has no empty form: its values are emptied
+                for name in tensor.__tensor_flatten__()[0]:
+                    if (part := getattr(self._counter, name)) is not getattr(tensor, name):
+                        part.data = part.new_empty(0)
         self._then = version(tensor)
 
     @classmethod

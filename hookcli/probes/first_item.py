@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe, describe
@@ -25,8 +29,16 @@ class FirstItemProbe(StatsProbe):
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        for path, x in tree.leaves(event.output):
+        for path, x in tree.leaves(event.output if self._batch is None else _unpacked(event.output)):
             if self._batch is None:
                 self.take(describe(event, path), x.detach())
             elif x.dim() and x.size(0) == self._batch:
                 self.take(describe(event, path), x.detach()[0])
+
+
+def _unpacked(output: Any) -> Any:
+    """The output with tensors as long as the first item in place of packed sequences, which mix steps of all items."""
+    if isinstance(output, PackedSequence):
+        items, lengths = pad_packed_sequence(output, batch_first=True)
+        return items[:, : int(lengths[0])]
+    return tuple(map(_unpacked, output)) if type(output) is tuple else output

@@ -140,7 +140,7 @@ def _is_unchanged(before: Mapping[str, _Received], path: str, x: Tensor, made: s
 
 def reshaped(x: Tensor, y: Tensor) -> str:
     """Describe how the shapes differ; "" if they don't. Nested tensors differ if one of their items does."""
-    if x.is_nested and y.is_nested and x.size(0) == y.size(0):
+    if x.is_nested and y.is_nested and x.size(0) == y.size(0) and not (x.is_meta or y.is_meta):
         items = enumerate(zip(x.detach().unbind(), y.detach().unbind(), strict=True))
         return next((f"item {number}: {said}" for number, pair in items if (said := reshaped(*pair))), "")
     a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))

@@ -19,7 +19,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
-from hookcli.hooks.operators.source_lines import SourceLines, called_by_fsdp
+from hookcli.hooks.operators.source_lines import SourceLines, called_by_pytorch
 from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
@@ -61,7 +61,8 @@ class OperatorCalls(ObservingMode):
         for begin in self.core.before_operators:
             begin(call, func)
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
-        if (writes(func) or given.makes(output)) and not (self._sharded and called_by_fsdp()):
+        takes = bool(given.tensors)
+        if (writes(func) or given.makes(output)) and not ((self._sharded or not takes) and called_by_pytorch(takes)):
             self._see(call, func, given, args, kwargs, output)
         return output
 
