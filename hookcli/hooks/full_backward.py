@@ -210,7 +210,9 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
-    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    *before, innermost = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    if before and innermost.f_code.co_filename == torch.autograd.function.__file__:  # where `apply` is Python
+        innermost = before[-1]
     if isinstance(innermost.f_locals.get("self"), BackwardHook):  # its function takes no nested tensors, for example
         return True
     if "functorch transforms" in said:
