@@ -38,6 +38,8 @@ from hookcli.hooks.torch_private.modules import (
     set_full_backward,
     set_global_full_backward,
 )
+
+_APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
 from hookcli.tensors import tree
 
 Grads = tuple[Tensor | None, ...] | Tensor
@@ -210,9 +212,10 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
-    seen = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    seen = [frame.f_locals for frame in frames if frame.f_code.co_filename != _APPLY]
     own = [isinstance(values.get("self"), BackwardHook) for values in seen]
-    if own[-1:] == [True] or ("functorch transforms" in said and any(own)):
+    if own[-1:] == [True] or ("functorch transforms" in said and any(own)):  # its function takes no nested tensors
         return True
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
