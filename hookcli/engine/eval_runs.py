@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
-from hookcli.probes.first_item import FirstItemProbe
+from hookcli.probes.first_item import FirstItemProbe, first_items
 from hookcli.probes.random_draws import RandomDrawsProbe
 from hookcli.report import Row, agree
 from hookcli.tensors import tree
@@ -175,16 +176,21 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
         among_others = _output(model, others)
     except ModelError as error:  # the model need not accept made-up items
         return f"with other items in the batch, {error}".replace("\n ", "")
-    pairs = [
-        (a[:1], b[:1])
-        for a, b in comparable(whole, among_others)
-        if a.dim() and a.size(0) == size and b.dim() and b.size(0) == size
-    ]
+    outputs = comparable(whole, among_others)
+    pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
     if not pairs:
         return "no output has the batch in dimension 0"
-    value = largest_difference(pairs)
+    value = largest_difference([_first_items(a, b, size) for a, b in pairs])
     place = "" if value == 0 else _where(model, *((x, FirstItemProbe(size)) for x in (inputs, others)))
     return Comparison(value, place, excuse=_excuse(model.get_submodule(place)))
+
+
+def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The first item of two outputs, along the dimension of that size where they differ least."""
+    if a.shape != b.shape:
+        return a[:1], b[:1]
+    both = zip(first_items(a, size), first_items(b, size), strict=True)
+    return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
 
 
 def _excuse(module: nn.Module) -> str:
@@ -205,14 +211,20 @@ def _with_others(path: str, x: Tensor) -> Tensor:
 
 
 def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe]) -> str:
-    """The first module whose output differs between the two runs."""
+    """The first module whose output differs between the two runs, in each of its rows for one tensor."""
     with in_eval(model):
-        for row, beside in zip(_captured(model, *one), _captured(model, *other), strict=False):
-            a, b = row.stats, beside.stats
-            pairs = ((getattr(a, key), getattr(b, key)) for key in ("mean", "std", "l2"))
-            if row.fqn != beside.fqn or not all(agree(*pair, rel_tol=_SPREAD, abs_tol=1e-12) for pair in pairs):
-                return str(row.fqn)
+        both = zip(_captured(model, *one), _captured(model, *other), strict=False)
+        for _, rows in groupby(both, lambda pair: (pair[0].fqn, pair[0].get("call"), pair[0].get("path"))):
+            tensor = [*rows]
+            if not any(_agree(*pair) for pair in tensor):
+                return str(tensor[0][0].fqn)
     return ""
+
+
+def _agree(row: Row, beside: Row) -> bool:
+    a, b = row.stats, beside.stats
+    pairs = ((getattr(a, key), getattr(b, key)) for key in ("mean", "std", "l2"))
+    return row.fqn == beside.fqn and all(agree(*pair, rel_tol=_SPREAD, abs_tol=1e-12) for pair in pairs)
 
 
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
