@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
-from hookcli.probes.first_item import FirstItemProbe
+from hookcli.probes.first_item import FirstItemProbe, first_items
 from hookcli.probes.random_draws import RandomDrawsProbe
 from hookcli.report import Row, agree
 from hookcli.tensors import tree
@@ -178,20 +179,25 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
         among_others = _output(model, others)
     except ModelError as error:  # the model need not accept made-up items
         return f"with other items in the batch, {error}".replace("\n ", "")
-    pairs = [
-        common(a[:1], b[:1])
-        for a, b in comparable(whole, among_others)
-        if a.dim() and a.size(0) == size and b.dim() and b.size(0) == size
-    ]
+    outputs = comparable(whole, among_others)
+    pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
     if not pairs:
         return "no output has the batch in dimension 0"
-    value = largest_difference(pairs)
+    value = largest_difference([_first_items(a, b, size) for a, b in pairs])
     probed = ((x, FirstItemProbe(size)) for x in (inputs, others))
     place, padded = ("", False) if value == 0 else _where(model, *probed)
     module = model.get_submodule(place)
     mixing = (part for part in module.modules() if isinstance(part, BatchNorm) and part.running_mean is None)
     cause = "statistics" if any(mixing) else "padding" * padded
     return Comparison(value, place, excuse=_excuse(module), cause=cause)
+
+
+def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The first item of two outputs, along the dimension of that size where they differ least."""
+    if a.shape != b.shape:
+        return common(a[:1], b[:1])
+    both = zip(first_items(a, size), first_items(b, size), strict=True)
+    return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
 
 
 def _excuse(module: nn.Module) -> str:
@@ -210,16 +216,23 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
     """
     padded, longer = "", False
     with in_eval(model):
-        for row, beside in zip(_captured(model, *one), _captured(model, *other), strict=False):
-            pairs = [(getattr(row.stats, key), getattr(beside.stats, key)) for key in ("l2", "mean", "std")]
+        both = zip(_captured(model, *one), _captured(model, *other), strict=False)
+        for _, rows in groupby(both, lambda pair: (pair[0].fqn, pair[0].get("call"), pair[0].get("path"))):
+            tensor = [*rows]  # by each dimension that may be the batch's
+            row, beside = next((pair for pair in tensor if _agree(*pair)), tensor[0])
             if row.fqn == beside.fqn and row["shape"] != beside["shape"]:
                 longer = True
-                padded = padded or ("" if agree(*pairs[0], rel_tol=10 * _SPREAD) else str(row.fqn))
-            elif row.fqn != beside.fqn or not all(agree(*pair, rel_tol=_SPREAD, abs_tol=1e-12) for pair in pairs):
+                padded = padded or ("" if _agree(row, beside, ("l2",), 10 * _SPREAD) else str(row.fqn))
+            elif not _agree(row, beside):
                 return padded or str(row.fqn), longer
             else:
                 padded, longer = "", False
     return padded, longer
+
+
+def _agree(row: Row, beside: Row, keys: Sequence[str] = ("mean", "std", "l2"), tolerance: float = _SPREAD) -> bool:
+    pairs = [(getattr(row.stats, key), getattr(beside.stats, key)) for key in keys]
+    return row.fqn == beside.fqn and all(agree(*pair, rel_tol=tolerance, abs_tol=1e-12) for pair in pairs)
 
 
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:

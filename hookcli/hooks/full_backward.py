@@ -38,10 +38,9 @@ from hookcli.hooks.torch_private.modules import (
     set_full_backward,
     set_global_full_backward,
 )
-
-_APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
 from hookcli.tensors import tree
 
+_APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
 Grads = tuple[Tensor | None, ...] | Tensor
 
 

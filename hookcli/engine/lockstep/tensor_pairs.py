@@ -43,7 +43,7 @@ class TensorPairs:
         self.known = KnownPairs(followed, constants)
         self._pairs: list[Pair] = []
         self._unmatched: tuple[dict[Hashable, ModuleTensors], dict[Hashable, ModuleTensors]] = ({}, {})
-        self._latest = 0
+        self._latest: dict[tuple[int, int, int], float] = {}
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
         self._merged = MergedPairs()
@@ -63,7 +63,8 @@ class TensorPairs:
 
     def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
         """Compare the tensors that both sides have reached."""
-        self._latest = a.index
+        phase = self._order(a)[:3]
+        self._latest[phase] = max(self._latest.get(phase, 0), a.index)  # a container returns after its parts
         theirs = dict(b.tensors)
         inputs = self.known.inputs(a, b) if a.kind == OUTPUT else ((), False)
         for path, x in a.tensors:
@@ -178,8 +179,10 @@ class TensorPairs:
 
     def note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
         """Add rows of one side; those of B come after A's latest."""
+        order = self._order(seen)
+        if side == B:
+            order = *order[:3], self._latest.get(order[:3], -1) + 0.5
         for path in [path for path, _ in seen.tensors] or [""]:
-            order = seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index if side == A else self._latest + 0.5
             self._pairs.append(Pair({**place(seen, path), **said}, order))
 
     def _settle(self) -> None:

@@ -123,6 +123,24 @@ def test_a_side_that_fails_in_an_operator_shows_what_ran_until_then() -> None:
     assert [row.fqn for row in report.rows] == ["layer", ":relu_1", ":add_1"] and not report.totals["beyond"]
 
 
+def test_an_operator_after_a_container_does_not_stand_among_its_parts() -> None:
+    class Headed(nn.Module):
+        def __init__(self, shift: float) -> None:
+            super().__init__()
+            self.parts, self.head = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 4)
+            self.shift = shift
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.parts(x)
+            return self.head(y - self.shift if self.shift else y)
+
+    a, b = Headed(0), Headed(0.5)
+    b.load_state_dict(a.state_dict())
+    for ops in ("functions", None):
+        verdict = compare(Side(a, X), Side(b, X), ops=ops).totals["verdict"]
+        assert verdict.startswith("First difference: before head, only in B: :sub_1 ("), verdict
+
+
 def test_an_operator_that_one_side_alone_has_is_named_as_the_cause() -> None:
     class Before(Net):
         def forward(self, x: Tensor) -> Tensor:
