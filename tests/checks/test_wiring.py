@@ -151,6 +151,7 @@ def bias_gradient(model: nn.Module) -> float:
 @pytest.mark.parametrize("name", REMOVED)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
 def test_a_bias_without_effect(name: str, scale: float) -> None:
+    torch.manual_seed(0)  # float32 leaves other remains with other numbers
     model = REMOVED[name]
     assert bias_gradient(model) < 1e-12
     first = "linear" if name == "transposed" else "0"

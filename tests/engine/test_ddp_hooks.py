@@ -82,18 +82,24 @@ def test_gradients_that_overflow_half_precision_show() -> None:
 # What is said of PyTorch, as long as it is true.
 
 
-@pytest.mark.parametrize("hook", ["batched-powersgd", "quantize-per-tensor", "quantize-per-channel"])
-def test_a_hook_is_refused_if_it_is_broken_upstream(hook: str) -> None:
-    """In batched PowerSGD of every PyTorch so far, in the quantizing hooks before torch 2.15."""
-    upstream = run_ranks(2, comm_jobs.upstream_hook, hook)
-    if not upstream[0]:
-        stop_ranks(2)  # whose backward passes were broken off
-    for works, report in zip(upstream, run_ranks(2, comm_jobs.run, [hook], may_raise=True), strict=True):
-        if works:
-            assert report.rows
+def test_batched_powersgd_is_refused_because_it_is_broken_upstream() -> None:
+    assert run_ranks(2, comm_jobs.upstream_batched) == ["AssertionError"] * 2
+    stop_ranks(2)  # whose backward passes were broken off
+    for raised in run_ranks(2, comm_jobs.run, ["batched-powersgd"], may_raise=True):
+        assert f"--hook batched-powersgd: broken in torch {torch.__version__}" in raised.message
+
+
+@pytest.mark.parametrize("hook", ["quantize-per-tensor", "fp16+quantize-per-channel"])
+def test_a_quantizing_hook_works_or_is_refused(hook: str) -> None:
+    """PyTorch's fail in a callback before torch 2.15."""
+    for found in run_ranks(2, comm_jobs.run, [hook], may_raise=True):
+        if isinstance(found, Raised):
+            assert found.message.startswith(f"--hook {hook}: broken in torch {torch.__version__}, whose quantization_")
+            assert found.message.endswith("(IndexError); it works since torch 2.15")
         else:
-            assert f"--hook {hook}: broken in torch {torch.__version__}" in report.message
-    assert upstream[0] == upstream[1] and (hook != "batched-powersgd" or not upstream[0])
+            assert [row["step"] for row in found.rows] == [0, 1, 2] and all(
+                row["relative_l2"] < 0.1 for row in found.rows
+            )
 
 
 def test_hooks_that_wait_in_callbacks_get_one_bucket_because_more_hang_upstream() -> None:

@@ -112,15 +112,18 @@ def check_works(hook: CommHook) -> None:
     state = hook.make_state()
     if state is not None:
         state.iter = state.start_powerSGD_iter
+    failed = None
     try:
         _FUNCTIONS[name](state, _Trial()).wait()
-        dist.barrier()  # the threads of its callbacks are done: a group that is destroyed under them ends the process
     except (AssertionError, IndexError, RuntimeError) as error:
-        kind = re.match(r"\w+Error(?=: )", CALLBACK_FAILED.sub("", str(error)))  # raised in a future's callback
+        failed = error
+    dist.barrier()  # now its callbacks are over: a group that is destroyed under their threads ends the process
+    if failed:
+        kind = re.match(r"\w+Error(?=: )", CALLBACK_FAILED.sub("", str(failed)))  # raised in a future's callback
         raise UsageError(
             f"--hook {hook.name}: broken in torch {torch.__version__}, whose {_FUNCTIONS[name].__name__} fails on any "
-            f"gradients ({kind[0] if kind else type(error).__name__}); {_FRAGILE[name]}"
-        ) from error
+            f"gradients ({kind[0] if kind else type(failed).__name__}); {_FRAGILE[name]}"
+        ) from failed
 
 
 class _Trial:
