@@ -97,7 +97,7 @@ class _Place:
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
 
 
-_COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads)$")
+_COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads|labels)$")
 _SEE = "see `hookcli models --source hf`"
 
 

@@ -117,6 +117,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("activations", NET[0], "--input-file", "zz=x.npy"): "unknown keyword of forward 'zz'",
     ("shapes", "hf:deep"): "hf:deep: num_hidden_layers = 1,000,000,000: give a number up to 262,144",
     ("shapes", "hf:gpt2", "--arg", "n_layer=1000000000"): "hf:gpt2: n_layer = 1,000,000,000: give a number up to",
+    ("shapes", "hf:bert", "--arg", "num_labels=1000000000"): "hf:bert: num_labels = 1,000,000,000: give a number up",
     ("shapes", "countless.py:f"): "more than 262,144 modules (at Deep.a): is a number of layers too large?",
     ("shapes", "--quiet=3"): "--quiet=3: takes no value; give --quiet alone",
     ("explain",): "ID is missing; usage: hookcli explain [OPTIONS] ID...",

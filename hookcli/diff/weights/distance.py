@@ -75,7 +75,8 @@ def _apart(a: Values, b: Values) -> Discrepancy:
     n, nonfinite = a.size, 0
     with np.errstate(invalid="ignore", over="ignore"):
         error = b - a
-    if not math.isfinite(error.sum()):
+        total = error.sum()
+    if not math.isfinite(total):
         both = np.isfinite(a) & np.isfinite(b)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         nonfinite = int(np.count_nonzero(~both & ~same))

@@ -62,4 +62,4 @@ def _blocks(tensor: Tensor, coding: str, size: int) -> Iterator[Array]:
         tensor = tensor.contiguous().view(_VIEWED[tensor.element_size()])
     for block in tensor.reshape(-1).split(size):
         if block.numel():
-            yield block.numpy()
+            yield block.contiguous().numpy()  # a vector may be one column of a matrix

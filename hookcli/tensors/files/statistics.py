@@ -47,7 +47,9 @@ def _of_numbers(values: Values, counts: Counts | None = None) -> TensorStats:
     """The statistics of numbers, each of which is there once, or as often as `counts` says; in two passes."""
     numel = values.size if counts is None else int(counts.sum())
     nan = inf = 0
-    if not math.isfinite(values.sum()):
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs, or a sum beyond float64
+        total = values.sum()
+    if not math.isfinite(total):
         is_nan, is_inf = np.isnan(values), np.isinf(values)
         nan, inf = _number(is_nan, counts), _number(is_inf, counts)
         finite = ~(is_nan | is_inf)
