@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers take it: importing `typing` takes a third of Python's own start
 if TYPE_CHECKING:
+    from typing import Any
+
     from hookcli.engine.capture import capture, capture_recipe
     from hookcli.engine.checking import check
     from hookcli.engine.step import Step

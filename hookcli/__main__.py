@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import signal
 
 
 def entry() -> None:
     """Run the command line of this process and end the process.
 
-    Ctrl-C ends it with one line from here on, also while the command line is still being imported.
+    From here on Ctrl-C ends it with one line, also while the command line is still being imported. An earlier Ctrl-C
+    shows Python's traceback, so this file imports nothing that takes time.
     """
     try:
         os.environ.pop("HOOKCLI_RUN", None)  # hookcli does not record itself
         _die_of_interrupts()
         from hookcli.cli import begin
 
-        _raise_interrupts()
+        if signal.getsignal(signal.SIGINT) is _interrupted:
+            from hookcli.system.interrupts import heed
+
+            heed()
         end = begin()
     except KeyboardInterrupt:
         _interrupted()
@@ -25,25 +29,17 @@ def entry() -> None:
 
 def _die_of_interrupts() -> None:
     """End at once at an interrupt: an import that is cut short can turn the exception into another, or lose it."""
-    import signal
-
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores them
         signal.signal(signal.SIGINT, _interrupted)
 
 
-def _raise_interrupts() -> None:
-    import signal
-
-    if signal.getsignal(signal.SIGINT) is _interrupted:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def _interrupted(*_: object) -> None:
     """End with the exit code of an interrupt. A rank says nothing: its launcher does."""
-    if "HOOKCLI_LAUNCHER" not in os.environ:
-        with suppress(OSError):
+    try:
+        if "HOOKCLI_LAUNCHER" not in os.environ:
             os.write(2, b"hookcli: interrupted\n")
-    os._exit(130)
+    finally:
+        os._exit(130)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
+from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import leave_stdout, own_process, write_report
 from hookcli.system.streams import aside, say
@@ -26,16 +27,6 @@ _BY_RANK_0 = (
     *("check", "explain", "report", "diff", "hooks", "package", "show", "models", "plugins", "weights"),
     *("--help", "-h", "--version"),
 )
-
-
-def _in_ranks(arguments: Sequence[str]) -> bool:
-    """True if the processes that torchrun starts run the command together."""
-    return bool(arguments) and arguments[0] not in _BY_RANK_0
-
-
-def _is_run(arguments: Sequence[str]) -> bool:
-    """True if this is `hookcli run`, whose process becomes the script's."""
-    return next((word for word in arguments if not word.startswith("-")), None) == "run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,46 +40,58 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     """Run a command line; returns its exit code. Remarks on plugins come last."""
     try:
-        return _run(arguments)
+        code = _run(arguments)
+    except BaseException as error:
+        if not interrupts.came(error):
+            raise
+        code = INTERRUPTED
     finally:
         for said in registry.remarks():
             if not {"-q", "--quiet"} & set(arguments) and world().writes:
                 say(said)
+    if code != INTERRUPTED and not interrupts.came():
+        return code
+    if LAUNCHER not in os.environ and world().writes:  # else the launcher, or the first rank, says it
+        say("interrupted")
+    return INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:
-    if not (world().writes or _in_ranks(arguments)):
+    together = bool(arguments) and arguments[0] not in _BY_RANK_0  # the processes that torchrun starts
+    if not (world().writes or together):
         return 0
     try:
-        code = build_app()(args=arguments, prog_name="hookcli", standalone_mode=False)
-        if code == INTERRUPTED and LAUNCHER not in os.environ:  # which says it
-            say("interrupted")
-        return int(code or 0)
-    except typer.TyperException as error:
-        return _usage_error(error, arguments)
-    except ProcessesWanted as error:
+        return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
+    except BaseException as error:
+        if interrupts.came(error) or isinstance(error, SystemExit):
+            raise
+        if not isinstance(error, ProcessesWanted):
+            return _failed(error, arguments)
         wanted = error
-    except HookcliError as error:
-        return _report_error(error, arguments)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
-        aside(visible_lines(traceback.format_exc()))
-        say("this is a bug in hookcli, please report it")
-        return 2
     return _launch(arguments, wanted)
+
+
+def _failed(error: BaseException, arguments: Sequence[str]) -> int:
+    """Report the error that ended the command, and return the exit code."""
+    if isinstance(error, typer.TyperException):
+        return _usage_error(error, arguments)
+    if isinstance(error, HookcliError):
+        return _report_error(error, arguments)
+    # Ours: shown whole, and not taken for exit code 1, which means that a check found something.
+    aside(visible_lines("".join(traceback.format_exception(error))))
+    say("this is a bug in hookcli, please report it")
+    return 2
 
 
 def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
     from hookcli.engine.ranks.launch import launch
 
     try:
-        code = launch(arguments, wanted.processes, debug=wanted.debug)
+        return launch(arguments, wanted.processes, debug=wanted.debug)
     except HookcliError as error:
+        if interrupts.came():
+            raise
         return _report_error(error, arguments)
-    if code == INTERRUPTED:
-        say("interrupted")
-    return code
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
@@ -135,16 +138,18 @@ def _show_help(text: str, arguments: Sequence[str]) -> int:
 def begin() -> Callable[[], object]:
     """Run the command line of this process. Returns the function that ends the process accordingly."""
     arguments = sys.argv[1:]
-    if _is_run(arguments):
+    if next((word for word in arguments if not word.startswith("-")), None) == "run":  # which becomes the script
         return partial(sys.exit, main())
     own_process()
     if world().size == 1:
         code = main()
+        interrupts.over(code)
         leave_stdout()
         exec("")  # or Python would end by the signal of an interrupt that has been told (see `_keep_signal`)
         return partial(sys.exit, code)
     end_with_launcher()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++
     code = main()
+    interrupts.over(code)
     leave_stdout()
     return partial(os._exit, code)  # a group that broke can hang or abort in what C++ does at the end of a process

@@ -18,7 +18,8 @@ from hookcli.engine.ddp import DDPSteps, communicate
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
-from hookcli.hooks.communication.comm_hooks import CommHook, find_hook
+from hookcli.errors import UsageError
+from hookcli.hooks.communication.comm_hooks import CommHook, check_works, find_hook
 from hookcli.report import Report
 
 
@@ -148,6 +149,15 @@ def upstream_batched() -> str:
     except AssertionError:
         return "AssertionError"
     return "works"
+
+
+def works(spec: str) -> bool:
+    """What hookcli's own trial says of a hook."""
+    try:
+        check_works(find_hook(spec))
+    except UsageError:
+        return False
+    return True
 
 
 def upstream_two_buckets(spec: str) -> str:

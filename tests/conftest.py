@@ -186,13 +186,13 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["as nodes are made", "by a search"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the nodes are found that a module makes: by PyTorch's hook (2.15), or below its outputs."""
+    """How the nodes are found that a module makes: by PyTorch's hook (2.14), or below its outputs."""
     from torch.autograd import graph
 
     if request.param == "by a search":
         monkeypatch.delattr(graph, "node_creation_hook", raising=False)
     elif not hasattr(graph, "node_creation_hook"):
-        pytest.skip("PyTorch has this hook since 2.15")
+        pytest.skip("PyTorch has this hook since 2.14")
     return str(request.param)
 
 

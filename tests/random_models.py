@@ -33,6 +33,38 @@ class HandsOn(nn.Module):
         return self.b(z) + self.a(y) * 2 + self.c(z) * 3
 
 
+class Carries(nn.Module):
+    """Uses what it received, and hands it on: returned beside its output, in a list and in an attribute."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.l = how, nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, cache: list[Tensor]) -> Any:
+        if self.how == "list":
+            cache.append(x)
+        self.kept = x if self.how == "attribute" else None
+        return (self.l(x), x) if self.how == "output" else self.l(x)
+
+
+class Carried(nn.Module):
+    """Uses of a tensor before, inside and after a module that hands it on."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.l, self.carry = nn.Linear(WIDTH, WIDTH), Carries(how)
+        self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        cache: list[Tensor] = []
+        y = self.l(x)
+        before = self.a(y)
+        out = self.carry(y, cache)
+        out, same = out if self.carry.how == "output" else (out, cache[0] if cache else self.carry.kept)
+        self.carry.kept = None
+        return before + out * 2 + self.b(same) * 3
+
+
 class Flattened(nn.Module):
     """Views through modules, and an in-place change of the last one."""
 
@@ -176,6 +208,9 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "identity": lambda: HandsOn(nn.Identity()),
     "dropout 0": lambda: HandsOn(nn.Dropout(0.0)),
     "empty": lambda: HandsOn(nn.Sequential()),
+    "carried in the output": lambda: Carried("output"),
+    "carried in a list": lambda: Carried("list"),
+    "carried in an attribute": lambda: Carried("attribute"),
     "contiguous": lambda: HandsOn(nn.Flatten(2)),
     "views": lambda: Flattened(False),
     "a view changed": lambda: Flattened(True),

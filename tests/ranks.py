@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection, current_process
 from pathlib import Path
+from traceback import format_exc
 from typing import Any
 
 import forks
@@ -28,19 +29,25 @@ _pools: dict[int, list[tuple[Any, connection.Connection]]] = {}
 
 @dataclass(frozen=True)
 class Raised:
-    """What a rank's job raised."""
+    """What a rank's job raised, with its traceback."""
 
     kind: str
     message: str
+    trace: str
     reports: tuple[Any, ...] = ()
 
 
 class RanksError(Exception):
-    """Ranks that died or took too long, all of which are ended."""
+    """Ranks that raised; or that died or took too long, all of which are ended."""
 
 
-def run_ranks(size: int, job: Callable[..., Any], *args: Any, timeout: float = TIMEOUT, **kwargs: Any) -> list[Any]:
-    """What `job` returned on each rank, or `Raised`."""
+def run_ranks(
+    size: int, job: Callable[..., Any], *args: Any, timeout: float = TIMEOUT, may_raise: bool = False, **kwargs: Any
+) -> list[Any]:
+    """What `job` returned on each rank. Where it `may_raise`, that can be `Raised`; else it is this test's failure.
+
+    The processes have started before the time begins.
+    """
     pool = _pools.get(size) or _start(size)
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
@@ -57,6 +64,9 @@ def run_ranks(size: int, job: Callable[..., Any], *args: Any, timeout: float = T
             except EOFError:
                 stop_ranks(size)
                 raise RanksError(f"rank {rank} died") from None
+    traces = [f"rank {rank}: {answer.trace}" for rank, answer in enumerate(found) if isinstance(answer, Raised)]
+    if traces and not may_raise:
+        raise RanksError("\n".join(traces))
     return found
 
 
@@ -70,6 +80,11 @@ def _start(size: int) -> list[tuple[Any, connection.Connection]]:
         there.close()
         here.send_bytes(current_process().authkey)  # with which tensors are handed over
         pool.append((process, here))
+    for rank, (process, pipe) in enumerate(pool):
+        if pipe not in connection.wait([pipe, process.sentinel], TIMEOUT):
+            stop_ranks(size)
+            raise RanksError(f"rank {rank} did not start")
+        pipe.recv()
     atexit.register(stop_ranks, size)
     return pool
 
@@ -90,6 +105,7 @@ def serve(number: int, rank: int, size: int) -> None:
     torch.set_num_threads(1)
     pipe = connection.Connection(number)
     current_process().authkey = pipe.recv_bytes()
+    pipe.send("started")
     while True:
         try:
             job, args, kwargs, store, timeout = pipe.recv()
@@ -100,6 +116,6 @@ def serve(number: int, rank: int, size: int) -> None:
         try:
             answer = job(*args, **kwargs)
         except Exception as error:
-            answer = Raised(type(error).__name__, str(error), getattr(error, "reports", ()))
+            answer = Raised(type(error).__name__, str(error), format_exc(), getattr(error, "reports", ()))
         pipe.send(answer)
         dist.destroy_process_group()

@@ -125,7 +125,7 @@ def float64_stats(tensor: Tensor) -> TensorStats:
         std=finite.std().item() if finite.numel() > 1 else math.nan,
         min=finite.min().item() if some else math.nan,
         max=finite.max().item() if some else math.nan,
-        l2=finite.norm().item() if some or not x.numel() else math.nan,
+        l2=finite.norm().item() if some else math.nan,
         zeros=int((x == 0).sum()),
         nan=int(x.isnan().sum()),
         inf=int(x.isinf().sum()),

@@ -11,13 +11,47 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hostile import Cli
 from records import RUN, save
+from safetensors.torch import save_file
 
 from hookcli.report.files import read_reports, write_whole
 from hookcli.system.files import at_rest, replacing
 
 # Files.
+
+
+def test_no_file_in_a_folder_is_a_link_out_of_it(cli: Cli, net: Path) -> None:
+    save_file({"a": torch.ones(2)}, net / "elsewhere.safetensors")
+    index = {"weight_map": {"a": "part.safetensors"}}
+    for folder in ("plain", "hub/snapshots/1"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "model.safetensors.index.json").write_text(json.dumps(index))
+    Path("plain/part.safetensors").symlink_to("../elsewhere.safetensors")
+    for name in ("plain", "plain/model.safetensors.index.json"):
+        ran = cli("weights", name)
+        assert ran.code == 2 and "can't be read (a link that leads out of" in ran.err, ran.err
+    assert cli("weights", "plain/part.safetensors").code == 0  # which the user has named
+    Path("hub/blobs").mkdir()
+    shutil.copy("elsewhere.safetensors", "hub/blobs/0f")
+    Path("hub/snapshots/1/part.safetensors").symlink_to("../../blobs/0f")
+    assert cli("weights", "hub/snapshots/1").code == 0
+    Path("train.run").mkdir()
+    save(Path("other.run.jsonl"), RUN)
+    Path("train.run/rank0.jsonl").symlink_to("../other.run.jsonl")
+    for argv in (("show", "train.run"), ("report", "train.run", "-o", "x.html")):
+        ran = cli(*argv)
+        assert ran.code == 2 and "rank0.jsonl: can't be read as a record (a link that leads out of" in ran.err
+    Path("link.run.jsonl").symlink_to("other.run.jsonl")
+    assert cli("show", "link.run.jsonl").code == 0
+    assert cli("activations", "net.py:Net", "-i", "2x3x4x4", "--dump", "dumped").code == 0
+    assert cli("diff", "dumped", "dumped").code == 0
+    for file in Path("dumped").glob("*.safetensors"):
+        file.rename(Path("out-" + file.name))
+        file.symlink_to(f"../out-{file.name}")
+    ran = cli("diff", "dumped", "dumped")
+    assert ran.code == 2 and "a link that leads out of dumped" in ran.err
 
 
 @pytest.fixture
@@ -29,6 +63,16 @@ def unnameable(net: Path) -> Path:
         "    return m\n"
     )
     return file
+
+
+def test_a_record_whose_line_has_no_end(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.record.file.whole_lines.LARGEST", 2**16)
+    save(Path("a.run.jsonl"), RUN)
+    with Path("a.run.jsonl").open("ab") as file:
+        file.truncate(2**30)
+    for argv in (("show", "a.run.jsonl"), ("report", "a.run.jsonl", "-o", "x.html")):
+        ran = cli(*argv)
+        assert ran.code == 2 and "a.run.jsonl: can't be read as a record (larger than" in ran.err
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "md", "txt"])

@@ -13,6 +13,16 @@ from hookcli.report import Finding
 # Units in the last place by which kernels for other batch sizes may differ; for float32, far below the default limit.
 _STEPS = 16
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_NORM = "use running statistics, GroupNorm or LayerNorm"
+_DIM = "look for dim=0"
+_CAUSES = {
+    "statistics": ("batch statistics in eval mode (track_running_stats=False)", _NORM),
+    "padding": (
+        "padding takes part: beside longer items the first item has more of it",
+        "mask the padding (a bias makes it non-zero), and divide by each item's own length",
+    ),
+    "": ("a mean, maximum or softmax over dimension 0", _DIM),
+}
 
 
 class _Companions(Protocol):
@@ -41,25 +51,27 @@ class BatchDependence(Check):
     The model runs twice in eval mode without gradients, once on the batch and once with all items but the first
     replaced, and the two outputs for the first item are compared. For a model that is ready for inference they are the
     same: a prediction must depend on its own input only. The figure is the largest difference relative to the largest
-    output; both runs use the same kernels, so it is 0 for most models. The finding names the first module whose output
-    differs. Needs a batch of two or more in dimension 0 of every input. Only a warning if that module has
-    batch_first=False, since dimension 0 may then be the sequence (if it is not, that is the fault), or is dynamically
-    quantized, by the range of the whole batch.
+    output; both runs use the same kernels, so it is 0 for most models. Where items are padded to the longest, outputs
+    are compared as far as both go. The finding names the first module whose output differs, or where padding changes a
+    result, the first that makes it more than zeros. Needs a batch of two or more in dimension 0 of every input. Only a
+    warning if that module has batch_first=False, since dimension 0 may then be the sequence (if it is not, that is the
+    fault), or is dynamically quantized, by the range of the whole batch.
     """
 
     id = "HK020"
     name = "batch-dependence"
     severity = ERROR
-    means = "batch statistics in eval mode (track_running_stats=False), or a mean over dimension 0"
-    advice = "use running statistics, GroupNorm or LayerNorm; look for dim=0"
+    means = "batch statistics in eval mode (track_running_stats=False), a mean over dimension 0, or padding"
+    advice = "use running statistics, mask the padding, or look for dim=0"
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
     def judge(self, measured: _Companions) -> Iterator[Finding]:
         """Find outputs that depend on the other items of the batch."""
-        yield from _apart(
-            self, measured.companions, measured.dtype, "the first item's output changes with the other items"
-        )
+        means, advice = _CAUSES[measured.companions.cause]
+        said = "the first item's output changes with the other items"
+        for found in _apart(self, measured.companions, measured.dtype, said):
+            yield replace(found, hint=f"{means}; {advice}", remedy=advice)
 
 
 class SplitBatch(Check):

@@ -125,8 +125,13 @@ def _is_bad(row: Row) -> bool:
 
 
 def _innermost(rows: Sequence[Row]) -> list[Row]:
-    """The rows of modules that are not finite, without containers that only return what one of their parts made."""
+    """The rows of modules that are not finite, without containers that only return what one of their parts made.
+
+    Masks, which a module may return, count only if nothing else is not finite, and the model returns them.
+    """
     bad = [row for row in rows if _is_bad(row) and not is_operator(row.fqn)]
+    others = [row for row in bad if not (row.stats and row.stats.masks)]
+    bad = bad if not others and any(not row.fqn for row in bad) else others
     names = {row.fqn for row in bad}
     return [r for r in bad if not any(is_within(n, r.fqn) for n in names)]
 
@@ -175,4 +180,4 @@ class ParameterNotFinite(_NotFinite):
 def _is_mask(row: Row) -> bool:
     """True for a buffer of zeros and infinities only: a mask that is added to attention scores."""
     stats = row.stats
-    return bool(stats and row["kind"] == "buffer" and not stats.nan and stats.inf and stats.zeros == stats.finite)
+    return bool(stats and row["kind"] == "buffer" and (stats.masks or stats.inf == stats.numel > 0))

@@ -17,14 +17,16 @@ from hookcli.report import Report
 class Comparison:
     """The distance between the outputs of two runs: the largest difference, relative to the largest output.
 
-    `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right. `failed` says why the
-    second run gave no output to compare.
+    `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right, `cause` why they differ
+    ("statistics" of the batch, "padding" of its items; "" if neither is known). `failed` says why the second run gave
+    no output to compare.
     """
 
     value: float
     fqn: str = ""
     failed: str = ""
     excuse: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

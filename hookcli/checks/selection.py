@@ -124,21 +124,23 @@ def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
 
 
 def parse_figure(figure: str | float, unit: str = "") -> float | None:
-    """Parse 1e-3 and, for counts and bytes, 25M or 512MiB; None for anything else."""
-    if isinstance(figure, bool):
+    """Parse 1e-3 and, for counts and bytes, 25M or 512MiB; None for anything else, and if a float can't hold it."""
+    try:
+        value = float(figure) if not isinstance(figure, (bool, str)) else _parsed(figure, unit)
+    except (KeyError, ValueError, OverflowError):
         return None
-    if isinstance(figure, (int, float)):
-        return None if math.isnan(figure) else float(figure)
-    match = _FIGURE.fullmatch(figure.strip())
+    return value if math.isfinite(value) else None
+
+
+def _parsed(figure: str | bool, unit: str) -> float:
+    """The value of a text. Raises KeyError for an unknown unit, and ValueError for anything else."""
+    match = _FIGURE.fullmatch(str(figure).strip())
     if not match:
-        return None
+        raise ValueError
     prefixes = _UNITS if unit else {"": 1}
     if unit == "bytes":
         prefixes = {**{f"{name}B": size for name, size in _UNITS.items()}, **_BINARY, "": 1}
-    try:
-        return float(match[1]) * prefixes[match[2].upper()]
-    except (KeyError, ValueError):
-        return None
+    return float(match[1]) * prefixes[match[2].upper()]
 
 
 def _matching(word: str, option: str) -> list[type[Check]]:

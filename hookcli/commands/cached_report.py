@@ -12,8 +12,8 @@ from typing import Any
 
 from hookcli.commands.options import Options
 from hookcli.report import Report, document
-from hookcli.sources.identity import identity
-from hookcli.system.cache import Cache
+from hookcli.sources.identity import code_folders, identity
+from hookcli.system.cache import Cache, imported, stamp
 from hookcli.system.files import exists
 from hookcli.system.torchrun import leftover, world
 
@@ -30,15 +30,16 @@ _LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "HF_", "TRANSFORMERS_", "OMP_", "MK
 class CachedReport:
     """The reports of a command on one model under these options, and under `settings` of the command's own.
 
-    It is kept by everything that it depends on: the code of the model, of torch and of hookcli, options, and variables
-    of the environment that libraries read. The report of a run on the meta device is the same on every machine, any
-    other holds for this one.
+    It is kept by everything that it depends on: options, variables of the environment that libraries read, and with a
+    hash of the files from which the run imported the code of the model, of torch and of hookcli. The report of a run on
+    the meta device is the same on every machine, any other holds for this one.
     """
 
     def __init__(
         self, command: str, spec: str, options: Options, wanted: bool = True, settings: Mapping[str, Any] | None = None
     ) -> None:
         self._cache = Cache("reports")
+        self._spec = spec
         self._key = _key(command, spec, options, settings or {}) if wanted else None
 
     def get(self) -> list[Report]:
@@ -47,15 +48,19 @@ class CachedReport:
             text = self._cache.get(key) if key else None
             if text:
                 with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
-                    found = [Report.from_dict(item) for item in json.loads(text)["reports"]]
+                    data = json.loads(text)
+                    if stamp(data["files"]) != data["stamp"]:  # edited
+                        continue
+                    found = [Report.from_dict(item) for item in data["reports"]]
                     return [replace(report, meta={**report.meta, "cached": True}) for report in found]
         return []
 
     def put(self, reports: Sequence[Report]) -> None:
         """Keep the reports of a run that came to its end."""
-        if self._key:
+        if self._key and (files := imported(code_folders(self._spec))):
             anywhere = all(report.meta.get("device") == "meta" for report in reports)
-            text = json.dumps(document(reports), separators=(",", ":"))
+            held = {"files": files, "stamp": stamp(files), **document(reports)}
+            text = json.dumps(held, separators=(",", ":"))
             self._cache.put(self._key + ("" if anywhere else _machine()), text)
 
 

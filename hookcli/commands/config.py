@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hookcli.commands.options import MOST_RUNS, Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
-from hookcli.system.files import exists
+from hookcli.system.files import content, exists
 
 DEFAULT_FILE = "pyproject.toml"
 _GREATEST = 2**63
+_LARGEST = 2**24  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,14 @@ def _are_texts(value: Any) -> bool:
 _TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
 _TEXTS = _Kind("give text in quotes, or a list of texts", _are_texts)
 _FLAG = _Kind("give true or false", lambda value: isinstance(value, bool))
-_COUNT = _Kind("give a whole number from 1 to 2**63 - 1", lambda value: _is_whole(value) and value >= 1)
-_BATCHES = _Kind("give a whole number from 1, or 'all'", lambda value: value == "all" or _COUNT.fits(value))
+
+
+def _count(most: int) -> _Kind:
+    return _Kind(f"give a whole number from 1 to {most:,}", lambda value: _is_whole(value) and 1 <= value <= most)
+
+
+_MOST = {one.name: one.metadata["option"].max for one in fields(Options)}
+_BATCHES = _Kind("give a whole number from 1, or 'all'", lambda value: value == "all" or _count(10**9 - 1).fits(value))
 _SEED = _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value) and value >= 0)
 _NUMBER = _Kind("give a number from 0", lambda value: _is_number(value) and value >= 0)
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
@@ -54,7 +62,9 @@ _KEYS = {
     "batches": _BATCHES,
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
     **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta"), _FLAG),
-    **dict.fromkeys(("batch-size", "threads", "repeat"), _COUNT),
+    "batch-size": _count(_MOST["batch_size"]),
+    "threads": _count(_MOST["threads"]),
+    "repeat": _count(MOST_RUNS),
     "seed": _SEED,
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
     **dict.fromkeys(("rtol", "atol"), _NUMBER),
@@ -94,8 +104,10 @@ def read_config(given: str | None) -> Config:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder, not a file with a section [tool.hookcli]")
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # errors of TOML and UTF-8 are ValueErrors
+        document = tomllib.loads(content(path, _LARGEST).decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read as TOML: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # errors of TOML and UTF-8 are ValueErrors
         raise UsageError(f"{path}: can't be read as TOML: {in_brief(error).partition(': ')[2]}") from error
     tools = document.get("tool", {})
     if not isinstance(tools, Mapping):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _REAL = ("image", "text", "input_file", "data")
 _GENERATED = ("input", "fill")
-_MOST = 18  # digits of a number of batches
+_MOST = 9  # digits of a number of batches
 
 
 def overruled(typed: Collection[str]) -> set[str]:

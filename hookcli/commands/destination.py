@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hookcli.errors import UsageError, shortened
-from hookcli.system.files import SCRATCH, exists, followed, is_folder, is_stream, replacing
+from hookcli.system import interrupts
+from hookcli.system.files import exists, followed, is_folder, is_stream, replacing, scratch_beside
 
 FOLDERS = ("folder", "new folder")
 
 
 def check_target(path: Path, option: str, target: str) -> None:
-    """Raise UsageError if the file or folder (an Exporter's `target`) can't be written, or has something to lose."""
+    """Raise UsageError if the file or folder (an Exporter's `target`) can't be written, or has something to lose.
+
+    The folders above a folder must exist, unless they are to be made below the working directory.
+    """
     if target not in FOLDERS:
         check_writable(path, option)
         return
@@ -25,6 +28,8 @@ def check_target(path: Path, option: str, target: str) -> None:
     there = path / "new"
     while not exists(there.parent):
         there = there.parent
+    if there not in (path, path / "new") and not there.resolve().is_relative_to(Path.cwd()):  # perhaps a slip
+        raise UsageError(f"{option} {shortened(str(path))}: no folder {there}/; make it first")
     check_writable(there, option)
 
 
@@ -53,7 +58,7 @@ def check_writable(path: Path, option: str = "--output") -> None:
 def written(path: Path, target: str) -> Iterator[Path]:
     """Yield the path to write to. A file or new folder is moved to `path` if the block ends without an exception.
 
-    Folders above a folder are made. Raises OSError.
+    Folders above a folder are made. A folder that this makes does not stay after an interrupt. Raises OSError.
     """
     if target not in FOLDERS:
         with replacing(path) as scratch:
@@ -61,16 +66,19 @@ def written(path: Path, target: str) -> Iterator[Path]:
         return
     real = followed(path)
     if target == "folder":
+        new = not exists(real)
         real.mkdir(parents=True, exist_ok=True)
-        yield real
+        try:
+            yield real
+            interrupts.finish()
+        except KeyboardInterrupt:
+            if new:
+                interrupts.delete(real)
+            raise
         return
-    import shutil
-
     real.parent.mkdir(parents=True, exist_ok=True)
-    scratch = real.with_name(f"{SCRATCH}{os.urandom(8).hex()}")
-    scratch.mkdir()
-    try:
+    with scratch_beside(real) as scratch:
+        scratch.mkdir()
         yield scratch
+        interrupts.finish()
         scratch.rename(real)  # which may be an empty folder
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

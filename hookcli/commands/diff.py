@@ -73,8 +73,11 @@ class DiffOptions:
         "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].",
         metavar="X",
         min=0,
+        max=1e9,
     )
-    atol: float | None = option(None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0)
+    atol: float | None = option(
+        None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9
+    )
     same_weights: bool = option(False, _PANEL, "Copy A's weights into B.", "--same-weights")
     backward: bool = option(False, GRADIENTS, "Compare gradients, too.", "--backward")
 

@@ -16,7 +16,7 @@ from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.report.dump import is_dump
-from hookcli.system.files import is_folder, is_pipe
+from hookcli.system.files import is_folder, is_pipe, opened
 
 
 def is_record(text: str) -> bool:
@@ -28,9 +28,9 @@ def is_record(text: str) -> bool:
     if is_pipe(text):  # a look would take from it
         return False
     try:
-        with Path(text).open("rb") as file:
-            return file.read(9).startswith(b'{"line":')
-    except (OSError, ValueError):
+        with opened(text) as file:
+            return bytes(file.read(9)).startswith(b'{"line":')
+    except OSError:
         return False
 
 

@@ -51,7 +51,9 @@ def grads(
 ) -> int:
     """Show statistics of gradients, in order of arrival.
 
-    Parameters stand in the order in which autograd finishes their gradients.
+    Parameters stand in the order in which autograd finishes their gradients. A row of --of inputs is the gradient by
+    the module's own use of what it received. If the module hands the tensor on, the row is the tensor's whole gradient,
+    over all of its uses.
     """
     check_choice("--of", own.of, GRADIENTS_OF)
     check_choice("--via", own.via, VIA)

@@ -23,7 +23,7 @@ from hookcli.record.file.ranks.ranked_tail import tail_of
 from hookcli.record.file.views.query import Query
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
-from hookcli.system.files import is_folder, is_stream
+from hookcli.system.files import content, is_folder, is_stream
 from hookcli.system.streams import STDERR, say
 
 _PAUSE = 0.25  # seconds
@@ -107,7 +107,7 @@ def _runs(process: int) -> bool:
     """Return whether the process is still there, and not just waited for."""
     try:
         os.kill(process, 0)
-        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        state = content(f"/proc/{process}/stat").rpartition(b")")[2].split()[0]
     except ProcessLookupError:
         return False
     except (OSError, IndexError):  # of another user by now, or no /proc

@@ -16,6 +16,8 @@ from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
 T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
+MOST_RUNS = 10**6
+"""The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -95,7 +97,7 @@ class Options:
         "-i",
         metavar="SHAPE",
     )
-    batch_size: int | None = option(None, _INPUT, _BATCH, "--batch-size", "-b", metavar="N", min=1)
+    batch_size: int | None = option(None, _INPUT, _BATCH, "--batch-size", "-b", metavar="N", min=1, max=2**31 - 1)
     fill: str = option("randn", _INPUT, "Values of generated inputs.", metavar="|".join(FILLS))
     image: list[str] = option(
         list, _INPUT, "Real input: a picture, or a folder of them; repeatable.", metavar="FILE|FOLDER"
@@ -114,13 +116,13 @@ class Options:
     dtype: str | None = option(
         None, _RUN, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE"
     )
-    threads: int | None = option(None, _RUN, "CPU threads [PyTorch's choice].", metavar="N", min=1)
+    threads: int | None = option(None, _RUN, "CPU threads [PyTorch's choice].", metavar="N", min=1, max=2**16)
     fastpath: bool = option(
         True, _RUN, "Show the parts of attention: no fused path in eval mode.", "--fastpath/--no-fastpath"
     )
     edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
     ops: str | None = option(None, _RUN, "Add rows for operators: F.relu, x + y (aten: ATen's).", metavar="[aten]")
-    nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1)
+    nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1, max=256)
     parallel: str = choice(
         "ddp", _PROCESSES, "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL
     )

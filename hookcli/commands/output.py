@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -18,6 +19,7 @@ from hookcli.report.columns import find_column
 from hookcli.report.files import write_whole
 from hookcli.report.grouping import View, apply_view, parse_depth, shown
 from hookcli.reporters import selection
+from hookcli.system import interrupts
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
 from hookcli.system.streams import asked, is_terminal, say, takes_color, terminal_size
@@ -117,7 +119,9 @@ class Output:
         return said.replace("{path}", shell_path(self.path))
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
-        """Write what was measured before a failure. Never raises, so that the failure itself is reported."""
+        """Write what was measured before a failure; after an interrupt only to stdout. Raises no error of its own."""
+        if self.path and interrupts.came(sys.exception()):
+            return
         try:
             self.write(reports, own=own)
         except HookcliError as error:

@@ -55,7 +55,7 @@ class PageOptions:
 
     open_page: bool = option(False, "Output", "Open the page in a browser.", "--open")
     serve: bool = option(False, "Output", "Serve a record's page on this machine; it grows with the record.", "--serve")
-    port: int | None = option(None, "Output", "Port of --serve [a free one].", metavar="N")
+    port: int | None = option(None, "Output", "Port of --serve [a free one].", metavar="N", min=1, max=65535)
 
 
 def report(

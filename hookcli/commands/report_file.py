@@ -13,7 +13,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.report import Report
 from hookcli.reporters.html.page import page
-from hookcli.system.files import exists, is_file
+from hookcli.system.files import exists, is_file, opened
 
 _HEAD = 1024  # bytes in which a page says that hookcli wrote it
 _MARK = b'<meta name="generator" content="hookcli '
@@ -80,7 +80,7 @@ def _stem(target: str) -> str:
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_HEAD)
+        with opened(path) as file:
+            return bytes(file.read(_HEAD))
     except OSError:
         return b""

@@ -12,7 +12,8 @@ from hookcli.commands.report_file import Page
 from hookcli.commands.show import lacking
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record
-from hookcli.record.file.reading import Record, StepEntry
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import StepEntry
 from hookcli.report import SCHEMA, Report, formatting
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import errno
 import json
+import operator
 import re
-from contextlib import suppress
+import sys
+from contextlib import closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from hookcli.commands.options import Options
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import open_in_browser
 from hookcli.commands.report_record import record_payload, told
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_tail import tail_of
 from hookcli.reporters.html.page import page
@@ -27,7 +29,6 @@ from hookcli.system.streams import say
 
 _HOST = "127.0.0.1"
 _SECONDS = 2  # between two looks of the page
-_PORTS = range(1, 65536)
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})+")
 
 
@@ -36,8 +37,7 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
     path = Path(name)
     if is_pipe(path):
         raise UsageError(f"--serve {path}: is a pipe, which is shown once it ends; leave out --serve")
-    live = LivePage(path)
-    with _listening(port, live) as server, suppress(KeyboardInterrupt):
+    with closing(LivePage(path)) as live, _listening(port, live) as server:
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
             live.look(progress)
@@ -47,7 +47,6 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
         if opens:
             open_in_browser(address, address, options)
         server.serve_forever()
-    live.close()
     return 0
 
 
@@ -63,8 +62,6 @@ class LivePage:
 
     def look(self, progress: Progress | None = None) -> None:
         """Read what the record has by now; a new run that replaces it, and one too long for its page, begin anew."""
-        if is_pipe(self.path):  # put there meanwhile: reading it would wait for its writer
-            raise UsageError(f"{self.path}: is a pipe by now, not a record")
         self._tail.poll()
         record = self._tail.record
         if record is not self._steps.record or self._steps.is_full:
@@ -90,9 +87,11 @@ class LivePage:
             self.look()
             if have == self._version:
                 return ""
-            if not _VERSION.fullmatch(have) or int(have.split(".")[0]) != self._run:
+            run, _, *known = map(int, have.split("."))
+            there = [*self._steps.counts(), *[0] * len(known)]
+            if run != self._run or any(map(operator.gt, known, there)):
                 return None
-            found = record_payload(self._steps, {}, [int(count) for count in have.split(".")[2:]])
+            found = record_payload(self._steps, {}, known[: len(self._steps.counts())])
             news = {"version": self._version, "steps": found["steps"], "reports": found["reports"]}
             return json.dumps(news, allow_nan=False)
 
@@ -109,7 +108,9 @@ class _Server(ThreadingHTTPServer):
         self.live = live
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: the browser has closed the connection."""
+        """Say nothing of a browser that has closed the connection; show an error of hookcli's own."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -124,18 +125,22 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")}:
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "another host's name: see the address on stderr")
             return
-        asked = urlsplit(self.path)
+        path, _, query = self.path.partition("?")
         try:
-            if asked.path == "/":
+            if path == "/":
                 self._answer(HTTPStatus.OK, "text/html", self.server.live.html())
-            elif asked.path == "/steps":
-                self._news(parse_qs(asked.query).get("have", [""])[0])
+            elif path == "/steps":
+                self._news(parse_qs(query).get("have", [""])[0])
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", "only / and /steps are here")
         except (UsageError, OSError) as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", visible(str(error)))
 
     def _news(self, have: str) -> None:
+        if not _VERSION.fullmatch(have):
+            said = f"have={shortened(have, 40)}: give the version of a page, as in 1.62.60.6"
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", visible(said))
+            return
         news = self.server.live.news(have)
         status = HTTPStatus.RESET_CONTENT if news is None else HTTPStatus.OK if news else HTTPStatus.NO_CONTENT
         self._answer(status, "application/json", news or "")
@@ -169,8 +174,6 @@ _HEADERS = {
 
 def _listening(port: int | None, live: LivePage) -> _Server:
     """A server at this port of this machine, or at a free one. Raises UsageError if it can't be had."""
-    if port is not None and port not in _PORTS:
-        raise UsageError(f"--port {port}: ports are from 1 to 65535; leave it out for a free one")
     try:
         return _Server(port or 0, live)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from hookcli import registry
+from hookcli.commands.destination import check_target
 from hookcli.commands.options import choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
@@ -56,7 +57,7 @@ class RunOptions:
     """Options of `hookcli run`."""
 
     module: bool = option(False, None, "SCRIPT is a module, as for python -m.", "-m")
-    every: int = option(DEFAULT_EVERY, _PANEL, "Record every Nth step.", metavar="N", min=1)
+    every: int = option(DEFAULT_EVERY, _PANEL, "Record every Nth step.", metavar="N", min=1, max=2**63 - 1)
     steps: str | None = option(None, _PANEL, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, _PANEL, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
     match: str | None = option(None, _PANEL, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
@@ -87,7 +88,7 @@ class RunOptions:
         None, _PANEL, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )
     max_seconds: float | None = option(
-        None, _PANEL, "Stop recording after S seconds; the script continues.", metavar="S", min=0
+        None, _PANEL, "Stop recording after S seconds; the script continues.", metavar="S", min=0, max=1e9
     )
     output: str | None = option(
         None, None, "The record [SCRIPT.run.jsonl, numbered].", "--output", "-o", metavar="FILE"
@@ -98,6 +99,8 @@ class RunOptions:
     def plan(self) -> RecordingPlan:
         """Return what to record and when. Raises UsageError."""
         start, stop = parse_steps(self.steps)
+        if self.keep_bad is not None:
+            check_target(Path(self.keep_bad), "--keep-bad", "folder")
         return RecordingPlan(
             every=self.every,
             start=start,

@@ -26,7 +26,7 @@ from hookcli.record.file.views.summary import left_out_line, non_finite_line, ra
 from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.ranks import ranks_named
-from hookcli.system.files import at_rest, is_pipe
+from hookcli.system.files import at_rest, is_pipe, opened
 
 EXAMPLES = (
     "hookcli show train.run.jsonl",
@@ -131,9 +131,9 @@ def show(
 def _is_report(path: Path) -> bool:
     """True if a file is one JSON document over several lines, as `--format json` writes it."""
     try:
-        with path.open("rb") as file:
-            return file.read(64).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"
-    except (OSError, ValueError):
+        with opened(path) as file:
+            return bytes(file.read(64)).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"
+    except OSError:
         return False
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
 from hookcli.diff.settings import changed_settings
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import first_beyond
 from hookcli.report import Report, Row, strict
 from hookcli.report.names import is_within, operator_owner
 

@@ -43,4 +43,6 @@ def _merged(one: MeasuredPair, other: MeasuredPair) -> MeasuredPair:
         values["shape"] = concatenated(one.values["shape"], other.values["shape"])
     pairs = zip(one.received, other.received, strict=False)
     received = [Discrepancy.merge(pair) for pair in pairs]
-    return replace(one, values=values, found=Discrepancy.merge([one.found, other.found]), received=received)
+    complete = one.complete and other.complete
+    found = Discrepancy.merge([one.found, other.found])
+    return replace(one, values=values, found=found, received=received, complete=complete)

@@ -11,7 +11,7 @@ from typing import Any
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
-from hookcli.diff.lone_operators import both_sources, operators_of_both
+from hookcli.diff.origin import both_sources, operators_of_both
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
@@ -76,7 +76,9 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         alignment,
         tolerance,
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
-        columns=[c for c in STATISTICS if c.name not in _IF_FILLED or any(_fills(row, c.name) for row in rows)],
+        columns=[
+            c for c in STATISTICS if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)
+        ],
         metas=(a.meta, b.meta),
         meta={"of": a.probe, **({"notes": notes} if notes else {})},
         skipped=[item for item in a.skipped if item in b.skipped],
@@ -98,10 +100,6 @@ def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance)
     there = sorted(b, key=lambda report: kinds[0].index(report.probe))
     here = sorted(a, key=lambda report: kinds[0].index(report.probe))
     return [diff(left, right, tolerance) for left, right in zip(here, there, strict=True)]
-
-
-def _fills(row: Row, name: str) -> bool:
-    return row.get(name) not in (None, "")
 
 
 def _listed(probes: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tolerance import Tolerance, gradient_scales, times_allowed
-from hookcli.diff.verdict import WEIGHT
 from hookcli.report import Column, Row, columns_named
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import number
@@ -25,12 +25,16 @@ _VALUES = ("input", "output", WEIGHT)  # all others are gradients, which share a
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """A pair of tensors: its place as a row's values, the discrepancy, both dtypes, and those of the inputs."""
+    """A pair of tensors: its place as a row's values, the discrepancy, both dtypes, and those of the inputs.
+
+    `complete`: the discrepancies of all inputs are known.
+    """
 
     values: Mapping[str, Any]
     found: Discrepancy
     dtypes: tuple[str, str]
     received: Sequence[Discrepancy] = ()
+    complete: bool = False
 
 
 def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[Row]:
@@ -38,7 +42,7 @@ def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[
     reason.
 
     `growth` is the relative error divided by the largest of the module's inputs; None if that is unknown, zero or not
-    finite.
+    finite. `received` tells whether the inputs "differ" or are "equal", if that is known.
     """
     gradients = [item for item in measured if item.values["kind"] not in _VALUES]
     scales = gradient_scales((item.values["kind"], _rms(item.found.a_l2, item.found.numel)) for item in gradients)
@@ -50,7 +54,12 @@ def _row(item: MeasuredPair, tolerance: Tolerance, scale: float | None) -> Row:
     before = max((found.rel_l2 for found in item.received), default=0.0)
     known = 0 < before < math.inf and not any(found.nonfinite for found in (item.found, *item.received))
     growth = item.found.rel_l2 / before if known else None
-    return Row({**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)})
+    values = {**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)}
+    if any(_judgement(found, rtol, atol)["times"] > 1 for found in item.received):
+        values["received"] = "differ"
+    elif item.received and item.complete:
+        values["received"] = "equal"
+    return Row(values)
 
 
 def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:

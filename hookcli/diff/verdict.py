@@ -9,36 +9,15 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.lone_operators import lone_before, named_alone
+from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin_of
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.report import Column, Finding, Report, Row, Skipped
 from hookcli.report.formatting import counted, number
-from hookcli.report.names import is_within
 
 CHECK = "diff"
-WEIGHT = "weight"
-"""The `kind` of rows of parameters and buffers."""
-OUTPUT = "output"
-"""The `kind` of rows of what modules return."""
 _NAMED = 3
-
-
-def first_beyond(rows: Iterable[Row]) -> Row | None:
-    """The first row beyond tolerance in the order of execution.
-
-    A container comes before its parts in a report but returns after them, so a part that is beyond tolerance is first.
-    A parameter or buffer is chosen only if nothing that was computed is beyond tolerance.
-    """
-    found = [row for row in rows if row.get("beyond")]
-    beyond = [row for row in found if row.get("kind") != WEIGHT] or found
-    first = beyond[0] if beyond else None
-    for row in beyond[1:]:
-        assert first is not None
-        if is_within(row.fqn, first.fqn) and row.get("kind") == first.get("kind"):
-            first = row
-    return first
 
 
 def report(
@@ -54,15 +33,18 @@ def report(
     weights: str = "",
     settings: Mapping[str, str] = MappingProxyType({}),
     identical: bool = False,
+    origin: Origin | None = None,
 ) -> Report:
-    """Make the report of a comparison: `metas` describe the two runs, `meta` both together.
+    """Make the report of a comparison: `metas` describe the two runs, `meta` both together, and `origin` is the
+    origin if it is known from other rows than these.
 
     A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models, and
     `settings` has what differs in their modules' settings, by A's names; `identical` says that all that was compared
     had the same bits.
     """
     rows = [_with_settings(row, settings.get(row.fqn, "")) for row in rows]
-    said = _verdict(rows, identical) + _changed(alignment, len(settings))
+    found = origin or origin_of(rows)
+    said = _verdict(rows, found, identical) + _changed(alignment, len(settings))
     if not meta.get("complete", True):
         said += ", until the run failed"
     elif not all(one.get("complete", True) for one in metas):
@@ -75,7 +57,7 @@ def report(
         meta=_both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
         totals=_totals(rows, alignment, weights, settings) | {"verdict": said},
         skipped=skipped,
-        findings=_findings(rows, alignment),
+        findings=_findings(rows, alignment, found),
     )
 
 
@@ -101,12 +83,13 @@ def _is_compared(row: Row) -> bool:
     return row.get("change") not in ("added", "removed")
 
 
-def _verdict(rows: Sequence[Row], identical: bool) -> str:
+def _verdict(rows: Sequence[Row], found: Origin | None, identical: bool) -> str:
     """The result in a line: the first difference beyond tolerance, or how close the two are."""
     if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
         return "Nothing compared"
-    if first := first_beyond(rows):
-        return f"First difference: {_with_cause(first, rows)}, {_error(first)}"
+    if found:
+        place = found.said(_with_cause(found, rows))
+        return f"First difference: {place}{'; ' if found.lone else ', '}{_error(found.first)}"
     if identical:
         return "Identical, bit for bit"
     furthest = max(rows, key=_times)
@@ -115,21 +98,21 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
     return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
 
 
-def _with_cause(first: Row, rows: Sequence[Row]) -> str:
+def _with_cause(found: Origin, rows: Sequence[Row]) -> str:
     """A place in words, and its cause in parentheses: with an operator's line, if the place ends with that."""
-    place, cause = title(first, typed=False), _cause(first, rows)
+    place, cause = title(found.first, typed=False), _cause(found, rows)
     if not cause:
         return place
-    line = f"({first.get('source')})"
+    line = f"({found.first.get('source')})"
     return f"{place.removesuffix(')')}; {cause})" if place.endswith(line) else f"{place} ({cause})"
 
 
-def _cause(first: Row, rows: Iterable[Row]) -> str:
-    """Name settings and tensors of a module that differ, and operators before it on one side alone; "" if none do."""
-    names = _differing_weights(first, rows)
+def _cause(found: Origin, rows: Iterable[Row]) -> str:
+    """Name settings and tensors of a module that differ; if nothing else is known, that what it received does."""
+    names = _differing_weights(found.first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
-    lone = lone_before(first, [row for row in rows if row.get("kind") in (None, OUTPUT)])[:_NAMED]
-    return "; ".join(filter(None, (first.get("reset"), differ, named_alone(lone))))
+    innocent = not found.lone and found.first.get("received") == "differ"
+    return "; ".join(filter(None, (found.first.get("reset"), differ, "its input already differs" if innocent else "")))
 
 
 def weights_come_first(report: Report) -> bool:
@@ -177,16 +160,16 @@ def _changed(alignment: Alignment, reset: int) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
-def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
-    """An error at the first row beyond tolerance, which counts the others, and notes on the structure."""
+def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -> list[Finding]:
+    """An error at the origin, which counts the rows beyond tolerance, and notes on the structure."""
     notes = [Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment)]
-    first = first_beyond(rows)
-    if first is None:
+    if found is None:
         return notes
+    first = found.first
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
-    said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
-    return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
+    said = f"{found.said(title(first))}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
+    return [Finding(CHECK, "error", found.fqn, said, first.get("times"), 1.0), *notes]
 
 
 def weights_line(rows: Sequence[Row], compared: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
-from hookcli.hooks.communication.comm_hooks import CommHook, check_works
+from hookcli.hooks.communication.comm_hooks import CALLBACK_FAILED, CommHook, check_works
 from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
@@ -35,7 +34,6 @@ preload()  # the first DistributedDataParallel does it: not in the time of a run
 
 _MIB = 2**20
 _NAMED = 4  # parameters named in a message
-_WRAPPED = re.compile(r"(RuntimeError: )?Got the following error when running the callback: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +181,4 @@ def _explained(error: Exception) -> Exception:
     cause = error.__cause__
     if not (isinstance(error, CommHookError) and cause):
         return error
-    return CommHookError(f"{error}: {_WRAPPED.sub('', failure.describe(cause))}")
+    return CommHookError(f"{error}: {CALLBACK_FAILED.sub('', failure.describe(cause))}")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -15,12 +16,13 @@ from torch.nn.parameter import is_lazy
 from hookcli.checks.measurements import Comparison, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
-from hookcli.engine.outputs import Output, comparable, largest_difference, plain_output
+from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain_output, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
+from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
-from hookcli.probes.first_item import FirstItemProbe
+from hookcli.probes.first_item import FirstItemProbe, first_items
 from hookcli.probes.random_draws import RandomDrawsProbe
 from hookcli.report import Row, agree
 from hookcli.tensors import tree
@@ -29,6 +31,7 @@ from hookcli.tensors.random_state import accelerators, random_states, set_random
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; use --batch-size 2"
 _HELD = "an argument is a container of tensors, such as a list of images, so the batch dimension is unknown"
+_LAYOUT = "an input is nested or sparse, so no other batch can be made from it"
 _ODD = "the output has a layout or dtype whose values can't be compared"
 _STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
@@ -67,7 +70,7 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     runs = _run_in_eval(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
     if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
         return dict.fromkeys(wanted, _ODD)
-    unbatched = _HELD if _in_containers(inputs) else _NO_BATCH
+    unbatched = _HELD if _in_containers(inputs) else _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
     found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
@@ -86,10 +89,15 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
 
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 shared by all tensors among the arguments; None unless it is above 1."""
-    if _in_containers(inputs):
+    given = _tensors(inputs)
+    if _in_containers(inputs) or not all(map(tree.is_dense, given)):
         return None  # in a list of images each tensor is an item, not a batch
-    sizes = {x.size(0) if x.dim() else 0 for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)}
+    sizes = {x.size(0) if x.dim() else 0 for x in given}
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
+
+
+def _tensors(inputs: Arguments) -> list[Tensor]:
+    return [x for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)]
 
 
 def _in_containers(inputs: Arguments) -> bool:
@@ -118,7 +126,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
         drew = not random_states(devices).same(before)
-        changed = [n for n, x in model.named_buffers() if n in buffers and not _unchanged(buffers[n], x)]
+        changed = [n for n, x in model.named_buffers() if n in buffers and not unchanged(buffers[n], x)]
         failed = ""
         for _ in range(times - 1):
             set_random_states(devices, before)
@@ -140,26 +148,22 @@ def _called(model: nn.Module, inputs: Arguments) -> Output:
     return plain_output(model(*args, **kwargs))
 
 
-def _unchanged(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.device == b.device and torch.equal(a, b)
-
-
 def _output(model: nn.Module, inputs: Arguments) -> Output:
     return _run_in_eval(model, inputs).outputs[0]
 
 
 def _again(model: nn.Module, inputs: Arguments, runs: _EvalRuns) -> Comparison | None:
     """The difference between the two outputs; None if the model was run once."""
-    moved = [name.rpartition(".")[0] for name in runs.changed]
+    moved = next((name.rpartition(".")[0] for name in runs.changed), None)
     if runs.failed:
-        return Comparison(math.nan, moved[0] if moved else "", runs.failed)
+        return Comparison(math.nan, moved or "", runs.failed)
     if len(runs.outputs) < 2:
         return None
     first, second = runs.outputs
     value = largest_difference(comparable(first, second)) if len(first) == len(second) else math.inf
-    if value == 0 or moved:
-        return Comparison(value, moved[0] if moved else "")
-    return Comparison(value, _where(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe())))
+    if value == 0 or moved is not None:
+        return Comparison(value, moved or "")
+    return Comparison(value, _where(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe()))[0])
 
 
 def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
@@ -170,21 +174,30 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
 
 
 def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
-    others: Arguments = tree.replace(inputs, _with_others)
+    others: Arguments = tree.replace(inputs, with_others)
     try:
         among_others = _output(model, others)
     except ModelError as error:  # the model need not accept made-up items
         return f"with other items in the batch, {error}".replace("\n ", "")
-    pairs = [
-        (a[:1], b[:1])
-        for a, b in comparable(whole, among_others)
-        if a.dim() and a.size(0) == size and b.dim() and b.size(0) == size
-    ]
+    outputs = comparable(whole, among_others)
+    pairs = [(a, b) for a, b in outputs if a.dim() and b.dim() and a.size(0) == b.size(0) == size]
     if not pairs:
         return "no output has the batch in dimension 0"
-    value = largest_difference(pairs)
-    place = "" if value == 0 else _where(model, *((x, FirstItemProbe(size)) for x in (inputs, others)))
-    return Comparison(value, place, excuse=_excuse(model.get_submodule(place)))
+    value = largest_difference([_first_items(a, b, size) for a, b in pairs])
+    probed = ((x, FirstItemProbe(size)) for x in (inputs, others))
+    place, padded = ("", False) if value == 0 else _where(model, *probed)
+    module = model.get_submodule(place)
+    mixing = (part for part in module.modules() if isinstance(part, BatchNorm) and part.running_mean is None)
+    cause = "statistics" if any(mixing) else "padding" * padded
+    return Comparison(value, place, excuse=_excuse(module), cause=cause)
+
+
+def _first_items(a: Tensor, b: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The first item of two outputs, along the dimension of that size where they differ least."""
+    if a.shape != b.shape:
+        return common(a[:1], b[:1])
+    both = zip(first_items(a, size), first_items(b, size), strict=True)
+    return min(both, key=lambda pair: math.inf if math.isnan(apart := largest_difference([pair])) else apart)
 
 
 def _excuse(module: nn.Module) -> str:
@@ -196,23 +209,30 @@ def _excuse(module: nn.Module) -> str:
     return ""
 
 
-def _with_others(path: str, x: Tensor) -> Tensor:
-    """The first item with copies of itself in place of the others, or zeros or ones if they were copies already."""
-    rest, likes = x[1:], x[:1].expand_as(x[1:])
-    if not torch.equal(rest, likes):
-        return torch.cat([x[:1], likes])
-    return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])
+def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe]) -> tuple[str, bool]:
+    """The first module whose output differs between the two runs, and whether padding makes it differ.
 
-
-def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe]) -> str:
-    """The first module whose output differs between the two runs."""
+    Zeros at the end of an output leave its norm alone; where more of them only make it longer, a later module differs.
+    """
+    padded, longer = "", False
     with in_eval(model):
-        for row, beside in zip(_captured(model, *one), _captured(model, *other), strict=False):
-            a, b = row.stats, beside.stats
-            pairs = ((getattr(a, key), getattr(b, key)) for key in ("mean", "std", "l2"))
-            if row.fqn != beside.fqn or not all(agree(*pair, rel_tol=_SPREAD, abs_tol=1e-12) for pair in pairs):
-                return str(row.fqn)
-    return ""
+        both = zip(_captured(model, *one), _captured(model, *other), strict=False)
+        for _, rows in groupby(both, lambda pair: (pair[0].fqn, pair[0].get("call"), pair[0].get("path"))):
+            tensor = [*rows]  # by each dimension that may be the batch's
+            row, beside = next((pair for pair in tensor if _agree(*pair)), tensor[0])
+            if row.fqn == beside.fqn and row["shape"] != beside["shape"]:
+                longer = True
+                padded = padded or ("" if _agree(row, beside, ("l2",), 10 * _SPREAD) else str(row.fqn))
+            elif not _agree(row, beside):
+                return padded or str(row.fqn), longer
+            else:
+                padded, longer = "", False
+    return padded, longer
+
+
+def _agree(row: Row, beside: Row, keys: Sequence[str] = ("mean", "std", "l2"), tolerance: float = _SPREAD) -> bool:
+    pairs = [(getattr(row.stats, key), getattr(beside.stats, key)) for key in keys]
+    return row.fqn == beside.fqn and all(agree(*pair, rel_tol=tolerance, abs_tol=1e-12) for pair in pairs)
 
 
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
@@ -221,7 +241,7 @@ def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row
 
 
 def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
-    half = size // 2
+    half, text = size // 2, tree.shape_text
     try:
         parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
     except ModelError as error:
@@ -230,14 +250,12 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Co
     for (a, b), (_, c) in zip(*(comparable(whole, part) for part in parts), strict=False):
         if a.dim() and a.size(0) == size:
             if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
-                return Comparison(math.nan, failed=f"halves give {_shapes(b, c)} where the whole gives {_shapes(a)}")
+                return Comparison(
+                    math.nan, failed=f"halves give {text(b)} and {text(c)} where the whole gives {text(a)}"
+                )
             pairs.append((a, torch.cat([b, c])))
     return Comparison(largest_difference(pairs)) if pairs else "no output has the batch in dimension 0"
 
 
 def _cut(part: slice, path: str, x: Tensor) -> Tensor:
     return x[part]
-
-
-def _shapes(*tensors: Tensor) -> str:
-    return " and ".join(map(tree.shape_text, tensors))

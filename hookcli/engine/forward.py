@@ -49,9 +49,7 @@ class Forward:
         list is the target where forward needs fewer arguments than there are items.
         """
         if isinstance(given, AllInput):
-            arguments = given.arguments
-            taken = self._named(arguments, (), given.spare)[0] if isinstance(arguments, dict) else arguments
-            return taken, given.target
+            return self._known(given), given.target
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
@@ -75,6 +73,12 @@ class Forward:
             return (*arguments, target), None
         return {**dict(zip(self.names, arguments, strict=False)), own: target}, None
 
+    def _known(self, given: AllInput) -> Arguments:
+        """The arguments of a batch whose target is known; of keywords, those that forward takes."""
+        if isinstance(given.arguments, dict):
+            return self._named(given.arguments, (), given.spare, given.typed)[0]
+        return given.arguments
+
     def _alone(self, items: tuple[Any, ...]) -> Arguments:
         """The arguments among the items of a batch: one item may hold several of them, or keywords."""
         if len(items) == 1 and isinstance(items[0], Mapping):
@@ -92,13 +96,14 @@ class Forward:
         return isinstance(item, (tuple, list)) and len(item) == self.needed > 1
 
     def _named(
-        self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False
+        self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False, typed: bool = False
     ) -> tuple[Arguments, Any]:
         """The keywords that forward takes, and the one of these targets that is left."""
         known = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
         rest = {key: value for key, value in given.items() if key not in known}
         target = next((rest.pop(key) for key in targets if key in rest), None)
-        if not known and rest and (len(rest) == 1 or spare) and self.names and self.needed <= 1:
+        alone = not typed and not known and (len(rest) == 1 or (rest and spare))
+        if alone and self.names and self.needed <= 1:
             return (next(iter(rest.values())),), target  # whatever it is called
         if rest and not spare:
             raise UsageError(unknown("keyword of forward", next(iter(rest)), self.names or sorted(self.keywords or ())))

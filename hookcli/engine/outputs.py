@@ -1,4 +1,4 @@
-"""Compares the outputs of two runs of a model."""
+"""Compares the outputs of two runs of a model, and makes the other batch of the second."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hookcli.tensors import tree
+from hookcli.tensors.chunks import unnested
 
 Output = list[Tensor | None]
 """The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
@@ -36,6 +37,12 @@ def comparable(one: Output, other: Output) -> list[tuple[Tensor, Tensor]]:
     return [(a, b) for a, b in zip(one, other, strict=False) if a is not None and b is not None]
 
 
+def common(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The part that both tensors have: beside longer items, an item may have more padding."""
+    part = tuple(slice(min(sizes)) for sizes in zip(a.shape, b.shape, strict=False))
+    return a[part], b[part]
+
+
 def largest_difference(pairs: list[tuple[Tensor, Tensor]]) -> float:
     """The largest difference within a pair, relative to the largest finite value of its first tensor."""
     worst = 0.0
@@ -52,3 +59,19 @@ def largest_difference(pairs: list[tuple[Tensor, Tensor]]) -> float:
         scale = float(a.abs().masked_fill(~a.isfinite(), 0).max()) if a.numel() else 0.0
         worst = max(worst, difference / scale if scale else difference and math.inf)
     return worst
+
+
+def unchanged(a: Tensor, b: Tensor) -> bool:
+    """False if the tensors differ."""
+    if tree.shape_of(a) != tree.shape_of(b) or a.device != b.device:
+        return False
+    x, y = (plain(unnested(z) if z.is_nested else z) for z in (a, b))
+    return x is None or y is None or torch.equal(x, y)
+
+
+def with_others(path: str, x: Tensor) -> Tensor:
+    """The first item with copies of itself in place of the others, or zeros or ones if they were copies already."""
+    rest, likes = x[1:], x[:1].expand_as(x[1:])
+    if not torch.equal(rest, likes):
+        return torch.cat([x[:1], likes])
+    return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])

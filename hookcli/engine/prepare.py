@@ -18,8 +18,8 @@ from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_version
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
-from hookcli.hooks.registration import parameters_on_meta
+from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
+from hookcli.hooks.registration import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
@@ -128,13 +128,16 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
 
 
 def runs_only_for_real(error: BaseException) -> bool:
-    """True if a failure on the meta device is due to it: the model reads values, or an operator has no meta kernel."""
+    """True if a failure on the meta device may be due to it.
+
+    The model reads values, an operator has no kernel for meta, or one that takes fewer dtypes than the CPU's.
+    """
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
-        if isinstance(cause, NotImplementedError) or any(
-            word in text for word in ("meta", "data-dependent", ".item()")
-        ):
+        by_fake_tensors = class_name(cause).startswith(("Dynamic", "DataDependent"))
+        words = ("meta", "data-dependent", ".item()", "float16", "bf16")
+        if by_fake_tensors or isinstance(cause, NotImplementedError) or any(word in text for word in words):
             return True
         cause = cause.__cause__ or cause.__context__
     return False
@@ -146,7 +149,7 @@ def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
     ways: list[Callable[[], Any]] = [partial(torch.device, "meta"), parameters_on_meta]
     for way in ways[:1] if original else ways:
         try:
-            with way():
+            with way(), refusing_countless_modules():
                 return recipe.build()
         except (HookcliError, KeyboardInterrupt):
             raise
@@ -157,7 +160,10 @@ def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
 
 
 def _call(build: Callable[[], T], name: str) -> T:
-    with UserCode(lambda error: ModelError(f"building {name} failed: {failure.describe(error)}")):
+    with (
+        UserCode(lambda error: ModelError(f"building {name} failed: {failure.describe(error)}")),
+        refusing_countless_modules(),
+    ):
         return build()
 
 

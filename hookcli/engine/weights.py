@@ -72,10 +72,11 @@ class WeightsReport:
 
     def _spectrum(self, tensor: StoredTensor) -> dict[str, float | None]:
         """The figures of a matrix for its row; None for a vector."""
-        narrow = tensor.columns <= WIDEST
-        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and narrow else None
+        unfit = "complex values" if tensor.is_complex else ""
+        unfit = f"more than {WIDEST:,} columns" if tensor.columns > WIDEST else unfit
+        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
         if tensor.is_matrix and found is None:
-            why = "it has NaN or Inf" if narrow else f"more than {WIDEST:,} columns"
+            why = unfit or "it has NaN or Inf"
             self.skipped.append(Skipped(tensor.name, f"no singular values: {why}"))
         if found and not found.converged:
             self.unsure += 1

@@ -32,7 +32,7 @@ class HookEvent:
     `grad_outputs`, `grad_inputs`: the gradients of a node, or of a module's full backward hook.
     `tensor`: a tensor saved for backward.
     `name`: the name of a node, an attribute or an optimizer's class; `node`: the node.
-    `handed_on`: the gradient's tensor was both received and returned by the module.
+    `handed_on`: the module received the gradient's tensor and returned it, or left it where others find it.
     `inner`: the gradient comes from a differentiation inside the forward or the loss function, not from the loss.
     """
 
@@ -80,12 +80,14 @@ class Operator:
 
     `function`: what was called. `name`: its short name, as in `add`; `full_name`: PyTorch's, as in `torch.Tensor.add`.
     `source`: the file and line of the program that called it, as in `net.py:12`; "" if it is not known.
+    `uninitialised`: it returned memory that was not all written yet, as `torch.empty` does.
     """
 
     function: Callable[..., Any]
     name: str
     full_name: str
     source: str
+    uninitialised: bool = False
 
 
 @dataclass(slots=True)

@@ -74,7 +74,8 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
     for fqn, module in model.named_modules():
         wanted = select is None or select(fqn, module)
         if wanted:
-            found += _of_module(fqn, module, own)
+            kind, tables = type(module).__name__, module_tables(module)
+            found += _of_modules(fqn, kind, tables, FULL_FLAG, full_backward(module), own)
         for type_, full, tensor in _tensors(fqn, module):
             if id(tensor) in seen or not (wanted or (select is not None and select(full, module))):
                 continue
@@ -89,10 +90,6 @@ def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]
         for name, tensor in table.items():
             if tensor is not None:
                 yield type_, f"{prefix}.{name}" if prefix else name, tensor
-
-
-def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[ExistingHook]:
-    yield from _of_modules(fqn, type(module).__name__, module_tables(module), FULL_FLAG, full_backward(module), own)
 
 
 def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[ExistingHook]:

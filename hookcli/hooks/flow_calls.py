@@ -67,7 +67,7 @@ class FlowCalls(ObservingMode):
         self._origins = TensorOrigins([*model.parameters(), *model.buffers()])
         self._running = False
         self._leaf: _Received | None = None
-        self.past_compiled = session.follow
+        self.past_compiled = model if session.follow else None
         session.enter_context(self)
         session.forward_pre(self._enter)
         session.forward(self._leave)

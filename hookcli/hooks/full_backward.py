@@ -40,6 +40,7 @@ from hookcli.hooks.torch_private.modules import (
 )
 from hookcli.tensors import tree
 
+_APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
 Grads = tuple[Tensor | None, ...] | Tensor
 
 
@@ -204,19 +205,21 @@ def _indices(count: int) -> list[str]:
 def refuses_full_backward(error: BaseException | None) -> bool:
     """Return whether PyTorch stopped the model because of a full backward hook.
 
-    The views that the hook makes can't be changed in place, and its function can't be called inside torch.func.
+    The views that the hook makes can't be changed in place, and its function can't be called inside torch.func, or on
+    strided nested tensors.
     """
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
-    if "functorch transforms" in said:
-        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    seen = [frame.f_locals for frame in frames if frame.f_code.co_filename != _APPLY]
+    own = [isinstance(values.get("self"), BackwardHook) for values in seen]
+    if own[-1:] == [True] or ("functorch transforms" in said and any(own)):  # its function takes no nested tensors
+        return True
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
     if "Can't detach views in-place" in said:  # the message names no view: the hook's, or the model's own
-        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        return any(isinstance(value, BackwardHook) for frame in frames for value in frame.f_locals.values())
+        return any(isinstance(value, BackwardHook) for values in seen for value in values.values())
     # A view of the hook's result (`Output 0 of Slice`) is not named after the hook, but can't be changed either.
     made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
     return made_by_it and "inplace" in said

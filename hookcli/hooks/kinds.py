@@ -112,7 +112,7 @@ HOOKS = (
         f"{_A}register_multi_grad_hook",
         "trace",
     ),
-    HookInfo("node_creation", "an operation makes a node (torch 2.15)", f"{_A}node_creation_hook", "graph"),
+    HookInfo("node_creation", "an operation makes a node (torch 2.14)", f"{_A}node_creation_hook", "graph"),
     HookInfo("node_pre", "before an autograd node runs", f"{_A}Node.register_prehook", "graph"),
     HookInfo("node", "after an autograd node ran", f"{_A}Node.register_hook", "graph"),
     HookInfo(
@@ -144,7 +144,7 @@ HOOKS = (
     ),
     HookInfo(
         "collective",
-        "a process group is about to issue a collective (torch 2.15)",
+        "a process group is about to issue a collective (torch 2.14)",
         "distributed.ProcessGroup.register_pre_hook",
         "comm",
     ),

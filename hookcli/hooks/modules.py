@@ -94,12 +94,12 @@ class ModuleHooks(HookGroup):
             return
         self._attach([hooked for key, hooked in self.hooked.items() if key not in self._through], self._through)
 
-    def enter(self, args: tuple[Any, ...]) -> None:
-        """Begin a call of the model itself, if a hook of that very call registered this session's hooks.
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Begin a call of the model itself or a part, if a hook of that very call registered this session's hooks.
 
         PyTorch calls only the hooks that were there when the call began.
         """
-        if hooked := self.hooked.get(id(self.core.model)):
+        if hooked := self.hooked.get(id(module)):
             self._before(hooked, hooked.module, args, keywords(hooked.module))
 
     def _attach(self, local: list[HookedModule], through: dict[int, HookedModule]) -> None:

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.torch_private.dynamo import optimized_module
+from hookcli.hooks.torch_private.dynamo import optimized_module, replaced_in_place
 from hookcli.hooks.torch_private.overrides import (
     exchanged_for_counting,
     innermost_function_mode,
@@ -35,8 +36,10 @@ class ObservingMode(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.past_compiled = False
-        """Call compiled modules without this mode, since PyTorch would compile them again for it."""
+        self.past_compiled: nn.Module | None = None
+        """Call compiled modules, also the parts of this one that are compiled in place, without this mode: PyTorch
+        would compile them again for it.
+        """
         self._stack = ExitStack()
 
     @abstractmethod
@@ -44,10 +47,12 @@ class ObservingMode(TorchFunctionMode):
         """Return `run(*args, **kwargs)`. `run` is `func`, but for a TorchScript function or method."""
 
     def __enter__(self) -> ObservingMode:
-        compiled = optimized_module() if self.past_compiled else None
+        compiled = optimized_module() if self.past_compiled is not None else None
         self._stack.enter_context(exchanged_for_counting(_without_modes, _observed, compiled, self.as_called))
         mode: Any = super()  # untyped
         mode.__enter__()
+        if self.past_compiled is not None:
+            self._stack.enter_context(replaced_in_place(self.past_compiled, without_mode))
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -18,6 +18,7 @@ from torch.package.package_exporter import PackagingErrorReason as Reason
 
 from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, message_of
 from hookcli.hooks.torch_private.modules import PARTS
+from hookcli.system import interrupts
 from hookcli.system.escaping import shell_word
 
 _ALWAYS = "always (torch, stdlib)"  # torch.package decides for these, except the modules sys and io
@@ -101,7 +102,7 @@ def export(
         for resource, text in texts.items():
             exporter.save_text(package, resource, text)
 
-    with _Sink(file) as sink:
+    with interrupts.waiting(), _Sink(file) as sink:
         return _export(cast(IO[bytes], sink), rules, fill)
 
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch.nn.modules.module import (
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
+from hookcli.errors import UsageError
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.torch_private.dynamo import made_by_tracing
 
@@ -70,6 +72,25 @@ def noting_created_modules(model: nn.Module, tell: Callable[[CreatedModule], Non
 
     with _REGISTER[HookKind.PARAMETER_REGISTRATION](registered):
         yield
+
+
+MOST_MODULES = 2**18
+"""More modules than any model has: the largest mixtures of experts have some 120,000."""
+
+
+def refusing_countless_modules() -> AbstractContextManager[Any]:
+    """Raise UsageError in this block where modules register more than MOST_MODULES others.
+
+    A number of layers that is a slip, or hostile, would take all memory.
+    """
+    numbers = count(1)
+
+    def registered(owner: nn.Module, name: str, module: nn.Module | None) -> None:
+        if next(numbers) > MOST_MODULES:
+            where = f"{type(owner).__name__}.{name}"
+            raise UsageError(f"more than {MOST_MODULES:,} modules (at {where}): is a number of layers too large?")
+
+    return _REGISTER[HookKind.MODULE_REGISTRATION](registered)
 
 
 def parameters_on_meta() -> AbstractContextManager[Any]:

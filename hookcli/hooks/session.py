@@ -7,8 +7,8 @@ groups, each in a file beside this one, and starts a group when a probe first as
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Self
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -58,6 +58,7 @@ class HookSession(SessionCore):
         self._in_backward = False
         self._operators_attached = False
         self._operators: OperatorCalls | AtenCalls | None = None
+        self._modes: list[AbstractContextManager[Any]] = []
         self._operators_on = ExitStack()
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
@@ -180,14 +181,21 @@ class HookSession(SessionCore):
             if self.ops == "aten":
                 self.enter_context(not_imported_by_operators())
             self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
-            self.stack.callback(self.detach_operators)
-            self.attach_operators()
+            self.watch_functions(self._operators)
+
+    def watch_functions(self, mode: AbstractContextManager[Any]) -> None:
+        """Run this mode in this thread while forwards run: until `detach_operators`, and after `attach_operators`."""
+        self.detach_operators()
+        self._modes.append(mode)
+        self.stack.callback(self.detach_operators)
+        self.attach_operators()
 
     def attach_operators(self) -> None:
         """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""
-        if self._operators is not None and not self._operators_attached:
+        if not self._operators_attached:
             self._operators_attached = True
-            self._operators_on.enter_context(self._operators)
+            for mode in self._modes:
+                self._operators_on.enter_context(mode)
 
     def detach_operators(self) -> None:
         """Watch operators no longer. To be called in the thread that attached them."""

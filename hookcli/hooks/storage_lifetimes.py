@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode, storage_key, use_counts
+from hookcli.tensors.tree import is_dense
 
 
 class Kernels(Protocol):
@@ -100,7 +101,7 @@ class StorageLifetimes(TorchDispatchMode):
     def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""
         for tensor in tensors:
-            if not _is_plain(tensor):
+            if not is_dense(tensor):
                 continue
             known = self.find(tensor)
             if known is None:
@@ -110,7 +111,7 @@ class StorageLifetimes(TorchDispatchMode):
 
     def find(self, tensor: Tensor) -> Storage | None:
         """The storage of a tensor, if it was noted."""
-        if not _is_plain(tensor):
+        if not is_dense(tensor):
             return None
         entry = self._known.get(storage_key(tensor.untyped_storage()))
         return entry[1] if entry is not None and entry[0]() is not None else None
@@ -129,7 +130,7 @@ class StorageLifetimes(TorchDispatchMode):
 
     def _created(self, x: Tensor, func: Any, args: tuple[Any, ...], place: Any) -> Storage | None:
         """The storage of a result, if this operator created it."""
-        if not _is_plain(x) or self.find(x) is not None:
+        if not is_dense(x) or self.find(x) is not None:
             return None
         storage = x.untyped_storage()
         if func not in _FROM_DATA and any(_shares(y, storage) for y in _tensors(args)):
@@ -182,7 +183,7 @@ def _counts_of_owned() -> tuple[int, int] | None:
 
 
 def _shares(tensor: Tensor, storage: torch.UntypedStorage) -> bool:
-    return _is_plain(tensor) and storage_key(tensor.untyped_storage()) == storage_key(storage)
+    return is_dense(tensor) and storage_key(tensor.untyped_storage()) == storage_key(storage)
 
 
 def _name(func: Any) -> str:
@@ -196,8 +197,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from _tensors(item)
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """True if the tensor's memory is one storage (it is not sparse or nested)."""
-    return tensor.layout is torch.strided and not tensor.is_nested

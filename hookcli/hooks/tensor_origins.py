@@ -32,7 +32,7 @@ class TensorOrigins:
 
     def of(self, x: Tensor) -> int | None:
         """The call that made the tensor or last wrote into its memory; None if none is known."""
-        memory = _memory_of(x)
+        memory = memory_of(x)
         reference, made = self._made.get(id(x), (None, CONSTANT))
         if reference is None or reference() is not x:
             return self._memory[memory][1] if memory in self._memory else None
@@ -48,7 +48,7 @@ class TensorOrigins:
         self._written[self._remember(x, call)] = call
 
     def _remember(self, x: Tensor, call: int) -> int:
-        memory = _memory_of(x)
+        memory = memory_of(x)
         if memory and (known := self._memory.get(memory)):
             self._memory[memory] = known[0], call
         elif memory:
@@ -56,7 +56,7 @@ class TensorOrigins:
         return memory
 
 
-def _memory_of(x: Tensor) -> int:
+def memory_of(x: Tensor) -> int:
     """The number of a tensor's memory, which no other memory gets while it is known; 0 for a tensor without."""
     try:
         return storage_key(x.untyped_storage())

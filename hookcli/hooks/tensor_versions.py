@@ -28,7 +28,12 @@ class TensorVersion:
     def __init__(self, tensor: Tensor) -> None:
         with torch.no_grad(), torch.DisableTorchFunctionSubclass():
             self._counter = tensor.detach()
-            self._counter.data = self._counter.new_empty(0)
+            if not tensor.is_nested:
+                self._counter.data = self._counter.new_empty(0)
+            elif hasattr(tensor, "__tensor_flatten__"):  # a jagged one has no empty form: its values are emptied
+                for name in tensor.__tensor_flatten__()[0]:
+                    if (part := getattr(self._counter, name)) is not getattr(tensor, name):
+                        part.data = part.new_empty(0)
         self._then = version(tensor)
 
     @classmethod
@@ -48,8 +53,9 @@ class ReceivedTensor:
     `edge`: the place in the graph that these nodes lead to.
     `events`: the event to emit for each place among the call's arguments.
     `version`: the tensor's version when the call began; -1 for an inference tensor.
+    `places`: in how many places among the call's arguments it was when the call began.
     `made`: how many nodes the call created from it. `arrived`: how many of their gradients are in `total`.
-    `handed_on`: the call returned the tensor itself, unchanged.
+    `handed_on`: the call returned the tensor itself, unchanged, or left it where others find it.
     `lost`: an in-place change took the gradient past the tensor.
     `views`: versions of the tensor, if the call returned a view of it.
     """
@@ -58,6 +64,7 @@ class ReceivedTensor:
     events: list[HookEvent]
     shape: torch.Size | None
     version: int
+    places: int
     made: int = 0
     arrived: int = 0
     total: Tensor | None = None

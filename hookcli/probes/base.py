@@ -14,7 +14,7 @@ from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.tensor_sink import TensorSink
-from hookcli.probes.shared.unmeasured import unmeasured
+from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.report.batch_rows import BatchRows
@@ -134,7 +134,7 @@ class StatsProbe(Probe):
 
     def __init__(self, *, hist: bool = False, sink: TensorSink | None = None) -> None:
         self.sink = sink
-        self._reduce = Reducer(hist=hist)
+        self.reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
@@ -164,7 +164,7 @@ class StatsProbe(Probe):
         )
         row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | found
         try:
-            self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+            self._taken[key or (len(self._taken),)] = (row, self.reduce(tensor))
             if self.sink:
                 self.sink.take(values | {"kind": self.tensors, "batch": self.session.batch_number}, tensor)
         except HookcliError:
@@ -177,7 +177,10 @@ class StatsProbe(Probe):
         """A row for each tensor of a call; without any, the reason, unless `unseen` has one."""
         found = list(tensors)
         for path, tensor in found:
-            self.take(describe(event, path), tensor)
+            if event.operator and event.operator.uninitialised:
+                self.skip(event.fqn, UNINITIALISED, path)
+            else:
+                self.take(describe(event, path), tensor)
         if not found and event.fqn not in self.unseen.places:
             self.skip(event.fqn, otherwise)
 
@@ -231,9 +234,10 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
     } | said_of(event)
 
 
-def said_of(event: HookEvent) -> dict[str, str]:
-    """The edits that changed the event's values, as a row's `edited`; for an operator, its name and source line."""
-    said = {"edited": event.edited} if event.edited else {}
+def said_of(event: HookEvent) -> dict[str, Any]:
+    """What else a row says of an event: `edited`, `handed_on`, and for an operator its name and source line."""
+    said: dict[str, Any] = {"edited": event.edited} if event.edited else {}
+    said |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:
         said |= {"type": event.operator.name, "source": event.operator.source}
     return said

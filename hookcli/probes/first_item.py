@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe, describe
@@ -11,7 +16,8 @@ from hookcli.tensors import tree
 class FirstItemProbe(StatsProbe):
     """A row per tensor, as modules return: parts first.
 
-    Given the size of a `batch`, only the first item is measured, of tensors that have the batch in dimension 0.
+    Given the size of a `batch`, only the first item is measured, of tensors that have the batch in dimension 0: a row
+    for each dimension that the batch may be in.
     """
 
     name = "first"
@@ -25,8 +31,25 @@ class FirstItemProbe(StatsProbe):
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        for path, x in tree.leaves(event.output):
+        for path, x in tree.leaves(event.output if self._batch is None else _unpacked(event.output)):
             if self._batch is None:
                 self.take(describe(event, path), x.detach())
             elif x.dim() and x.size(0) == self._batch:
-                self.take(describe(event, path), x.detach()[0])
+                for first in first_items(x.detach(), self._batch):
+                    self.take(describe(event, path), first)
+
+
+def _unpacked(output: Any) -> Any:
+    """The output with tensors as long as the first item in place of packed sequences, which mix steps of all items."""
+    if isinstance(output, PackedSequence):
+        items, lengths = pad_packed_sequence(output, batch_first=True)
+        return items[:, : int(lengths[0])]
+    return tuple(map(_unpacked, output)) if type(output) is tuple else output
+
+
+def first_items(x: Tensor, batch: int) -> list[Tensor]:
+    """The first item along each dimension of the batch's size: the batch need not be in dimension 0.
+
+    The hidden state of an nn.GRU has its layers there, of which there may be as many as items.
+    """
+    return [x.select(dim, 0) for dim in range(x.dim()) if x.size(dim) == batch]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.full_backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.base import Probe, StatsProbe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.tensor_sink import TensorSink
@@ -21,7 +23,7 @@ from hookcli.report import Row, Skipped, formatting
 from hookcli.report.columns import GRADS
 from hookcli.report.names import operator_owner
 from hookcli.tensors import tree
-from hookcli.tensors.torch_private import is_view, version
+from hookcli.tensors.torch_private import is_view
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]
@@ -33,8 +35,8 @@ class GradsProbe(StatsProbe):
     `of="parameters"`: the value of `.grad` once autograd has added to it, so a second pass without zeroing shows the
     sum. `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of
     that tensor, including the module's own. `of="inputs"`: with respect to each tensor that a module received, by that
-    module's use of it. A tensor that a module received and returned unchanged has one gradient, over all of its uses;
-    its rows carry `handed_on`. There is a row per call and pass. `via="module"` takes gradients from PyTorch's full
+    module's use of it. If the module hands the tensor on, the row is the tensor's whole gradient, over all of its uses,
+    and carries `handed_on`. There is a row per call and pass. `via="module"` takes gradients from PyTorch's full
     backward hooks: they miss what a module's other outputs make of an output, are refused if a hooked tensor is changed
     in place, and see fewer kinds of values. If operators are watched, each tensor that one returned has a row of kind
     `output`, with any `of`.
@@ -61,7 +63,7 @@ class GradsProbe(StatsProbe):
         self._arrived: set[tuple[str, int, str]] = set()
         self._layouts: dict[tuple[str, int, str], dict[str, Any]] = {}  # of outputs that are parts of one on all ranks
         self._awaited: list[HookEvent] = []
-        self._leading: dict[str, None] = {}  # modules with an output that another of their outputs is made from
+        self._noted = defaultdict[str, dict[str, None]](dict)  # the modules of each remark
 
     def attach(self, session: HookSession) -> None:
         """Register the hooks for the chosen gradients."""
@@ -152,15 +154,13 @@ class GradsProbe(StatsProbe):
             "index": event.index,
             "path": event.path,
         } | said_of(event)
-        if event.handed_on:
-            values["handed_on"] = True
         self.take(values, event.grad, *key, layout=self._layouts.get(key[:3]))
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         via = "tensor" if event.operator else self.via
         if via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
-            self._leading[event.fqn or "(model)"] = None
+            self._noted[_LEAD][event.fqn or "(model)"] = None
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, via, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
@@ -176,15 +176,17 @@ class GradsProbe(StatsProbe):
         for path, tensor in found:
             why = self._why_not(tensor, self.via, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
-            self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else version(tensor)
+            self._versions[event.fqn, event.call, path] = version_of(tensor)
+        ids = [id(x) for _, x in found if x.requires_grad and self.via == "tensor"]
+        if len(set(ids)) < len(ids):
+            self._noted[_SEVERAL][event.fqn or "(model)"] = None
 
     def _why_not(self, tensor: Tensor, via: Via, seen: bool, what: str) -> str:
         if not tensor.requires_grad:
             return _NEEDS_NONE
         if via == "module" and not seen:
             return f"full backward hooks see no {what}; without --via module it is seen"
-        view = via == "tensor" and is_view(tensor)
-        return f"{_NONE_REACHED}{_VIEW}" if view else _NONE_REACHED
+        return _NONE_REACHED + (_VIEW if via == "tensor" and is_view(tensor) else "")
 
     def _notice_in_place(self, event: HookEvent) -> None:
         viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if is_view(y)}
@@ -192,7 +194,7 @@ class GradsProbe(StatsProbe):
             key = (event.fqn, event.call, path)
             if key not in self._versions:
                 continue  # the module put it into a list that it received
-            if tensor.requires_grad and not tensor.is_inference() and version(tensor) != self._versions[key]:
+            if tensor.requires_grad and version_of(tensor) != self._versions[key]:
                 self._expected[key] = "input: it is a view that the module changes in place, which drops its hooks"
             elif tensor.requires_grad and self.via == "tensor" and id(tree.base(tensor)) in viewed:
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"
@@ -209,10 +211,9 @@ class GradsProbe(StatsProbe):
         return [*left, *super().skipped()]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        """Remarks on outputs that are also inputs, and on outputs that others are made from."""
-        handed_on = dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))
-        noted = ((handed_on, _HANDED_ON), (self._leading, _LEAD))
-        return [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
+        """Remarks on inputs that are handed on or come several times, and on outputs that others are made from."""
+        noted = {_HANDED_ON: dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))} | self._noted
+        return [f"{formatting.listed(list(names), 1)}: {note}" for note, names in noted.items() if names]
 
     def _parameters_without(self) -> list[Skipped]:
         # The names of the rows, without reading their statistics back once more.
@@ -231,7 +232,8 @@ def _scaled(row: Row, processes: int) -> Row:
     return replace(row, stats=row.stats.scaled(processes)) if row.stats and row["kind"] == "parameter" else row
 
 
-_HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"
+_HANDED_ON = "hands on a tensor that it received; the row is the tensor's whole gradient, over all of its uses"
+_SEVERAL = "receives a tensor several times; each of the tensor's rows is its gradient by all of these places together"
 _LEAD = "one of its outputs is made from another, a part of the gradient that --via module leaves out"
 _VIEW = ", or it is a view of what is changed in place, which drops its hooks"
 _NONE_REACHED = "no gradient reached it"

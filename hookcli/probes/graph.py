@@ -100,6 +100,6 @@ class GraphProbe(Probe):
     def skipped(self) -> list[Skipped]:
         """Return what is not part of the graph, each with its reason."""
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
-        unseen = [Skipped("", "nodes outside the graph of the modules' outputs are not seen before torch 2.15")]
+        unseen = [Skipped("", "nodes outside the graph of the modules' outputs are not seen before torch 2.14")]
         parts = [Skipped(*item) for item in (*self.session.not_hooked().items(), *self._hooks.unmeasured.items())]
         return parts + (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -16,10 +14,14 @@ from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
+from hookcli.probes.shared.changed_inputs import ChangedInputs
+from hookcli.probes.shared.checksum import checksum
 from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
+from hookcli.probes.shared.doubled import DoubledActivations
 from hookcli.probes.shared.module_behavior import used_without_call
 from hookcli.probes.shared.module_inputs import ModuleInputs
 from hookcli.probes.shared.parameter_counts import count_parameters
+from hookcli.probes.shared.plain_weights import PlainWeights
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
 from hookcli.probes.shared.tensor_sources import TensorSources
 from hookcli.probes.shared.unmeasured import never_called
@@ -27,7 +29,7 @@ from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.report.batch_rows import BatchRows
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures, bits
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
 # Those on state dicts and registrations fire outside of forward and backward.
@@ -36,7 +38,6 @@ _FIRING = (
     *("tensor_grad", "post_accumulate_grad"),
 )
 _TORCHS_OWN = ("torch/", "torchvision/")  # files of weight_norm, spectral_norm, pruning: part of the model
-_BLOCK = 1 << 18  # elements that are weighed at once
 
 
 class InventoryProbe(Probe):
@@ -47,7 +48,8 @@ class InventoryProbe(Probe):
     - `input`, `output`: a tensor that the model received or returned;
     - `units`: dead and saturated channels of an activation;
     - `never_called`: a module that was not called;
-    - `called`, `received`: see `ModuleInputs`; `made`, where operators are watched: see `TensorSources`;
+    - `called`, `received`, `normalized`: see `ModuleInputs`; `made`, where operators are watched: see `TensorSources`;
+    - `changed`, `doubled`, `plain_weight`: see `ChangedInputs`, `DoubledActivations`, `PlainWeights`;
     - `unregistered`: a module or parameter that PyTorch does not know of;
     - `bits`, on request: a checksum of an output or of a parameter's gradient.
 
@@ -72,6 +74,8 @@ class InventoryProbe(Probe):
         self._outputs: list[dict[str, Any]] = []
         self._units = DeadUnits()
         self._inputs = ModuleInputs()
+        self._changed = ChangedInputs()
+        self._doubled = DoubledActivations()
         self._bits: list[tuple[dict[str, Any], Tensor]] = []
         self._sources: TensorSources | None = None
         self._kept = 0
@@ -84,8 +88,10 @@ class InventoryProbe(Probe):
         ]
         self._held = [(values, measure(tensor)) for values, tensor in _held(session.model)]
         self._sources = TensorSources(session) if session.ops else None
+        self._plain = PlainWeights(session)
         session.forward_pre(self._enter)
         session.forward(self._leave)
+        session.before_backward(self._doubled.search)
         if self._sums_bits and self.needs_backward:
             session.post_accumulate_grad(self._arrive)
         if self._counts_memory:
@@ -95,6 +101,8 @@ class InventoryProbe(Probe):
     def _enter(self, event: HookEvent) -> None:
         self._units.receive(event)
         self._inputs.enter(event, self.session)
+        self._changed.enter(event, self.session)
+        self._doubled.enter(event)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
                 values = {"kind": "input", "fqn": "", "path": path, "shape": tree.shape_of(x)}
@@ -104,8 +112,10 @@ class InventoryProbe(Probe):
         if self._sources and not self.session.batch_number:
             self._sources.see(event)
         self._units.see(event)
+        self._changed.leave(event)
         if event.operator is None:
             self._inputs.leave(event)
+            self._doubled.leave(event)
         if event.fqn == "" and event.call == 0 and not self.session.batch_number:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
@@ -122,7 +132,7 @@ class InventoryProbe(Probe):
     def _sum(self, of: str, event: HookEvent, path: str, x: Tensor) -> None:
         if tree.is_plain(x) and not self.session.batch_number:
             values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
-            self._bits.append((values, _checksum(x.detach())))
+            self._bits.append((values, checksum(x.detach())))
 
     def _keep(self, event: HookEvent) -> None:
         assert event.tensor is not None
@@ -134,6 +144,8 @@ class InventoryProbe(Probe):
         self._taken.clear()
         self._units.batch_ended()
         self._inputs.batch_ended()
+        self._changed.batch_ended()
+        self._doubled.batch_ended()
 
     def rows(self) -> list[Row]:
         """Return the rows of every kind."""
@@ -144,12 +156,17 @@ class InventoryProbe(Probe):
             *(self._batches.rows() or _measured(self._taken)),
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
-            *(Row(values) for values in self._inputs.rows()),
-            *(Row(values) for values in (self._sources.rows() if self._sources else ())),
+            *(Row(values) for part in self._parts() for values in part.rows()),
             *(Row(values) for values in self._never_called()),
             *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
         ]
+
+    def _parts(self) -> Iterator[ModuleInputs | TensorSources | ChangedInputs | DoubledActivations | PlainWeights]:
+        yield self._inputs
+        if self._sources:
+            yield self._sources
+        yield from (self._changed, self._doubled, self._plain)
 
     def _never_called(self) -> Iterator[dict[str, Any]]:
         for item in never_called(self.session):
@@ -191,22 +208,3 @@ def _measured(taken: Sequence[tuple[dict[str, Any], PendingFigures]]) -> list[Ro
 def _hook_values(hook: ExistingHook) -> dict[str, Any]:
     at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
     return {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": f"{hook.function} ({at})"}
-
-
-def _checksum(x: Tensor) -> Tensor:
-    """A sum of the elements' bits, as integers, each times an odd number of its place, modulo 2**64.
-
-    Odd, so that a change of any one element changes it; of its place, so that another order does. Stays on the device.
-    """
-    total = torch.zeros((), dtype=torch.int64, device=x.device)
-    for number, block in enumerate(bits(x.contiguous()).reshape(-1).split(_BLOCK)):
-        total += (block * _odd(x.device)[: len(block)]).sum() * (2 * number + 1)
-    return total
-
-
-@lru_cache(maxsize=1)
-def _odd(device: torch.device) -> Tensor:
-    """Odd numbers that have no pattern (the first steps of splitmix64, Steele, Lea and Flood 2014, section 4)."""
-    z = torch.arange(_BLOCK, device=device) * -0x61C8864680B583EB
-    z = (z ^ (z >> 30)) * -0x40A7B892E31B1A47
-    return z ^ (z >> 27) | 1

@@ -72,7 +72,7 @@ class ShapesProbe(Probe):
         """Register forward pre-hooks and forward hooks, and count operations and saved tensors."""
         self.session = session
         self._levels = Levels(containers(session.model))
-        self._functions.past_compiled = session.follow
+        self._functions.past_compiled = session.model if session.follow else None
         session.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -132,12 +132,10 @@ class ShapesProbe(Probe):
         """Return the rows in the order in which modules were entered."""
         spent = self._spent()
         whole = self.totals()
-        return [row for call in self._calls.values() for row in self._rows_of(call, self._macs(spent, call), whole)]
+        return [row for call in self._calls.values() for row in self._rows_of(call, spent, whole)]
 
-    def _macs(self, spent: list[int], call: ShapeCall) -> int | None:
-        return self._cost(call.signature)[0] if call.signature else _between(spent, call)
-
-    def _rows_of(self, call: ShapeCall, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
+    def _rows_of(self, call: ShapeCall, spent: list[int], whole: Mapping[str, int]) -> Iterable[Row]:
+        macs = self._cost(call.signature)[0] if call.signature else _between(spent, call)
         params, trainable = (None, None) if call.module is None else count_parameters(call.module)
         figures = {
             "params": params,
@@ -209,11 +207,9 @@ class ShapesProbe(Probe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
-        said = mixed_product(self._functions.signatures) if self._on_meta() else []
+        on_meta = any(p.is_meta for p in self.session.model.parameters())
+        said = mixed_product(self._functions.signatures) if on_meta else []
         return [*said, *([] if self._memory is None else on_other_devices(self.session))]
-
-    def _on_meta(self) -> bool:
-        return any(p.is_meta for p in self.session.model.parameters())
 
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""

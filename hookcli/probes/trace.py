@@ -163,7 +163,7 @@ class TraceProbe(Probe):
     def skipped(self) -> list[Skipped]:
         """Return the kinds that did not fire or were left out, each with its reason."""
         fired = {row["kind"] for row in self._rows}
-        late = {} if self.session.nodes.exact else {HookKind.NODE_CREATION: "PyTorch has this hook since 2.15"}
+        late = {} if self.session.nodes.exact else {HookKind.NODE_CREATION: "PyTorch has this hook since 2.14"}
         silent = [Skipped("", late.get(k, "never fired"), k) for k in self.kinds if k not in fired]
         paused = self.kinds if self.session.saved_tensors.paused else ()
         aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in paused]

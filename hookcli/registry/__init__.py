@@ -20,6 +20,7 @@ from typing import Any
 from hookcli.errors import PluginError, UserCode, in_brief, unknown
 from hookcli.registry.built_in import BUILT_IN
 from hookcli.registry.interfaces import misfit
+from hookcli.system.files import content
 
 KINDS = ("sources", "probes", "reporters", "checks", "edits")
 
@@ -90,7 +91,7 @@ def _any_declared() -> bool:
             for folder in folders:
                 if folder.name.endswith((".dist-info", ".egg-info")):
                     with suppress(OSError):
-                        if b"[hookcli." in Path(folder, "entry_points.txt").read_bytes():
+                        if b"[hookcli." in content(Path(folder, "entry_points.txt")):
                             return True
     return False
 

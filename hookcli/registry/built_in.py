@@ -61,6 +61,10 @@ BUILT_IN = {
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
         "HK033": "hookcli.checks.budgets:PeakTooHigh",
+        "HK034": "hookcli.checks.wiring:DoubleSoftmax",
+        "HK035": "hookcli.checks.wiring:BiasWithoutEffect",
+        "HK036": "hookcli.checks.wiring:InputChanged",
+        "HK037": "hookcli.checks.wiring:PlainWeight",
     },
     "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

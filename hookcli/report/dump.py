@@ -79,7 +79,8 @@ class Dump:
             "tensors": [row.flat() for row in self.tensors],
             "skipped": [item.to_dict() for item in self.skipped],
         }
-        write_whole(folder / INDEX, json.dumps(strict(document), ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(strict(document), ensure_ascii=False, allow_nan=False)
+        write_whole(folder / INDEX, f"{text}\n", output=False)  # an interrupted dump is kept
 
 
 def is_dump(text: str) -> bool:

@@ -30,7 +30,7 @@ from hookcli.report.fits import (
 )
 from hookcli.report.ranks import RANK_COLUMNS
 from hookcli.report.stats import HIST_KEYS
-from hookcli.system.files import is_file, is_pipe, replacing
+from hookcli.system.files import content, is_file, is_pipe, replacing
 
 
 def looks_saved(text: str) -> bool:
@@ -67,7 +67,7 @@ def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
 def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file, of a known schema. Raises UsageError for anything else."""
     try:
-        text = (source or Path(file)).read_text(encoding="utf-8")
+        text = content(source or file).decode("utf-8")
         if not text.strip():
             raise UsageError(f"{file}: is empty, not {what}")
         data = json.loads(text)
@@ -83,9 +83,12 @@ def read_json(file: str, what: str, newest: int, source: Path | None = None) -> 
     return dict(data)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file completely or leave it as it was; devices and named pipes are written directly. Raises OSError."""
-    with replacing(path) as scratch:
+def write_whole(path: Path, text: str, *, output: bool = True) -> None:
+    """Write a file completely or leave it as it was; devices and named pipes are written directly. Raises OSError.
+
+    An `output` of the command is not written after an interrupt.
+    """
+    with replacing(path, output=output) as scratch:
         scratch.write_bytes(text.encode("utf-8", "backslashreplace"))  # names of files and layers may be surrogates
 
 

@@ -82,9 +82,9 @@ def _is_hooks(value: Any) -> bool:
     return all(is_mapping(s) and s.keys() >= fits.keys() and all(fit(s[k]) for k, fit in fits.items()) for s in steps)
 
 
-GROUPINGS = ("nested", "disjoint", "events", "steps", "list")
+GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
 STEPS = ("step", "fqns")
-COMPLETE = ("shapes", "graph", "trace", "comm")  # probes whose rows have all columns
+COMPLETE = ("shapes", "graph", "trace", "comm", "timeline")  # probes whose rows have all columns
 NEEDED = {
     "updates": ("weight", "update"),
     **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),
@@ -213,6 +213,10 @@ _GROUP = (
     "weight",
     "ratio",
 )
+SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights", "times")
+"""Totals that are printed on lines of their own."""
+OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
+"""Totals that sentences say."""
 TOTALS: Mapping[str, Fits] = {
     "groups": listed(lambda group: is_mapping(group) and all(key in group and ROW[key](group[key]) for key in _GROUP)),
     **dict.fromkeys(
@@ -220,7 +224,8 @@ TOTALS: Mapping[str, Fits] = {
     ),
     **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
     **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
-    **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings", "kept_mode", "times"), is_text),
+    **dict.fromkeys((*SENTENCES, "order", "kept_mode", "nothing"), is_text),
+    **dict.fromkeys(OF_PEAK, lambda value: value is None or is_text(value) or is_count(value)),
     "dtypes": lambda value: (
         is_mapping(value) and all(is_mapping(v) and is_count(v.get("bytes")) for v in value.values())
     ),

@@ -13,6 +13,7 @@ from hookcli.report.histogram import Histogram
 from hookcli.report.report import Report
 from hookcli.report.row import Row
 from hookcli.report.stats import STATS_KEYS, TensorStats
+from hookcli.system.files import unzipped
 
 if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it
     import numpy as np
@@ -90,10 +91,10 @@ def unpack(packed: bytes | memoryview, known: dict[bytes, Places]) -> Report:
     start = _SIZES.size
     run, text, counts, numbers = (packed[start + sum(sizes[:i]) : start + sum(sizes[: i + 1])] for i in range(4))
     if (text := bytes(text)) not in known:
-        known[text] = json.loads(zlib.decompress(text))
+        known[text] = json.loads(unzipped(text))
     figures = np.frombuffer(numbers, np.float64).reshape(-1, len(STATS_KEYS))
     values, measured = known[text]
-    hists = [each and Histogram.from_dict(each) for each in json.loads(zlib.decompress(counts))]
+    hists = [each and Histogram.from_dict(each) for each in json.loads(unzipped(counts))]
     rows: Sequence[Row] = MeasuredRows(values, figures, hists)  # whose values may be those of other ranks, too
     if not all(measured):
         rows = MeasuredRows([each for each, has in zip(values, measured, strict=True) if has], figures, hists)

@@ -90,7 +90,7 @@ def _blocks(rows: Sequence[Row], fqn: str) -> dict[str, Any]:
 
 def _apart(rows: Sequence[Row]) -> str | None:
     """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
-    norms = sorted((row.stats.l2, _origin(row)) for row in rows if row.stats)
+    norms = sorted((row.stats.l2, _origin(row)) for row in rows if row.stats and row.stats.numel)
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
         return None
     (least, first), (most, last) = norms[0], norms[-1]

@@ -31,13 +31,9 @@ def merge_parts(figures: Array, held: Mask) -> list[TensorStats]:
     empty = ~solid.any(0)
     for key in STATS_KEYS:
         if key not in counts:
-            nothing = getattr(_NOTHING, key)
-            found[key] = np.where(empty, np.where(found["numel"] > 0, math.nan, nothing), found[key])
+            found[key] = np.where(empty, math.nan, found[key])
     lists = (found[key].tolist() for key in STATS_KEYS)
     return [TensorStats.from_floats(each) for each in zip(*lists, strict=True)]
-
-
-_NOTHING = TensorStats()
 
 
 def parts_agree(figures: Array, held: Mask, tolerance: float) -> Mask:

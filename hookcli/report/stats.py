@@ -18,7 +18,6 @@ def _count(title: str, kw_only: bool = True) -> Any:
 
 def _figure(
     title: str,
-    default: float = math.nan,
     merge: str | None = None,
     moves: Callable[[int], float] | None = None,
 ) -> Any:
@@ -27,7 +26,7 @@ def _figure(
     `merge` names the rule that makes one figure of those of several parts. `moves` is by how much the figure of n
     elements moves at most when the elements move by an rms of 1.
     """
-    return field(default=default, metadata={"title": title, "merge": merge, "moves": moves})
+    return field(default=math.nan, metadata={"title": title, "merge": merge, "moves": moves})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,8 @@ class TensorStats:
     """Statistics of one tensor, or exactly merged statistics of several.
 
     `zeros`, `nan` and `inf` are counts among the `numel` elements. `mean`, `std`, `min`, `max` and `l2` are over
-    the finite elements, `std` with Bessel's correction as `torch.Tensor.std` has it; each is NaN where it is not
-    defined (no finite element; for `std`, fewer than two). `l2` of a tensor without elements is 0. `hist` is None
-    unless asked for.
+    the finite elements, `std` with Bessel's correction as `torch.Tensor.std` has it. Without a finite element (in an
+    empty tensor, or one that is all NaN) all five are NaN; `std` also with one alone. `hist` is None unless asked for.
     """
 
     numel: int = _count("Elements", kw_only=False)
@@ -45,7 +43,7 @@ class TensorStats:
     std: float = _figure("Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0)
     min: float = _figure("Min", merge="least")
     max: float = _figure("Max", merge="most")
-    l2: float = _figure("L2", 0.0, merge="norm", moves=math.sqrt)
+    l2: float = _figure("L2", merge="norm", moves=math.sqrt)
     zeros: int = _count("Zeros")
     nan: int = _count("NaN")
     inf: int = _count("Inf")
@@ -55,6 +53,11 @@ class TensorStats:
     def finite(self) -> int:
         """Number of elements that are neither NaN nor infinite."""
         return self.numel - self.nan - self.inf
+
+    @property
+    def masks(self) -> bool:
+        """True for zeros and infinities alone, as in a mask that is added to attention scores."""
+        return bool(not self.nan and self.inf and self.zeros and self.zeros == self.finite)
 
     @property
     def rms(self) -> float:
@@ -127,8 +130,7 @@ class TensorStats:
             mean, std = _spread(columns, [part.finite for part in solid])
             figures: dict[str, Any] = {key: _MERGE[rule](columns[key]) for key, rule in RULES.items()}
             return cls(mean=mean, std=std, **figures, **counts, hist=_merged_histograms(parts))
-        undefined: dict[str, Any] = dict.fromkeys(FIGURES, math.nan) if counts["numel"] else {}
-        return cls(**counts, **undefined, hist=_merged_histograms(parts))
+        return cls(**counts, hist=_merged_histograms(parts))
 
 
 def _merged_histograms(parts: Sequence[TensorStats]) -> Histogram | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hookcli.report import Report
+from hookcli.report.fits import OF_PEAK, SENTENCES
 from hookcli.report.formatting import counted, duration, loss, macs, number, size
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 
@@ -19,34 +20,15 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
         return _verdict(report.totals)
     if not report.rows and not any(value for key, value in report.totals.items() if key != "nothing"):
         return str(report.totals.get("nothing", "Nothing was measured"))
-    sentences = [report.totals.get(key) for key in _SENTENCES]
+    sentences = [report.totals.get(key) for key in SENTENCES]
     clipped = before_clipping(report.totals)
     memory = _memory(report.totals, sorts, python)
-    aside = (*_SENTENCES, *_OF_PEAK, "kept_mode", *(_MEMORY if memory else ()))
+    aside = (*SENTENCES, *OF_PEAK, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
     said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
     return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
 
 
-_SENTENCES = (
-    "verdict",
-    "held",
-    "phases",
-    "checkpointing",
-    "structure",
-    "grew",
-    "settings",
-    "weights",
-    "times",
-)  # on lines of their own
-_OF_PEAK = (
-    "peak_phase",
-    "peak_fqn",
-    "peak_operator",
-    "largest_batch",
-    "limit_bytes",
-    "recomputed_macs",
-)  # sentences say them
 _MEMORY = {
     "param_bytes": "parameters",
     "grad_bytes": "gradients",

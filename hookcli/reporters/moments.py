@@ -15,7 +15,7 @@ NEEDS = ("operator", "highest")
 
 def is_timeline(report: Report) -> bool:
     """True if rows are moments with bytes in use."""
-    return report.grouping == "moments"
+    return {*NEEDS} <= {column.name for column in report.columns}
 
 
 def phases(report: Report) -> list[tuple[str, int]]:

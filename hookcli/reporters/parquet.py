@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -48,7 +48,8 @@ class ParquetReporter(Exporter):
         ]
         table = _joined(arrow, parts, names)
         schema = arrow.schema(
-            [_field(field, columns.get(field.name)) for field in table.schema], _metadata(heads.values())
+            [_field(field, columns.get(field.name)) for field in table.schema],
+            {"hookcli": json.dumps(document(heads.values()))},
         )
         import_module("pyarrow.parquet").write_table(table.cast(schema), path, compression="zstd")
 
@@ -105,10 +106,6 @@ def _field(field: Any, column: Column | None) -> Any:
     if column is None:
         return field
     return field.with_metadata({"title": _text(column.title)} | ({"unit": column.unit} if column.unit else {}))
-
-
-def _metadata(heads: Iterable[Report]) -> Mapping[str, str]:
-    return {"hookcli": json.dumps(document(heads))}
 
 
 def _text(value: str) -> str:

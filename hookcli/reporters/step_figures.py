@@ -47,7 +47,8 @@ class Curves:
 def chosen(report: Report, all_of_them: bool) -> tuple[list[Column], list[Column]]:
     """Return the columns to draw, and further ones that could be drawn: those that have figures."""
     known = {column.name: column for column in report.columns if _is_figure(report, column)}
-    first = [known[name] for name in _FIRST if name in known][:_CHARTED]
+    loss = [name for name in known if name.startswith("loss_")]  # of optimizers that step in turns
+    first = [known[name] for name in ("loss", *loss, *_FIRST[1:]) if name in known][:_CHARTED]
     if all_of_them or not first:
         return list(known.values()), []
     return first, [column for column in known.values() if column not in first and column.name not in _COUNTS]

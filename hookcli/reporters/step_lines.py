@@ -9,7 +9,7 @@ from hookcli.report.formatting import duration, number, quantity, setting, size
 
 KEYS = ("groups", "unclipped_grad", "resident_bytes", "peak_bytes")
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "betas": "betas", "weight_decay": "weight decay"}
-_NORMS = {"param_grad": "gradient", "weight": "weights", "ratio": "|dw|/|w|"}
+_NORMS = {"loss": "loss", "param_grad": "gradient", "weight": "weights", "ratio": "|dw|/|w|"}
 _PARTS = ("data", "forward", "backward", "optimizer", "rest")
 _SHOWN = 6  # groups
 _CLIPPED = 1e-5  # by less, rounding has changed the norm
@@ -55,7 +55,7 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 def _table(groups: Sequence[Mapping[str, Any]], settings: Sequence[str]) -> list[str]:
     """A line per group, with the settings in which groups differ, and its norms."""
     columns = {key: [setting(group[key]) for group in groups] for key in settings}
-    columns |= {key: [number(group[key]) for group in groups] for key in _NORMS}
+    columns |= {key: [number(group.get(key)) for group in groups] for key in _NORMS}
     titles = {"group": "group", "parameters": "params"} | _SETTINGS | _NORMS
     columns = {
         "group": [str(group["group"]) for group in groups],

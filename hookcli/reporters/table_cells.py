@@ -105,7 +105,8 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], view)
+    rest = {key: value for key, value in report.totals.items() if key != "verdict"}  # which stands above
+    below = _footer(replace(report, totals=rest), shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
@@ -118,11 +119,6 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
     )
-
-
-def _without_verdict(report: Report) -> Report:
-    """The report for the lines below its table: its verdict stands above."""
-    return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
 
 
 def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError, shortened, unknown
-from hookcli.system.files import exists, is_folder
+from hookcli.system.files import exists, is_folder, member, opened
 
 MODEL_RESOURCE = "model.pkl"
 INPUT_RESOURCE = "hookcli.json"
@@ -69,9 +69,9 @@ class Archive:
         name = f"{resource.rpartition('/')[0]}/{INPUT_RESOURCE}"
         if name not in self.sizes:
             return None
-        with zipfile.ZipFile(self.path) as archive:
+        with opened(self.path) as file, zipfile.ZipFile(file) as archive:
             try:
-                noted = json.loads(archive.read(_folder(archive) + name))
+                noted = json.loads(member(archive, _folder(archive) + name))
             except ValueError:
                 return None
         return noted if isinstance(noted, dict) else None
@@ -85,12 +85,12 @@ def read_archive(file: str | Path) -> Archive:
     if not exists(path):
         raise UsageError(f"no file {shortened(str(file))!r}")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as found, zipfile.ZipFile(found) as archive:
             folder = _folder(archive)
             sizes = {item.filename.removeprefix(folder): item.file_size for item in archive.infolist()}
             if _EXTERNS not in sizes:
                 raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
-            return Archive(path, sizes, tuple(archive.read(folder + _EXTERNS).decode().split()), path.stat().st_size)
+            return Archive(path, sizes, tuple(member(archive, folder + _EXTERNS).decode().split()), path.stat().st_size)
     except zipfile.BadZipFile as error:
         raise UsageError(f"{file} is not a torch.package, or is damaged ({error})") from error
     except OSError as error:

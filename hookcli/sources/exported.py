@@ -1,16 +1,22 @@
 """Exported programs: `FILE.pt2`, which torch.export.save wrote, with the names and classes of the original modules.
 
-Loading one can run code, as importing a model's file does: PyTorch evaluates expressions and unpickles inputs in it.
+PyTorch gets a plain copy of the file, which can't run code, unless `--arg trust=true` is given.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import pickle
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -19,7 +25,8 @@ from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe, Request
-from hookcli.system.files import is_file
+from hookcli.sources.plain_program import PROGRAM, NotPlainError, root_of, write_plain
+from hookcli.system.files import is_file, member, opened, regular
 from hookcli.system.streams import logged_from
 from hookcli.tensors.weak import WeakIds
 
@@ -29,11 +36,11 @@ class ExportedSource:
 
     def recipe(self, request: Request) -> Recipe:
         """Return the recipe that loads the program from the file."""
-        if request.args:
-            raise UsageError(f"--arg: {request.spec} is an exported program, which takes none", option="arg")
+        if request.args.keys() - {"trust"}:
+            raise UsageError(f"--arg: {request.spec} is an exported program, which takes only trust=true", option="arg")
         version = _version(request.spec)
         examples: WeakIds[nn.Module, Arguments] = WeakIds()
-        build = partial(_build, request.spec, version, examples)
+        build = partial(_build, request.spec, version, request.args.get("trust") is True, examples)
         return Recipe(Path(request.spec).name, build, example=examples.get, meta={"exported_by": f"torch {version}"})
 
 
@@ -42,10 +49,10 @@ def _version(file: str) -> str:
     if not is_file(file):
         raise UsageError(f"no file {shortened(file)!r}")
     try:
-        with zipfile.ZipFile(file) as archive:
+        with opened(file) as found, zipfile.ZipFile(found) as archive:
             names = archive.namelist()
-            models = [name for name in names if "/models/" in name and name.endswith(".json")]
-            found = json.loads(archive.read(models[0])) if models else {}
+            model = root_of(archive) + PROGRAM
+            found = json.loads(member(archive, model)) if model in names else {}
     except Exception as error:  # zipfile fails in many ways: encrypted, of an unknown compression, cut
         raise UsageError(f"{file}: not an exported program, or damaged ({in_brief(error)})") from error
     if not isinstance(found, dict) or "graph_module" not in found:
@@ -55,13 +62,13 @@ def _version(file: str) -> str:
     return str(found.get("torch_version") or "before 2.8")
 
 
-def _build(file: str, version: str, examples: WeakIds[nn.Module, Arguments]) -> nn.Module:
+def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, Arguments]) -> nn.Module:
     """The program as modules, on the meta device where that is the default one."""
     here = torch.get_default_device()
-    again = f"torch {torch.__version__} can't load what torch {version} exported; export it again with this version"
-    logged = logged_from(logging.CRITICAL, "torch.export")  # not the tracebacks of a file that it can't load
-    with torch.device("cpu"), logged, UserCode(lambda e: UsageError(f"{file}: {again} ({in_brief(e)})")):
-        program = torch.export.load(file)
+    logged = logged_from(logging.CRITICAL, "torch")  # not the tracebacks of a file that it can't load
+    with torch.device("cpu"), logged, UserCode(partial(_unloadable, file, version)):
+        with _source(file, trusted) as source:
+            program = torch.export.load(source)
         if here.type == "meta":
             program = move_to_device_pass(program, "meta")
         model = torch.export.unflatten(program)
@@ -73,6 +80,31 @@ def _build(file: str, version: str, examples: WeakIds[nn.Module, Arguments]) -> 
     model.positional = tuple(positional)  # type: ignore[assignment]
     examples[model] = dict(zip(positional, args, strict=True)) | keywords if keywords else tuple(args)
     return model
+
+
+@contextmanager
+def _source(file: str, trusted: bool) -> Iterator[str | IO[bytes]]:
+    """Yield what torch.export.load reads: the file itself, or a plain copy, of which it unpickles tensors alone."""
+    if trusted:
+        yield str(regular(file))
+        return
+    weights_only = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+    with TemporaryFile(prefix="hookcli-") as copy, patch.dict(os.environ, weights_only):
+        with opened(file) as found, zipfile.ZipFile(found) as archive:
+            write_plain(archive, copy)
+        copy.seek(0)
+        yield copy
+
+
+def _unloadable(file: str, version: str, error: BaseException) -> UsageError:
+    """The error for a program that PyTorch can't load, or that is not given to it."""
+    if isinstance(error, (NotPlainError, pickle.UnpicklingError)):
+        pickled = "its pickled example input or weights hold more than tensors and plain values"
+        why = error if isinstance(error, NotPlainError) else pickled
+        trust = "  if you trust its origin, give --arg trust=true"
+        return UsageError(f"{file}: loading it could run code: {why}\n{trust}")
+    again = f"torch {torch.__version__} can't load what torch {version} exported; export it again with this version"
+    return UsageError(f"{file}: {again} ({in_brief(error)})")
 
 
 class _Program(UnflattenedModule):
@@ -95,4 +127,5 @@ def _name_classes(model: nn.Module) -> None:
         if isinstance(module, (InterpreterModule, UnflattenedModule)):
             base = _Program if isinstance(module, UnflattenedModule) else type(module)
             name = (module.type_name() or base.__name__).rpartition(".")[2]
-            module.__class__ = type(name, (base,), {"graph_module": vars(module).pop("graph_module")})
+            graph = {"graph_module": vars(module).pop("graph_module", None)}  # a ModuleDict has none
+            module.__class__ = type(name, (base,), graph)

@@ -6,9 +6,10 @@ Models are built from their configuration alone, by Transformers' own classes; n
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,19 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
+from hookcli.hooks.registration import MOST_MODULES
 from hookcli.report import formatting
 from hookcli.report.formatting import listed
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
 from hookcli.sources.hub import CONFIG, config_folder
 from hookcli.sources.huggingface_inputs import Inputs
-from hookcli.sources.libraries import import_library
-from hookcli.system.files import is_folder
+from hookcli.sources.libraries import import_library, load_tokenizer, without_remote_code
+from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+_ADAPTER = "adapter_config.json"
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -44,7 +47,7 @@ class HuggingFaceSource:
         place = _Place.of(request.spec)
         config = _configured(library, place, request.args, spec)
         model_class = _class(library, config, request.task, spec)
-        _take_meta_for_fake(library)
+        _run_on_meta(library)
         inputs = Inputs.of(model_class, config)
         if request.weights:
             _check_weights(place, request.weights, spec)
@@ -56,7 +59,7 @@ class HuggingFaceSource:
             arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
             transforms=_transforms(library, place),
-            tokenizer=_tokenizer(library, place),
+            tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
             meta={"transformers": library.__version__, "architecture": model_class.__name__}
             | {"config": place.description}
             | ({"weights": str(place.folder)} if request.weights else {}),
@@ -94,6 +97,7 @@ class _Place:
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
 
 
+_COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads|labels)$")
 _SEE = "see `hookcli models --source hf`"
 
 
@@ -102,15 +106,20 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
     if place.folder and not place.has(CONFIG):
         raise UsageError(f"{spec}: no {CONFIG} in that folder")
     with UserCode(lambda error: UsageError(f"{spec}: {CONFIG} can't be read ({in_brief(error)})")):
+        if place.folder:
+            regular(place.folder / CONFIG)
         found = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
     if not isinstance(found, dict):
         raise UsageError(f"{spec}: {CONFIG} is not a JSON object")
+    _refuse_countless(found, spec)
+    _refuse_countless(args, spec)
     kind = str(found.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
         own = "; its code (auto_map) is not run" if "auto_map" in found else ""
         raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{own}")
     config_class = library.CONFIG_MAPPING[kind]
-    with UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})")):
+    unfit = UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})"))
+    with unfit, without_remote_code():
         plain = config_class.from_dict(found)
         for name in args:
             if name not in {*plain.to_dict(), *config_class.attribute_map, "attn_implementation"}:
@@ -118,6 +127,15 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
                 raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
         merged = {name: _merged(found.get(name), value) for name, value in args.items()}
         return config_class.from_dict(found | merged)
+
+
+def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
+    """Raise UsageError for a number of parts that no model has: some configurations make lists of that length."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            _refuse_countless(value, spec)
+        elif type(value) is int and value > MOST_MODULES and _COUNTED.search(str(name)):
+            raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
 def _merged(own: Any, given: Any) -> Any:
@@ -134,26 +152,48 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     names = [tasks[task]] if task else [*own[:1], *tasks.values()]
     if not names:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
-    with UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})")):
+    unusable = UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})"))
+    with unusable, without_remote_code():
         found = getattr(library, str(names[0]))
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
     return found
 
 
-def _take_meta_for_fake(library: Any) -> None:
-    """Make Transformers treat meta tensors as it treats FakeTensors: it reads no values from them."""
-    utilities = library.utils.import_utils
-    own = getattr(utilities, "is_fake_tensor", None)
+def _run_on_meta(library: Any) -> None:
+    """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
+    utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
+    _wrap(utilities, "is_fake_tensor", lambda own, value: own(value) or getattr(value, "is_meta", False))
+    if experts is not None and not _multiplies_groups_on_meta():
+        name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
+        _wrap(experts, name, lambda own, x, weight, *rest: not weight.is_meta and own(x, weight, *rest))
+
+
+def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
+    """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
+    own = getattr(module, name, None)
     if own is not None and not hasattr(own, "hookcli"):
-
-        def is_fake_tensor(value: Any) -> bool:
-            return bool(own(value) or getattr(value, "is_meta", False))
-
-        is_fake_tensor.hookcli = True  # type: ignore[attr-defined]
-        utilities.is_fake_tensor = is_fake_tensor
+        wrapped = partial(function, own)
+        wrapped.hookcli = True  # type: ignore[attr-defined]
+        setattr(module, name, wrapped)
 
 
+@cache
+def _multiplies_groups_on_meta() -> bool:
+    """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
+    multiply: Callable[..., Any] | None = getattr(torch.nn.functional, "grouped_mm", None)
+    if multiply is None:
+        return False
+    with torch.device("meta"):
+        groups = torch.empty(1, dtype=torch.int32)
+        try:
+            multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups)
+        except RuntimeError:
+            return False
+    return True
+
+
+@without_remote_code()
 def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
     """The model with random weights, in its configuration's dtype."""
     if torch.get_default_device().type != "meta":
@@ -174,6 +214,11 @@ def _check_weights(place: _Place, weights: str, spec: str) -> None:
         raise UsageError(f"--weights {weights}: {known}", option="weights")
     if place.folder is None:
         raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
+    if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
+        why = (
+            f"the folder has an adapter ({_ADAPTER}), which hookcli does not load; merge it, or give a file of weights"
+        )
+        raise UsageError(f"--weights DEFAULT: {why}", option="weights")
 
 
 def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: bool) -> tuple[nn.Module, str | None]:
@@ -182,9 +227,15 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        with UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights")):
+        unfit = UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights"))
+        with unfit, without_remote_code():
             model, told = model_class.from_pretrained(
-                place.folder, config=config, local_files_only=True, output_loading_info=True
+                place.folder,
+                config=config,
+                local_files_only=True,
+                output_loading_info=True,
+                trust_remote_code=False,
+                weights_only=True,
             )
     finally:
         if shown:
@@ -198,20 +249,16 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     return model, f"{said}: they are random"
 
 
-def _tokenizer(library: Any, place: _Place) -> Callable[[], Callable[..., Mapping[str, Any]]] | None:
-    """Makes the tokenizer that lies beside the configuration, if one does."""
-    if not place.has(*_TOKENIZER):
-        return None
-    return partial(library.AutoTokenizer.from_pretrained, str(place.folder), local_files_only=True)
-
-
 def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:
     """Makes the transforms of the image processor that lies beside the configuration, if one does."""
     if not place.has(*_PROCESSOR):
         return None
 
     def transforms() -> Transforms:
-        processor = library.AutoImageProcessor.from_pretrained(str(place.folder), local_files_only=True)
+        with without_remote_code():
+            processor = library.AutoImageProcessor.from_pretrained(
+                str(place.folder), local_files_only=True, trust_remote_code=False
+            )
         return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
 
     return transforms

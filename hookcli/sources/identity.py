@@ -11,8 +11,7 @@ from pathlib import Path
 
 from hookcli.sources.catalog import entries
 from hookcli.sources.specs import source_of
-from hookcli.system.cache import stamp
-from hookcli.system.files import exists
+from hookcli.system.files import content, exists
 
 # The packages whose code the models of a source are made of, beside torch's.
 _PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm", "torchvision"), "hf": ("transformers",)}
@@ -20,20 +19,27 @@ _OPTIONAL = {"hf": ("timm",)}  # some of Transformers' models have a backbone of
 
 
 def identity(spec: str) -> str | None:
-    """Everything that the model of this spec depends on except options: versions, and files by size and time.
+    """Everything that the model of this spec depends on except options and the contents of `code_folders`.
 
     None for models of one's own, for configurations on the hub, and where a package is missing: these are not cached.
     """
-    source, name = source_of(spec)
-    config = _configuration(source, name)
-    folders = [_package(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
-    if config is None or None in folders:
+    config = _configuration(*source_of(spec))
+    folders = code_folders(spec)
+    if config is None or not folders:
         return None
-    own, torch, *others = filter(None, [*folders, *map(_package, _OPTIONAL.get(source, ()))])
     # torch has thousands of files: its version names the commit, and of the code only that of modules is likely edited.
-    version = _text(torch / "version.py")
-    stamps = [*map(stamp, (own, torch / "nn", *others)), stamp(torch, "version.py")]
-    return "\n".join([sys.version, platform.machine(), version, *stamps, spec, config])
+    version = _text(folders[1].with_name("version.py"))
+    return "\n".join([sys.version, platform.machine(), version, *map(str, folders), spec, config])
+
+
+def code_folders(spec: str) -> list[Path]:
+    """The folders of the code that makes and measures the model of this spec; none where a package is missing."""
+    source, _ = source_of(spec)
+    folders = [_package(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
+    if None in folders:
+        return []
+    own, torch, *others = filter(None, [*folders, *map(_package, _OPTIONAL.get(source, ()))])
+    return [own, torch / "nn", *others]
 
 
 def _configuration(source: str, name: str) -> str | None:
@@ -55,7 +61,7 @@ def _configuration(source: str, name: str) -> str | None:
 def _text(file: Path) -> str:
     """The content of a small file; empty if there is none."""
     with suppress(OSError, ValueError):
-        return file.read_text("utf-8", "replace")
+        return content(file, 2**24).decode("utf-8", "replace")
     return ""
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 from hookcli.errors import UsageError, in_brief
 
@@ -22,3 +25,31 @@ def import_library(name: str, spec: str, extra: str | None = None) -> Any:
 
 def _broken(name: str, spec: str, error: Exception) -> UsageError:
     return UsageError(f"{spec}: importing {name} failed ({in_brief(error)}); pip install -U torch {name}")
+
+
+@contextmanager
+def without_remote_code() -> Iterator[None]:
+    """Keep Transformers from running the code of a folder or of the hub, and from asking whether to, during the block.
+
+    `trust_remote_code=False` alone does not reach the parts of a configuration, and kernels need no consent.
+    """
+    dynamic = import_module("transformers.dynamic_module_utils")
+    kernels = import_module("transformers.integrations.hub_kernels")
+    with (
+        patch.object(dynamic, "TIME_OUT_REMOTE_CODE", 0),
+        patch.object(dynamic, "check_imports", _refuse),
+        patch.object(dynamic, "get_class_in_module", _refuse),
+        patch.object(kernels, "get_kernel", _refuse, create=True),
+    ):
+        yield
+
+
+@without_remote_code()
+def load_tokenizer(transformers: Any, folder: str) -> Any:
+    """The tokenizer in a folder, of Transformers' own classes."""
+    return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    """Raise the error that makes Transformers use its own code in place of a kernel, where it has some."""
+    raise FileNotFoundError("hookcli runs no code from the hub or beside a configuration")

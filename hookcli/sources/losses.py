@@ -27,7 +27,8 @@ def floating(output: Any) -> list[Tensor]:
 
 def reduce_all(output: Any, *, how: str) -> Tensor:
     """The sum or mean of each floating-point tensor of the output, added up; complex ones by magnitude."""
-    parts = [getattr(t.abs() if t.is_complex() else t, how)() for t in floating(output)]
+    dense = (torch.cat([x.reshape(-1) for x in t.unbind()]) if t.is_nested else t for t in floating(output))
+    parts = [getattr(t.abs() if t.is_complex() else t, how)() for t in dense]
     if not parts:
         raise UsageError(f"loss {how}: the model returned no floating-point tensor", option="loss")
     return torch.stack([part.float() for part in parts]).sum() if len(parts) > 1 else parts[0]

@@ -15,6 +15,7 @@ from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.sources.archive import Archive, read_archive
 from hookcli.sources.base import InputSpec, Recipe, Request, one_list, positional
 from hookcli.sources.inputs import parse_input
+from hookcli.system.files import regular
 
 _ARGUMENTS = ("trust", "resource")
 
@@ -68,7 +69,7 @@ def _keywords(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, Any
 
 def _load(archive: Archive, resource: str) -> nn.Module:
     package, _, name = resource.rpartition("/")
-    loaded = PackageImporter(archive.path).load_pickle(package.replace("/", "."), name, map_location="cpu")
+    loaded = PackageImporter(regular(archive.path)).load_pickle(package.replace("/", "."), name, map_location="cpu")
     if not isinstance(loaded, nn.Module):
         raise UsageError(f"{archive.path}: {resource} holds a {type(loaded).__name__}, not an nn.Module")
     try:

@@ -21,6 +21,7 @@ from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
 from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
+from hookcli.system.files import regular
 
 
 class TorchvisionSource:
@@ -120,7 +121,7 @@ def _from_disk(weights: Any) -> Iterator[None]:
         said = f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}"
         raise UsageError(said, option="weights")
     try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        state = torch.load(regular(file), map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file makes the unpickler fail in many ways
         raise UsageError(f"weights {weights}: {file} was not written by torch.save", option="weights") from error
     with patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: state):

@@ -82,8 +82,8 @@ def _read(file: Path) -> Any:
     except ImportError as error:
         raise _wrong(f"--weights {file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
     try:
-        return load_file(file)
-    except SafetensorError as error:
+        return load_file(files.regular(file))
+    except (SafetensorError, OSError) as error:
         raise _wrong(f"--weights {file}: not a safetensors file ({error})") from error
 
 

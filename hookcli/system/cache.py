@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from hookcli.system.files import SCRATCH, is_file, replacing
+from hookcli.system.files import SCRATCH, content, opened, replacing, unzipped
 
 _MIB = 2**20
+_BLOCK = 2**18
+_LARGEST = 2**28  # bytes of an unpacked entry
 _KEPT = 0.75  # of the bound, once entries had to be deleted: so that not every `put` has to delete some
 # A user without a home is a RuntimeError, a cache folder of an impossible name a ValueError.
-_FAILURES = (OSError, ValueError, RuntimeError, zlib.error)
+_FAILURES = (OSError, ValueError, RuntimeError)
+_BEGUN = time.time()  # before the models' code is imported
 _ABANDONED = 3600.0  # seconds after which a scratch file is taken for one whose process was killed
 
 
@@ -34,10 +39,9 @@ class Cache:
         """Return the text that was put under this key; None if there is none."""
         with suppress(*_FAILURES):
             path = self._path(key)
-            if not is_file(path):  # a link to a device would never end
-                return None
             # The stream ends with a checksum, and begins with the key since two keys may share a file's name.
-            found, _, text = zlib.decompress(path.read_bytes()).decode("utf-8", "surrogateescape").partition("\0")
+            packed = content(path, self._bound, path.parent)
+            found, _, text = unzipped(packed, _LARGEST).decode("utf-8", "surrogateescape").partition("\0")
             if found == key:
                 with suppress(OSError):  # a read-only folder
                     os.utime(path)  # the time of its last use
@@ -48,11 +52,12 @@ class Cache:
         """Keep a text under this key, which contains no NUL, in place of an earlier one."""
         with suppress(*_FAILURES):
             path = self._path(key)
-            content = zlib.compress(f"{key}\0{text}".encode("utf-8", "surrogateescape"), 1)
-            if len(content) <= self._bound * _KEPT:
+            whole = f"{key}\0{text}".encode("utf-8", "surrogateescape")
+            packed = zlib.compress(whole, 1)
+            if len(packed) <= self._bound * _KEPT and len(whole) <= _LARGEST:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with replacing(path) as scratch:
-                    scratch.write_bytes(content)
+                with replacing(path, output=False) as scratch:
+                    scratch.write_bytes(packed)
                 self._shrink(path.parent)
 
     def _path(self, key: str) -> Path:
@@ -82,24 +87,35 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
     with os.scandir(folder) as files:
         for file in files:
             with suppress(OSError):
-                found = file.stat()
+                found = file.stat(follow_symlinks=False)
                 yield found.st_mtime, found.st_size, Path(file.path)
 
 
-def stamp(folder: str | Path, *names: str) -> str:
-    """Identify the Python files below a folder by their names, sizes and times; with `names`, only these files.
+def stamp(files: Iterable[str | Path]) -> str:
+    """Identify these files by what they hold: clocks and sizes may be the same after an edit."""
+    from hashlib import sha256
 
-    The text is another one once a file is edited, added, replaced or deleted.
-    """
-    seen = 0
-    for path in sorted(os.path.join(folder, name) for name in names) or _python_files(folder):  # noqa: PTH118
-        with suppress(OSError):
-            found = os.stat(path)  # noqa: PTH116
-            said = f"{path} {found.st_size} {found.st_mtime_ns}"
-            seen = zlib.crc32(said.encode("utf-8", "surrogateescape"), seen)
-    return f"{folder} {seen:08x}"
+    seen = sha256()
+    for path in files:
+        with suppress(OSError), opened(path, buffering=0) as file:
+            seen.update(f"\0{path}\0".encode("utf-8", "surrogateescape"))
+            for block in iter(partial(file.read, _BLOCK), b""):
+                seen.update(block)
+    return seen.hexdigest()
 
 
-def _python_files(folder: str | Path) -> list[str]:
+def python_files(folder: str | Path) -> list[str]:
+    """Return the Python files below a folder."""
     walked = ((root, name) for root, _, files in os.walk(folder) for name in files if name.endswith(".py"))
     return sorted(os.path.join(root, name) for root, name in walked)  # noqa: PTH118
+
+
+def imported(folders: Iterable[Path]) -> list[str] | None:
+    """Return the Python files below these folders that this process imported; None if one was edited since."""
+    below = tuple(os.path.join(folder, "") for folder in folders)  # noqa: PTH118
+    named = {str(getattr(module, "__dict__", {}).get("__file__")) for module in [*sys.modules.values()]}
+    files = sorted(name for name in named if name.endswith(".py") and name.startswith(below))
+    with suppress(OSError):  # deleted
+        if all(os.stat(name).st_ctime < _BEGUN for name in files):  # noqa: PTH116
+            return files
+    return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
+
+from hookcli.system.files import content
 
 
 def available_memory() -> int | None:
     """The bytes that programs can take without swapping: Linux's estimate, else the free pages; None if unknown."""
     with suppress(OSError):
-        if found := re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE):
+        if found := re.search(r"^MemAvailable:\s+(\d+) kB", content("/proc/meminfo").decode("ascii"), re.MULTILINE):
             return int(found[1]) * 1024
     with suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

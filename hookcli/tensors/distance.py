@@ -39,11 +39,12 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
     """Reduce two tensors of one shape, now; `resolve` makes the result a Discrepancy. Nothing of them is kept.
 
-    Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
-    another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
+    Complex values count as pairs of real ones, where a real tensor beside them has imaginary parts of 0; sparse and
+    quantized tensors as what they stand for. A tensor on another device than `a` is fetched to the CPU, and `a` with
+    it. None where there are no values (the meta device).
     """
     with torch.no_grad(), torch.DisableTorchFunction():
-        a, b = _plain(a.detach()), _plain(b.detach())
+        a, b = _plain(a.detach(), b.is_complex()), _plain(b.detach(), a.is_complex())
         if a.device.type == "meta" or b.device.type == "meta":
             return None
         if a.device != b.device:
@@ -90,15 +91,17 @@ def _finished(part: Discrepancy | list[float]) -> Discrepancy:
     return part if isinstance(part, Discrepancy) else Discrepancy.from_floats(part)
 
 
-def _plain(x: Tensor) -> Tensor:
-    """The tensor as strided real numbers or integers."""
+def _plain(x: Tensor, paired: bool = False) -> Tensor:
+    """The tensor as strided real numbers or integers; `paired`: as pairs of a real and an imaginary part."""
     if x.is_nested:
         x = unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:
         x = x.dequantize()
-    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    if x.is_complex():
+        return torch.view_as_real(x.resolve_conj())
+    return torch.stack((x, torch.zeros_like(x)), dim=-1) if paired else x
 
 
 _scratch = Scratch(CHUNK, count=2)

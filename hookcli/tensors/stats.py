@@ -51,7 +51,7 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
     with torch.no_grad(), torch.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
-            return PendingFigures([TensorStats(numel=values.numel(), l2=math.nan)])
+            return PendingFigures([TensorStats(numel=values.numel())])
         if chunks.on_cpu(values) and (whole := _by_library(values, hist)):
             pending = PendingFigures([whole])
         else:
@@ -190,7 +190,7 @@ def _exact_chunk(chunk: Tensor) -> TensorStats:
         chunk = chunk[torch.isfinite(chunk)]
     n = numel - nan - inf
     if n == 0:
-        return TensorStats(numel=numel, l2=math.nan, nan=nan, inf=inf)
+        return TensorStats(numel=numel, nan=nan, inf=inf)
     low, high = (value.item() for value in torch.aminmax(chunk))
     zeros = n - int(torch.count_nonzero(chunk).item())
     # In units of the largest magnitude where squares would leave float64's range. A power of two changes no bit.

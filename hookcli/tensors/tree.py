@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -93,9 +93,7 @@ def base(tensor: Tensor) -> Tensor:
 
 def shape_of(tensor: Tensor) -> list[int]:
     """The tensor's shape; -1 for the sizes of a nested tensor that differ between its parts."""
-    if not tensor.is_nested:
-        return list(tensor.shape)
-    return [tensor.size(0)] + [-1] * (tensor.dim() - 1)
+    return [tensor.size(0)] + [-1] * (tensor.dim() - 1) if tensor.is_nested else list(tensor.shape)
 
 
 def shape_text(tensor: Tensor) -> str:
@@ -120,13 +118,17 @@ def keyword(path: str) -> str:
     return name + rest if path.startswith('["') else ""
 
 
+def is_dense(tensor: Tensor) -> bool:
+    """True for a tensor with a stride in each dimension, that has views: neither nested nor sparse."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def is_plain(tensor: Tensor) -> bool:
     """True for a tensor in strided memory, as most operators need it: not nested, quantized, mapped by vmap, on the
     meta device or of a class that computes in its own way (MaskedTensor, DTensor).
     """
-    own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
-    own = own or is_mapped(tensor)
-    return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+    own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__ or is_mapped(tensor)
+    return is_dense(tensor) and not (own or tensor.is_quantized or tensor.is_meta)
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -138,8 +140,7 @@ def is_sharded(tensor: Tensor) -> bool:
 def local(tensor: Tensor) -> Tensor:
     """The detached values that this process holds: of a DTensor its part, without a collective; else all of them."""
     held: Any = Tensor.detach(tensor)
-    mine: Tensor = held.to_local() if is_sharded(tensor) else held
-    return mine
+    return cast(Tensor, held.to_local() if is_sharded(tensor) else held)
 
 
 def shard_of(tensor: Tensor) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def address(path: Path) -> Iterator[str]:
     yield found[0] if found else ""
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
-    assert process.returncode == 0
+    assert process.returncode == 130
 
 
 def test_charts_follow_the_record(chromium: Any, address: str, path: Path) -> None:

@@ -50,7 +50,7 @@ def modules(page: Any) -> list[str]:
 
 def test_a_page_of_a_run_joins_its_reports(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
     page = visit(HtmlReporter().render(sound, View()))
-    assert page.inner_text("h1") == "sound" and "All 25 checks passed" in page.inner_text("#verdict")
+    assert page.inner_text("h1") == "sound" and "All 29 checks passed" in page.inner_text("#verdict")
     assert modules(page) == ["(model)", "fc", "act", "head"]
     page.get_by_role("tab", name="Parameters").click()
     assert page.locator("#view-parameters [role=row]").count() == 1 + 4

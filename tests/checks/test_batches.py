@@ -125,6 +125,22 @@ def test_what_may_mix_the_batch_is_a_warning(kind: str) -> None:
     assert check(Recurrent(True), torch.randn(6, 3, 4), select="HK020").findings == []
 
 
+@pytest.mark.parametrize("mixes", [False, True])
+def test_a_state_with_as_many_layers_as_items_has_its_batch_elsewhere(mixes: bool) -> None:
+    class Stateful(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(4, 4, num_layers=2, batch_first=True), Fn(lambda y: y - mixes * y.mean(0))
+
+        def forward(self, x: Tensor) -> Any:
+            y, state = self.lstm(x)
+            return self.head(y), state
+
+    torch.manual_seed(0)
+    findings = check(Stateful(), torch.randn(2, 3, 4), select="HK020").findings
+    assert [found.fqn for found in findings] == ["head"] * mixes
+
+
 class Scale(nn.Module):
     """LayerScale, or what is left of RMSNorm: features are in the last dimension, and stay there."""
 

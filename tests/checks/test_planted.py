@@ -23,7 +23,7 @@ class Net(nn.Module):
     def __init__(self, fault: str = "") -> None:
         super().__init__()
         self.fault = fault
-        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
         self.conv, self.relu = nn.Conv2d(8, 16, 3, padding=1), nn.ReLU()
         self.drop, self.fc, self.head = nn.Dropout(0.1), nn.Linear(16, 16), nn.Linear(16, 4)
         if fault == "unused layer":

@@ -59,6 +59,26 @@ def test_a_module_that_makes_them_itself_is_blamed_though_it_was_given_a_mask() 
     assert check(Masks(3), torch.randn(4, 4), select="HK003").findings == []
 
 
+def test_a_module_that_makes_a_mask_is_not_blamed() -> None:
+    class Ahead(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.zeros(4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf)
+
+    class Attends(nn.Module):
+        def __init__(self, weight: float) -> None:
+            super().__init__()
+            self.ahead, self.first = Ahead(), nn.Linear(4, 4)
+            nn.init.constant_(self.first.weight, weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = self.ahead(x)
+            return (self.first(x) + mask).softmax(-1)
+
+    assert check(Attends(1.0), torch.randn(4, 4), select="HK003").findings == []
+    [finding] = check(Attends(torch.nan), torch.randn(4, 4), select="HK003").findings
+    assert finding.fqn == "first"
+
+
 def test_what_came_with_the_input_is_said_after_it() -> None:
     x = torch.randn(4, 8)
     x[0, 0] = torch.nan

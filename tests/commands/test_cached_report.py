@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -154,11 +155,19 @@ def test_changed_code_is_another_entry(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     (tmp_path / "hookcli").mkdir()
+    (tmp_path / "hookcli" / "cli.py").write_text("4")
     monkeypatch.setattr(identity, "_package", places.get)
+    monkeypatch.setattr("hookcli.system.cache._BEGUN", time.time() + 60)  # the files are older than the process
+    for name in ("torch/nn/linear.py", "torchvision/models/a.py", "hookcli/cli.py"):
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / name)
+        monkeypatch.setitem(sys.modules, name, module)
     CachedReport("shapes", MODEL, Options()).put([REPORT])
     for name in ("torch/version.py", "torch/nn/linear.py", "torchvision/models/a.py", "hookcli/cli.py"):
         assert CachedReport("shapes", MODEL, Options()).get()
-        (tmp_path / name).write_text("edited")
+        before = (tmp_path / name).stat()
+        (tmp_path / name).write_text("e")
+        os.utime(tmp_path / name, ns=(before.st_atime_ns, before.st_mtime_ns))
         cached = CachedReport("shapes", MODEL, Options())
         assert not cached.get(), name
         cached.put([REPORT])

@@ -25,7 +25,7 @@ def test_all_is_well(cli: Cli) -> None:
     ran = cli("check", "net.py:Net", *IN)
     assert (ran.code, ran.err) == (0, "")
     assert (
-        ran.out.splitlines()[1] == "All 25 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
+        ran.out.splitlines()[1] == "All 29 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
     )
 
 
@@ -57,7 +57,7 @@ def test_no_format_counts_a_check_as_passed_that_a_crash_cut_short(cli: Cli) -> 
     found = reports(ran)
     suites = list(JUnitXml.fromstring(Path("all.xml").read_bytes()))
     assert [s.tests for s in suites] == [len([kind for kind in known_checks() if not kind.asked_by])] * 3
-    assert [s.tests - s.skipped for s in suites] == [report["totals"]["checks"] for report in found] == [1, 1, 25]
+    assert [s.tests - s.skipped for s in suites] == [report["totals"]["checks"] for report in found] == [1, 1, 29]
     cases = {case.name: case.result for case in suites[0]}
     [reason] = cases["HK010 dead-units"]
     assert reason.message == "not judged: the run crashed" and suites[0].errors == suites[1].errors == 1
@@ -94,7 +94,7 @@ def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
     assert (lost["file"], lost["line"], lost["severity"], lost["value"]) == ("parts.py", line, "error", 2)
     assert [row["check"] for row in report["rows"]] == ["HK006", "HK008"]
     assert report["rows"][1]["source"] == f"parts.py:{line}" and report["rows"][1]["hint"] == lost["hint"]
-    assert report["totals"] == {"errors": 1, "warnings": 1, "checks": 25, "modules": 5}
+    assert report["totals"] == {"errors": 1, "warnings": 1, "checks": 29, "modules": 5}
     assert report["meta"]["fail_on"] == "error" and silent["check"] == "HK006"
 
 
@@ -113,7 +113,7 @@ def test_what_is_asked_for(cli: Cli) -> None:
     shapes = reports(cli("shapes", "net.py:Net", *IN, "-f", "json"))[0]["totals"]
     found = {finding["check"]: finding["value"] for finding in report["findings"]}
     assert found == {"HK021": None, "HK022": shapes["params"]}
-    assert ran.code == 1 and report["totals"]["checks"] == 31
+    assert ran.code == 1 and report["totals"]["checks"] == 35
     [report] = reports(cli("check", "net.py:Net", *IN, "--max-macs", "30K", "-f", "json"))
     assert report["findings"][0]["value"] == shapes["macs"]
 
@@ -130,7 +130,7 @@ def test_without_backward_and_on_meta(cli: Cli) -> None:
     assert ids(report) == [] and left["HK008"] == "not judged: skipped by --no-backward"
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--meta", "--max-params", "1K", "-f", "json"))
     assert ids(report) == ["HK006", "HK008", "HK022"] and report["meta"]["device"] == "meta"
-    assert report["meta"]["checks"] == [f"HK{n:03}" for n in (1, 6, 7, 8, 19, 22, 30, 31, 32)]
+    assert report["meta"]["checks"] == [f"HK{n:03}" for n in (1, 6, 7, 8, 19, 22, 30, 31, 32, 34, 36)]
     assert cli("check", "parts.py:Fails", *IN, "--meta").code == 2
 
 

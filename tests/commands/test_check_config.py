@@ -60,7 +60,7 @@ def test_a_default_that_was_typed_beats_the_file(cli: Cli) -> None:
 
 def test_what_was_typed_overrules_what_contradicts_it_in_the_file(cli: Cli) -> None:
     write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nrepeat = 2\nmax-activation-memory = '1GiB'\n")
-    assert reports(cli("check", "-f", "json"))[0]["meta"]["checks"][-7:-5] == ["HK024", "HK025"]
+    assert reports(cli("check", "-f", "json"))[0]["meta"]["checks"][-11:-9] == ["HK024", "HK025"]
     assert "HK025" not in reports(cli("check", "--meta", "-f", "json"))[0]["meta"]["checks"]
     assert "HK024" not in reports(cli("check", "--no-backward", "-f", "json"))[0]["meta"]["checks"]
 

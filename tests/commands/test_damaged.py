@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from mutations import mutated_document, mutated_lines
+from safetensors.torch import save_file
 from torch import nn
 
 import hookcli
@@ -28,6 +29,32 @@ pytestmark = [pytest.mark.xdist_group("damaged"), pytest.mark.fuzz]  # one set o
 
 MUTATIONS = int(os.environ.get("HOOKCLI_TEST_MUTATIONS", "24"))  # of each kind of file
 FORMATS = ("table", "json", "csv", "markdown")
+COMMANDS = {
+    "models": "models resnet*",
+    "plugins": "plugins",
+    "diff": "diff grads.json grads.json",
+    "memory": "memory NET",
+    "timeline": "memory NET --timeline",
+    "fits": "memory NET --fits 64MiB",
+    "flow": "flow NET",
+    "hooks": "hooks NET",
+    "weights": "weights a.safetensors --spectral",
+    "hist": "activations NET --hist",
+    "operators": "activations NET --ops",
+    "times": "activations NET --time",
+    "diff-weights": "diff a.safetensors b.safetensors",
+    "diff-models": "diff NET NET --ops",
+    "step": "show a.jsonl --step 1",
+    "curves": "show a.jsonl --over-time .",
+    "optimizer": "show a.jsonl --probe optimizer",
+    "diff-records": "diff a.jsonl a.jsonl",
+}
+NET = """
+from torch import nn
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+"""
 PROBES = ("activations", "grads", "updates", "check", "settings")
 
 
@@ -72,8 +99,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, found in zip(names, reports, strict=True):
         document = json.dumps({"schema": 1, "reports": [json.loads(_text(report)) for report in found]})
         (folder / f"{name}.json").write_text(document)
-    for argv in (("models", "resnet*"), ("plugins",), ("diff", "grads.json", "grads.json")):
-        quietly(*(str(folder / a) if a.endswith(".json") else a for a in argv), "-o", str(folder / f"{argv[0]}.json"))
+    (folder / "net.py").write_text(NET)
+    save_file(model.state_dict(), folder / "a.safetensors")
+    save_file({name: x + 1 for name, x in model.state_dict().items()}, folder / "b.safetensors")
+    for name, words in COMMANDS.items():
+        argv = [str(folder / word) if Path(word).suffix else word for word in words.split()]
+        argv = [word.replace("NET", f"{folder / 'net.py'}:Net") for word in argv]
+        argv += ["--input", "2x3x4x4"] if "NET" in words and argv[0] not in ("hooks", "package") else []
+        code, _, err = quietly(*argv, "--format", "json", "-o", str(folder / f"{name}.json"))
+        assert code < 2, err
     return folder
 
 
@@ -127,11 +161,18 @@ def test_records(files: Path, tmp_path: Path) -> None:
             ends_well("show", str(path), *view)
 
 
-REPORTS = (
-    *("shapes", "inputs", "activations", "grads", "graph", "trace", "trace-summary", "check"),
-    *("models", "plugins", "diff"),
-)
-SPECIAL = {"graph": ("dot",), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
+REPORTS = ("shapes", "inputs", "activations", "grads", "graph", "trace", "trace-summary", "check", *COMMANDS)
+SPECIAL = {
+    "graph": ("dot",),
+    "trace": ("chrome",),
+    "check": ("junit", "sarif", "github"),
+    "flow": ("dot", "html"),
+    "memory": ("html",),
+    "timeline": ("html", "chart"),
+    "hist": ("hist", "html"),
+    "times": ("html",),
+    "curves": ("html",),
+}
 
 
 @pytest.mark.parametrize("kind", REPORTS)

@@ -21,10 +21,11 @@ class Net(nn.Module):
         self.layer = nn.Linear(4, 4)
 
     def forward(self, x):
+        x.new_empty(3)[:2]
         y = F.relu(self.layer(x).mean((1, 2)))
         return F.softmax(y, -1)
 """
-FIRST = "First difference: :softmax_1 (old.py:12 → new.py:13; before it, only in B: :mul_1 at new.py:12), "
+FIRST = "First difference: before :softmax_1 (old.py:13 → new.py:14), only in B: :mul_1 (new.py:13); "
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,8 @@ def test_models_dumps_and_saved_reports_name_the_line_that_only_one_side_has(cli
         ran = cli("diff", *argv, "--columns", "fqn,source,times", "--depth", "all", "-q")
         assert ran.code == 1 and ran.out.startswith(FIRST), (argv, ran.out, ran.err)
         assert "1 operator only in B" in ran.out
+    ran = cli("diff", "old.py:Net", "new.py:Net", "--input", "2x3x4x4")  # looks for the operator by itself
+    assert ran.out.startswith("First difference: before :softmax_1 (old.py:13 → new.py:14), only in B: :mul_1 (new.py")
 
 
 def test_a_side_without_operators_is_compared_by_its_modules(cli: Cli) -> None:

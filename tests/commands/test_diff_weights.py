@@ -164,6 +164,37 @@ def test_other_shapes_nan_and_dtypes(cli: Cli, base: State) -> None:
     assert cli("diff", "base.safetensors", "other.safetensors", "-o", "page.html").code == 1
 
 
+DTYPES = """float64 float32 float16 bfloat16 complex64 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool
+float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"""
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_each_dtype_with_each(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [*DTYPES.split(), *(["complex32", "complex128"] if suffix == ".pt" else [])]
+    values = 4 * torch.rand(2, 3, 4, dtype=torch.float64)
+
+    def made(side: int, name: str) -> Tensor:
+        dtype: torch.dtype = getattr(torch, name)
+        part = values[side]
+        return (torch.complex(part, part / 2) if dtype.is_complex else part).to(dtype, copy=True)
+
+    sides = [{f"{a}.{b}": made(side, (a, b)[side]) for a in names for b in names} for side in (0, 1)]
+    for side, state in zip("ab", sides, strict=True):
+        save_file(state, f"{side}.safetensors") if suffix == ".safetensors" else torch.save(state, f"{side}.pt")
+    ran = cli("diff", f"a{suffix}", f"b{suffix}", "-f", "json", "-q")
+    (report,) = json.loads(ran.out)["reports"]
+    assert ran.code == 1 and len(report["rows"]) == len(names) ** 2 and not report["skipped"]
+    for row in report["rows"]:
+        tensors = [state[row["fqn"]] for state in sides]
+        wide = torch.complex128 if any(x.is_complex() for x in tensors) else torch.float64
+        a, b = (torch.view_as_real(x.to(wide)) if wide.is_complex else x.to(wide) for x in tensors)
+        assert row["max_abs"] == pytest.approx((a - b).abs().max().item())
+        assert row["mean_abs"] == pytest.approx((a - b).abs().mean().item())
+        assert row["rel_l2"] == pytest.approx(((a - b).norm() / a.norm()).item())
+
+
 def test_gguf_against_safetensors(cli: Cli, base: State) -> None:
     writer = gguf.GGUFWriter("a.gguf", "llama")
     name = "model.layers.0.q.weight"

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import forks
+import numpy as np
 import pytest
 import torch
 
 from hookcli.cli import main
+from hookcli.commands.app import COMMANDS, _LazyCommands
 
 Cli = Callable[..., Any]
 
@@ -93,6 +95,30 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "--batch-size", "x"): "--batch-size 'x': give a whole number",
     ("shapes", "--batch-size", "0"): "--batch-size '0': give a number from 1",
     ("shapes", "--seed", str(2**70)): f"--seed '{2**70}': give a number up to {2**63 - 1}",
+    ("grads", "--passes", str(10**20)): f"--passes '{10**20}': give a number up to 1000000",
+    ("check", "resnet18", "--config", "/dev/zero"): "/dev/zero: can't be read as TOML: a device, not a file",
+    (
+        "check",
+        "resnet18",
+        "--against",
+        "/dev/zero",
+    ): "/dev/zero: can't be read as a baseline of hookcli (a device, not a",
+    ("diff", "zero.json", "zero.json"): "zero.json: can't be read as a saved report (a device, not a file)",
+    ("run", "/dev/zero"): "can't read the script '/dev/zero': a device, not a file",
+    ("activations", *NET, "--dump", "/no/such/x"): "--dump /no/such/x: no folder /no/; make it first",
+    (
+        "run",
+        "--first-bad",
+        "stop",
+        "--keep-bad",
+        "/no/such",
+        "fails.py",
+    ): "--keep-bad /no/such: no folder /no/; make it first",
+    ("activations", NET[0], "--input-file", "zz=x.npy"): "unknown keyword of forward 'zz'",
+    ("shapes", "hf:deep"): "hf:deep: num_hidden_layers = 1,000,000,000: give a number up to 262,144",
+    ("shapes", "hf:gpt2", "--arg", "n_layer=1000000000"): "hf:gpt2: n_layer = 1,000,000,000: give a number up to",
+    ("shapes", "hf:bert", "--arg", "num_labels=1000000000"): "hf:bert: num_labels = 1,000,000,000: give a number up",
+    ("shapes", "countless.py:f"): "more than 262,144 modules (at Deep.a): is a number of layers too large?",
     ("shapes", "--quiet=3"): "--quiet=3: takes no value; give --quiet alone",
     ("explain",): "ID is missing; usage: hookcli explain [OPTIONS] ID...",
     ("shapes", *NET, "--columns", "Ouput"): "--columns: unknown column 'Ouput'; did you mean Output or Input?",
@@ -120,6 +146,17 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (net / "syntax.py").write_text("def f(:")
     (net / "binary.py").write_bytes(b"\xff\xfe\x00\x01")
     (net / "fails.py").write_text("1 / 0")
+    (net / "zero.json").symlink_to("/dev/zero")
+    np.save(net / "x.npy", np.ones((1, 4), np.float32))
+    (net / "deep").mkdir()
+    (net / "deep" / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": 1000000000}')
+    lines = (
+        "import torch\nclass Deep(torch.nn.Module): pass",
+        "def f():",
+        "    x, y = Deep(), Deep()",
+        "    while 1: x.a = y",
+    )
+    (net / "countless.py").write_text("\n".join(lines))
     (net / "quits.py").write_text("import sys\ndef f():\n    sys.exit(0)\n")
     (net / "helped.py").write_text("import helper_bad\n")
     (net / "helper_bad.py").write_text("def f(:")
@@ -137,6 +174,21 @@ def test_one_clear_line(cli: Cli, mistakes: Path, argv: tuple[str, ...]) -> None
     lines = ran.err.splitlines()
     assert lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0], ran.err
     assert len(lines) <= 2 and "Traceback" not in ran.err
+
+
+def test_every_number_has_bounds_where_it_is_declared() -> None:
+    """Infinities, numbers of a thousand digits and NaN are then refused, before any work."""
+    options = [(name, one) for name in COMMANDS for one in _LazyCommands()[name].params]
+    numbers = [(name, one) for name, one in options if one.type_descriptor.annotation in (int, float)]
+    assert not [f"{name} {one.name}" for name, one in numbers if one.min is None or one.max is None]
+    assert {"passes", "repeat", "timeout", "every", "port", "bucket_cap_mb"} <= {one.name for _, one in numbers}
+
+
+@pytest.mark.parametrize("value", ["nan", "1e400", "-1", "9" * 5000])
+def test_numbers_beyond_all_bounds(cli: Cli, value: str) -> None:
+    for argv in (("comm", "--bucket-cap-mb"), ("check", "--rtol"), ("run", "--max-seconds"), ("run", "--every")):
+        ran = cli(*argv, value, "x")
+        assert ran.code == 2 and f"{argv[1]} " in ran.err and "give a" in ran.err and len(ran.err) < 500, ran.err
 
 
 def test_a_wrong_shape_names_the_module_and_shows_the_table_up_to_there(cli: Cli, net: Path) -> None:

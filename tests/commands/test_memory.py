@@ -152,6 +152,8 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
     ("arguments", "said"),
     {
         ("--fits", "24GO"): "--fits 24GO: give a size, such as 24GiB",
+        ("--fits", "1e400"): "--fits 1e400: give a size, such as 24GiB",
+        ("--fits", "1e308TB"): "--fits 1e308TB: give a size, such as 24GiB",
         ("--fits", "1GiB", "-b", "4"): "--fits 1GiB finds the batch: remove --batch-size 4",
         ("--checkpoint", "layer.*"): "--checkpoint: no module matches 'layer.*'; did you mean 'layers.0'",
         ("--checkpoint", "model.layers.*"): "no module matches 'model.layers.*'; did you mean 'layers.*'?",

@@ -56,8 +56,9 @@ def test_a_folder(cli: Callable[..., Any], net: Path) -> None:
 def test_one_that_cannot_be_read(cli: Callable[..., Any], net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("pyproject.toml").write_text("")
 
-    def refused(self: Path, *_: object, **__: object) -> str:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refused(path: Path, *_: object) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", refused)
+    monkeypatch.setattr("hookcli.commands.config.content", refused)
     one_line(cli("check"))
+    assert "pyproject.toml: can't be read as TOML: Permission denied" in cli("check").err

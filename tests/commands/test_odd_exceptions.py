@@ -12,6 +12,7 @@ from torch import nn
 
 import hookcli
 from hookcli.errors import ModelError, in_brief, message_of, shortened
+from hookcli.hooks.full_backward import refuses_full_backward
 from hookcli.probes.settings import SettingsProbe
 from hookcli.probes.trace import TraceProbe
 
@@ -161,6 +162,18 @@ def test_an_interrupt_stays_one_and_has_what_was_seen() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         hookcli.capture(Stops(nn.Linear(2, 2)), torch.ones(1, 2), ["activations"])
     assert [row.fqn for row in caught.value.reports[0].rows] == ["0"]  # type: ignore[attr-defined]
+
+
+def test_a_command_in_the_handler_of_a_programs_own_interrupt_is_not_interrupted(cli: Cli) -> None:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        ran = cli("explain", "HK012")
+    assert ran.code == 0 and not ran.err and "HK012" in ran.out
+
+
+def test_an_error_that_was_never_raised_is_no_refusal_of_a_hook() -> None:
+    assert not refuses_full_backward(RuntimeError("made, and handed on by a future"))
 
 
 def test_in_a_program_it_is_a_model_error_too() -> None:

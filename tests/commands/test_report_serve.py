@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -61,7 +62,7 @@ def served(path: Path) -> Iterator[Served]:
     yield server
     server.process.send_signal(signal.SIGINT)
     out, err = server.process.communicate(timeout=20)
-    assert (server.process.returncode, out, err) == (0, "", "")
+    assert (server.process.returncode, out, err) == (130, "", "hookcli: interrupted\n")
 
 
 def test_the_page_gets_new_steps_and_is_loaded_anew_for_a_new_run(served: Served, path: Path) -> None:
@@ -90,6 +91,18 @@ def test_the_page_gets_new_steps_and_is_loaded_anew_for_a_new_run(served: Served
     assert served.news(news["version"])[0] == 205
 
 
+def test_a_record_that_becomes_a_link_to_a_device_is_an_answer(served: Served, path: Path) -> None:
+    RecordWriter(path).begun(HEADER).close()
+    version = served.page()["live"]["version"]
+    for kind, target in (("a device", "/dev/zero"), ("a pipe", path.with_name("fifo"))):
+        if kind == "a pipe":
+            os.mkfifo(target)
+        path.unlink()
+        path.symlink_to(target)
+        answer, text = served.get(f"/steps?have={version}")
+        assert answer.status == 500 and f"can't be read as a record ({kind}, not a file)" in text
+
+
 def test_only_two_paths_one_method_and_this_machine_are_answered(served: Served) -> None:
     answer, text = served.get("/")
     assert answer.status == 200 and "connect-src 'self'" in text and answer.headers["Cache-Control"] == "no-store"
@@ -101,8 +114,11 @@ def test_only_two_paths_one_method_and_this_machine_are_answered(served: Served)
         answer, text = served.get("/", host=host)
         assert answer.status == 421 and "script" not in text
     assert served.get("/", host=f"localhost:{served.port}")[0].status == 200
-    for odd in ("", "x", "1", "1.x", "1.1.-1", "1.2." + "9" * 30, "%00"):
-        assert served.get(f"/steps?have={odd}")[0].status in (200, 205), odd
+    for odd in ("", "x", "1", "1.x", "1.1.-1", "1.2." + "9" * 30, "%00", "%ff", "[", "1" * 9000):
+        assert served.get(f"/steps?have={odd}")[0].status == 400, odd[:99]
+    for other in ("9.1.1", "0.0.1", "0.999999999.999999999.9.9.9", "0.0" + ".1" * 5000):
+        assert served.get(f"/steps?have={other}")[0].status == 205, other[:99]
+    assert served.get("//[")[0].status == 404
     addresses = {
         line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"
     }

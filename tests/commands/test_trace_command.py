@@ -125,9 +125,9 @@ def test_a_table_tells_how_much_it_leaves_out(cli: Cli, own: Path) -> None:
 
 def test_before_torch_2_15(cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(graph, "node_creation_hook", raising=False)
-    assert "not seen before torch 2.15" in cli("graph", "own.py:Plain", "-i", "3x4").out
+    assert "not seen before torch 2.14" in cli("graph", "own.py:Plain", "-i", "3x4").out
     ran = cli("trace", "own.py:Plain", "-i", "3x4", "--kinds", "node_creation,node")
-    assert ran.code == 0 and "PyTorch has this hook since 2.15" in ran.out
+    assert ran.code == 0 and "PyTorch has this hook since 2.14" in ran.out
 
 
 DETECTOR = ("ssdlite320_mobilenet_v3_large", "--kinds", "forward,post_acc*,saved*")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.diff.weights.distance import distance
+from hookcli.diff.weights.distance import distance, same_bytes
 from hookcli.report.stats import agree
 from hookcli.tensors import distance as tensor_distance
 from hookcli.tensors.files.in_memory import stored
@@ -23,10 +23,14 @@ PAIRS = {
         torch.tensor([2.0, math.nan, math.inf, 1.0, 0.0]),
     ),
     "zero": (torch.zeros(4), torch.ones(4)),
+    "infinities": (torch.tensor([math.inf, -math.inf, 1.0]), torch.tensor([1.0, 2.0, 3.0])),
+    "columns": torch.randn(1000, 2, generator=ANY).unbind(1),
+    "complex columns": torch.randn(50, 2, dtype=torch.complex64, generator=ANY).unbind(1),
     "integers": (torch.arange(9), torch.arange(9).flip(0)),
 }
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", PAIRS)
 def test_distances_are_those_of_tensors(name: str) -> None:
     a, b = PAIRS[name]
@@ -38,4 +42,5 @@ def test_distances_are_those_of_tensors(name: str) -> None:
     assert found.keys() == expected.keys()
     assert found.pop("cosine") == pytest.approx(expected.pop("cosine"), abs=1e-6, nan_ok=True)  # it may be near 0
     assert all(agree(found[key], expected[key], 1e-5) for key in found), (found, expected)
-    assert np.isfinite(found["max_abs"]) or name == "nonfinite"
+    assert np.isfinite(found["max_abs"]) or name in ("nonfinite", "infinities")
+    assert same_bytes(stored("x", a), stored("x", a.clone())) and not same_bytes(stored("x", a), stored("x", b))

@@ -13,7 +13,7 @@ from torch import Tensor
 from hookcli.report import Report, Row
 
 COUNTS_BYTES = hasattr(dist.ProcessGroup, "register_pre_hook")
-"""Whether this torch tells of the bytes that collectives send; 2.15 does."""
+"""Whether this torch tells of the bytes that collectives send; 2.14 does."""
 
 ELEMENTS = sum(p.numel() for p in comm_jobs.model().parameters())
 

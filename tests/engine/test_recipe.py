@@ -67,6 +67,24 @@ def test_a_model_that_reads_values_runs_for_real() -> None:
     assert [row.fqn for row in report.rows] == ["", "fc"]
 
 
+class Experts(nn.Module):
+    """Multiplies in float32 by an operator whose kernel for meta takes bfloat16 alone, before torch 2.15."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        ends = torch.tensor([2, 4], dtype=torch.int32, device=x.device)
+        return nn.functional.grouped_mm(x, self.weight, offs=ends)
+
+
+def test_an_operator_that_meta_has_for_fewer_dtypes_runs_for_real() -> None:
+    [report] = hookcli.capture_recipe(Recipe("net", Experts, inputs=(InputSpec((4, 8)),)), "shapes")
+    assert report.meta["complete"] and report.rows[0]["output_shape"] == [4, 8]
+    assert report.meta["device"] == "meta" or "float32" in report.meta["not_on_meta"]
+
+
 def test_a_model_that_fails_for_another_reason_is_not_run_again() -> None:
     built: list[nn.Module] = []
     with pytest.raises(ModelError, match="for another reason") as caught:

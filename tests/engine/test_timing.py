@@ -191,8 +191,10 @@ def test_times_of_operators(clock: Clock) -> None:
     x = torch.ones(4, 2, requires_grad=True)
     found = times(capture(model, x, "activations", ops="functions", time=True)[0])
     assert found["", 0] == (152, 0, 1020, 0) and found["0", 0][::2] == (52, 20)
-    assert found["0", 0] == (52, 40, 20, 0)
-    assert found["0:mul_1", 0] == found["0:mul_2", 0] == (6, 6, 10, 10) and found["0:add_1", 0] == (0, 0, 0, 0)
+    exact = hasattr(torch.autograd.graph, "node_creation_hook")  # else operators have no times of backward
+    assert found["0", 0] == (52, 40, 20, 0 if exact else 20)
+    for name, spent in (("mul_1", (6, 6, 10, 10)), ("mul_2", (6, 6, 10, 10)), ("add_1", (0, 0, 0, 0))):
+        assert found[f"0:{name}", 0] == (spent if exact else (*spent[:2], None, None))
 
 
 def test_each_call_of_a_module_has_operators_of_its_own(clock: Clock) -> None:

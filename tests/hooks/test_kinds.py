@@ -41,12 +41,12 @@ def test_pytorch_has_what_registers_it(hook: object) -> None:
         assert any(name in path.read_text() for place in places for path in (headers / place).glob("*.h"))
         return
     if call.endswith("node_creation_hook") and not hasattr(torch.autograd.graph, "node_creation_hook"):
-        pytest.skip("torch 2.15")
+        pytest.skip("PyTorch has this hook since 2.14")
     if call.endswith("queue_callback") and not hasattr(torch.autograd.graph, "queue_callback"):
         pytest.skip("public since torch 2.15")
     call = call.replace("get_gradient_edge(p).node", "Node")
     if call.startswith("distributed.") and not hasattr(torch.distributed.ProcessGroup, "register_pre_hook"):
-        pytest.skip("torch 2.15")
+        pytest.skip("PyTorch has this hook since 2.14")
     if call.startswith("PackageExporter"):
         call = f"package.{call}"
     *path, name = call.split(".")
@@ -74,9 +74,7 @@ def test_every_command_of_the_table_works(command: str, net: Path, cli: Callable
     assert ran.code == 0, ran.err
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.autograd.graph, "node_creation_hook"), reason="before torch 2.15 nodes are hooked later"
-)
+@pytest.mark.skipif(not hasattr(torch.autograd.graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 def test_the_readme_shows_pytorchs_order(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The block in the page is what `trace` prints."""
     (net / "pair.py").write_text(

@@ -89,7 +89,8 @@ def test_no_other_file_imports_or_names_what_is_private_to_pytorch() -> None:
     wrong = []
     for place, text in sources():
         tree = ast.parse(text)
-        wrong += [(place, name) for name in imported(tree) if any(map(is_private, name.split(".")))]
+        private = [name for name in imported(tree) if any(map(is_private, name.split("."))) and name != "_thread"]
+        wrong += [(place, name) for name in private]
         wrong += [(place, match[0]) for match in re.finditer(r"\btorch\._(?!_)\w+", text)]
         for node in ast.walk(tree):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr")

@@ -16,7 +16,7 @@ from hookcli.report import Report, Row, TensorStats
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 
 
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
+exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 
 def taken(model: nn.Module, inputs: Any, **options: Any) -> Report:

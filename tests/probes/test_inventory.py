@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from hookcli import capture
 from hookcli.hooks.torch_private.modules import module_tables, tensor_tables
 from hookcli.probes import inventory
-from hookcli.probes.inventory import InventoryProbe, _checksum
+from hookcli.probes.inventory import InventoryProbe
+from hookcli.probes.shared.checksum import checksum
 from hookcli.report import Report
 
 
@@ -119,7 +120,7 @@ def test_a_checksum_of_integers_that_change_places() -> None:
     orders = [torch.tensor(p) for p in set(permutations((1, 1, 2, 2, 3)))]
     long = torch.zeros(3 << 18, dtype=torch.uint8)
     orders += [long.index_fill(0, torch.tensor(place), 1) for place in range(0, long.numel(), 1 << 17)]
-    assert len({int(_checksum(x)) for x in orders}) == len(orders)
+    assert len({int(checksum(x)) for x in orders}) == len(orders)
 
 
 def test_memory_is_what_the_saved_tensors_take() -> None:

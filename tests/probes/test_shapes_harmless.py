@@ -187,7 +187,7 @@ again = torch.compile(lambda x: torch.relu(x) + 1, backend="eager")(torch.ones(2
 assert again.tolist() == [2, 2]
 real = sys.modules["torch._dynamo.utils"].is_compile_supported
 for given in (is_compile_supported, operators.is_compile_supported):
-    assert given is not real and {**vars(real)} == {**vars(given)}
+    assert given is not real and vars(real).items() <= vars(given).items()  # a mark for torch.compile, where it has one
     assert [given(d) for d in ("cpu", "cuda", "mps")] == [real(d) for d in ("cpu", "cuda", "mps")]
 """
     ran = forks.run([sys.executable, "-c", code], capture_output=True, text=True, fresh=True)

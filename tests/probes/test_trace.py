@@ -16,6 +16,9 @@ from torch.autograd import graph
 
 from hookcli.hooks.kinds import FULL_BACKWARD, REGISTRATION, HookKind
 
+# Public since torch 2.15; here without hookcli's lookup, which is what is tested.
+queue_callback = getattr(graph, "queue_callback", None) or torch.autograd.Variable._execution_engine.queue_callback
+
 
 class ByHand:
     """Notes what plain PyTorch hooks of every kind see of one training step."""
@@ -60,7 +63,8 @@ class ByHand:
         after = [getattr(other, "variable", other) for other, _ in node.next_functions]
         for fqn, edge in list(self.received):  # each input has one use here
             if any(edge is other for other in after):
-                node.register_hook(partial(self.note, "tensor_grad_input", fqn))
+                # As backward reaches the node: behind the full backward hooks on it, which may change its gradients.
+                node.register_prehook(partial(self.behind, node, partial(self.note, "tensor_grad_input", fqn)))
                 self.received.remove((fqn, edge))
         where = self.running[-1] if self.running else "(loss)"
         if "AccumulateGrad" in node.name():
@@ -70,6 +74,9 @@ class ByHand:
         self.note("node_creation", where)
         node.register_prehook(partial(self.note, "node_pre", where))
         node.register_hook(partial(self.note, "node", where))
+
+    def behind(self, node: Any, hook: Any, _: Any) -> None:
+        node.register_hook(hook)
 
     def pack(self, tensor: Tensor) -> tuple[str, Tensor]:
         where = self.running[-1] if self.running else "(loss)"
@@ -99,7 +106,7 @@ class ByHand:
                     self.own = False
 
             def over(grads: Any) -> None:
-                graph.queue_callback(lambda: note("engine_callback", ""))
+                queue_callback(lambda: note("engine_callback", ""))
 
             loss.grad_fn.register_prehook(over)
             loss.backward()

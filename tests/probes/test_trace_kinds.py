@@ -34,7 +34,7 @@ def test_a_kind_that_this_pytorch_has_not_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delattr(graph, "node_creation_hook", raising=False)
     report = traced(Hand(), torch.ones(1, 2), "node_creation", "node")
     assert [(item.path, item.reason) for item in report.skipped] == [
-        ("node_creation", "PyTorch has this hook since 2.15")
+        ("node_creation", "PyTorch has this hook since 2.14")
     ]
     assert {row["kind"] for row in report.rows} == {"node"}
 
@@ -227,3 +227,19 @@ def test_the_headings_of_all_kinds_are_short_and_differ_and_no_short_word_is_unu
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trace_summary, "_SHORT", others)
             assert any(trace_summary._heading(kind) != headings[kind] for kind in HookKind), (long, short)
+
+
+def test_strided_nested_tensors_leave_out_full_backward_hooks() -> None:
+    class Pads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            ragged = torch.nested.nested_tensor([x[0], x[0, :2]])
+            return self.layer(ragged).to_padded_tensor(0.0)
+
+    report = traced(Pads(), torch.ones(2, 3, 4))
+    assert report.meta.get("complete", True)
+    reasons = {item.path: item.reason for item in report.skipped}
+    assert "nested" in reasons["full_backward"].lower() and "forward" in {row["kind"] for row in report.rows}

@@ -44,11 +44,11 @@ def zeros(number: int) -> dict[str, int]:
     ("near", "far"),
     [
         (within(4), within(5)),
-        (SimpleNamespace(**zeros(63), last=torch.ones(1)), SimpleNamespace(**zeros(64), last=torch.ones(1))),
-        (SimpleNamespace(items=[0] * 7 + [torch.ones(1)]), SimpleNamespace(items=[0] * 8 + [torch.ones(1)])),
+        (SimpleNamespace(**zeros(127), last=torch.ones(1)), SimpleNamespace(**zeros(128), last=torch.ones(1))),
+        (SimpleNamespace(items=[0] * 127 + [torch.ones(1)]), SimpleNamespace(items=[0] * 128 + [torch.ones(1)])),
         (
-            SimpleNamespace(items={**zeros(7), "a": torch.ones(1)}),
-            SimpleNamespace(items={**zeros(8), "a": torch.ones(1)}),
+            SimpleNamespace(items={**zeros(127), "a": torch.ones(1)}),
+            SimpleNamespace(items={**zeros(128), "a": torch.ones(1)}),
         ),
     ],
     ids=["levels", "attributes", "lists", "dicts"],

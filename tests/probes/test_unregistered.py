@@ -138,7 +138,7 @@ class Plain(nn.Module):
 def test_what_is_not_registered_is_said(probe: str) -> None:
     report = run(Plain(), torch.randn(3, 4), PROBES.get(probe, lambda: "grads")())
     lost = "which PyTorch doesn't register, and no optimizer gets their parameters"
-    of_kinds = ("never fired", "PyTorch has this hook since 2.15")
+    of_kinds = ("never fired", "PyTorch has this hook since 2.14")
     assert [reason for reason in reasons(report, "") if reason not in of_kinds] == [
         f"heads is a plain dict of 1 module, {lost}: use nn.ModuleDict",
         f"layers is a plain list of 2 modules, {lost}: use nn.ModuleList",

@@ -13,7 +13,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
 from hookcli.report import Report
 
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
+exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 
 WHOLE: dict[str, Any] = {"step": hookcli.Step(optimizer="adamw", state_dict=True)}

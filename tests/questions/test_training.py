@@ -39,7 +39,7 @@ def test_a_learning_rate_that_is_too_high(ask: Asker) -> None:
 def test_a_log_of_zero_between_modules(ask: Asker) -> None:
     assert found(ask, "train_log.py") == (
         "first non-finite value: 1 Inf in the input of encoder (Density, step 7); "
-        "computed between modules, in Density.forward"
+        "computed between modules, in Density.forward; only in row 3 of 16 (first dimension, counted from 0)"
     )
 
 

@@ -96,7 +96,7 @@ def test_a_damaged_value_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_reports(str(tmp_path / "no.json"))
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="a folder, not a file"):
         read_reports(str(tmp_path))
     (tmp_path / "b.json").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not JSON"):

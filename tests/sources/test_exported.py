@@ -107,5 +107,5 @@ def test_what_is_wrong_is_said(cli: Cli, exported: tuple[Path, nn.Module], tmp_p
     }.items():
         ran = cli("shapes", str(tmp_path / name))
         assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1, ran.err
-    with pytest.raises(UsageError, match="is an exported program, which takes none"):
+    with pytest.raises(UsageError, match="is an exported program, which takes only trust=true"):
         find_recipe(str(file), {"width": 3})

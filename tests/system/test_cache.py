@@ -6,12 +6,15 @@ import os
 import resource
 import shutil
 import sys
+import time
+import zlib
 from pathlib import Path
+from types import ModuleType
 
 import forks
 import pytest
 
-from hookcli.system.cache import Cache, stamp
+from hookcli.system.cache import Cache, imported, python_files, stamp
 
 ENTRY = "text \udc80 é\n" * 1000  # a name of a file may be no text
 
@@ -57,6 +60,27 @@ def test_every_damage_makes_an_entry_absent_and_the_next_put_mends_it(folder: Pa
     file.mkdir()
     cache.put("a", "anew")
     assert cache.get("a") is None and [*folder.iterdir()] == [file]
+
+
+def test_an_entry_that_others_have_made_is_neither_followed_nor_unpacked_without_end(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, mine = Cache("kept"), tmp_path / "mine"
+    cache.put("a", ENTRY)
+    (file,) = folder.iterdir()
+    mine.write_bytes(file.read_bytes())
+    for target in (mine, Path("/dev/zero")):
+        file.unlink()
+        file.symlink_to(target)
+        assert cache.get("a") is None
+        cache.put("a", "anew")
+        assert cache.get("a") == "anew" and not file.is_symlink() and mine.read_bytes() != file.read_bytes()
+    monkeypatch.setattr("hookcli.system.cache._LARGEST", 2**20)
+    file.write_bytes(zlib.compress(b"a\0" + bytes(2**21)))
+    assert cache.get("a") is None
+    file.unlink()
+    os.mkfifo(file)
+    assert cache.get("a") is None
 
 
 def test_the_least_recently_used_entries_are_deleted(folder: Path) -> None:
@@ -142,21 +166,39 @@ def test_processes_share_it(folder: Path) -> None:
     assert 0 < sum(Cache("kept").get(str(n)) is not None for n in range(7)) < 7
 
 
-def test_a_stamp_follows_every_change_of_a_file(tmp_path: Path) -> None:
+def test_a_stamp_follows_every_change_of_a_file_and_no_clock(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     one, two = tmp_path / "one.py", tmp_path / "sub" / "two.py"
-    stamps = [stamp(tmp_path)]
+    one.write_text("1")
+    stamps = [stamp([one, two])]
     for change in (
-        lambda: one.write_text("1"),
         lambda: two.write_text("2"),
-        lambda: os.utime(two, (1, 1)),
-        lambda: two.write_text("22"),
-        lambda: one.rename(tmp_path / "other.py"),
+        lambda: (two.write_text("3"), os.utime(two, (1, 1))),
+        lambda: (two.write_text("4"), os.utime(two, (1, 1))),  # of the same size and time
+        lambda: two.write_text(""),
         lambda: two.unlink(),
     ):
         change()
-        stamps.append(stamp(tmp_path))
-    assert len({*stamps}) == len(stamps)
-    (tmp_path / "notes.txt").write_text("not Python")
-    assert stamp(tmp_path) == stamps[-1] and stamp(tmp_path, "other.py") == stamps[-1]
-    assert stamp(tmp_path, "notes.txt") != stamps[-1]
+        stamps.append(stamp([one, two]))
+    assert len({*stamps}) == len(stamps) - 1 and stamps[-1] == stamps[0]
+    os.utime(one, (1, 1))
+    assert stamp([one, two]) == stamps[0]
+    two.touch()
+    assert stamp([one, two]) != stamp([two, one])
+    (tmp_path / "notes.txt").touch()
+    assert python_files(tmp_path) == [str(one), str(two)]
+
+
+def test_files_that_were_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, file = "imported_by_test_cache", tmp_path / "sub" / "mine.py"
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "odd", 3)
+    assert imported([tmp_path]) is None  # deleted
+    file.parent.mkdir()
+    file.touch()
+    assert imported([tmp_path]) is None  # edited since this process began
+    monkeypatch.setattr("hookcli.system.cache._BEGUN", time.time() + 60)
+    assert imported([tmp_path]) == imported([tmp_path / "sub"]) == [str(file)]
+    assert imported([tmp_path / "su"]) == imported([]) == []

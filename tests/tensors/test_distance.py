@@ -176,6 +176,8 @@ def test_other_kinds_of_tensors() -> None:
     assert found(torch.tensor([True, False]), torch.tensor([True, True])).max_abs == 1
     complex_a, complex_b = torch.tensor([3 + 4j, 1j]), torch.tensor([3 + 4j, 2j])
     assert (found(complex_a, complex_b).error_l2, found(complex_a, complex_b).numel) == (1.0, 4)
+    one, turned = torch.ones(3), torch.full((3,), 1j)
+    assert found(one, turned).error_l2 == pytest.approx(math.sqrt(6)) == found(turned, one).error_l2
     dense = torch.tensor([[0.0, 2.0], [1.0, 0.0]])
     assert found(dense.to_sparse(), dense + 1) == found(dense, dense + 1)
     quantized = torch.quantize_per_tensor(torch.tensor([0.0, 1.0]), 0.5, 0, torch.qint8)

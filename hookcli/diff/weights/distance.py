@@ -10,7 +10,7 @@ import numpy as np
 from hookcli.diff.tolerance import eps
 from hookcli.report import raised
 from hookcli.report.discrepancy import Discrepancy
-from hookcli.tensors.files.codings import CODINGS, Floats, Values, values
+from hookcli.tensors.files.codings import Floats, Values, values
 from hookcli.tensors.files.spectrum import WIDEST, LowRank, low_rank
 from hookcli.tensors.files.stored import BLOCK, StoredTensor
 
@@ -27,10 +27,14 @@ def same_bytes(a: StoredTensor, b: StoredTensor) -> bool:
 
 
 def distance(a: StoredTensor, b: StoredTensor, tell: Callable[[int], object]) -> Discrepancy:
-    """The discrepancy of two tensors of one shape; complex values count as pairs of real ones."""
+    """The discrepancy of two tensors of one shape; complex values count as pairs of real ones.
+
+    If one tensor is real, its imaginary parts are 0.
+    """
     parts: list[Discrepancy] = []
-    numbers = b.numel * (2 if _is_complex(b) else 1)
-    for x, y in zip(_numbers(a), _numbers(b), strict=True):
+    paired = a.is_complex or b.is_complex
+    numbers = b.numel * (2 if paired else 1)
+    for x, y in zip(_numbers(a, paired), _numbers(b, paired), strict=True):
         parts.append(_apart(x, y))
         tell(round(y.size / numbers * b.nbytes))
         if len(parts) == _MERGED:
@@ -41,7 +45,7 @@ def distance(a: StoredTensor, b: StoredTensor, tell: Callable[[int], object]) ->
 def change_of_low_rank(a: StoredTensor, b: StoredTensor, found: Discrepancy) -> LowRank | None:
     """The rank of ``B - A``, if it is low and more than rounding to the dtypes explains; else None."""
     smaller = min(a.shape[0], a.columns) if a.is_matrix else 0
-    is_complex = _is_complex(a) or _is_complex(b)
+    is_complex = a.is_complex or b.is_complex
     if smaller < _NARROWEST or a.columns > WIDEST or not 0 < found.max_abs < math.inf or found.nonfinite or is_complex:
         return None
     unit = found.max_abs  # in whose units float32 suffices
@@ -56,17 +60,14 @@ def change_of_low_rank(a: StoredTensor, b: StoredTensor, found: Discrepancy) -> 
     return low_rank(rows, a.columns, (found.error_l2 / unit) ** 2, rounding, smaller // _LOW)
 
 
-def _is_complex(tensor: StoredTensor) -> bool:
-    return CODINGS[tensor.coding].storage.kind == "c"
-
-
-def _numbers(tensor: StoredTensor) -> Iterator[Values]:
-    """The elements as float64, complex ones as pairs."""
+def _numbers(tensor: StoredTensor, paired: bool) -> Iterator[Values]:
+    """The elements as float64; `paired`: as pairs of a real and an imaginary part."""
     for block in tensor.blocks(BLOCK):
         if block.dtype.kind == "c":
             yield block.view(f"f{block.dtype.itemsize // 2}").astype(np.float64)
         else:
-            yield values(tensor.coding, block)
+            real = values(tensor.coding, block)
+            yield np.stack((real, np.zeros_like(real)), axis=1).ravel() if paired else real
 
 
 def _apart(a: Values, b: Values) -> Discrepancy:
@@ -74,7 +75,8 @@ def _apart(a: Values, b: Values) -> Discrepancy:
     n, nonfinite = a.size, 0
     with np.errstate(invalid="ignore", over="ignore"):
         error = b - a
-    if not math.isfinite(error.sum()):
+        total = error.sum()
+    if not math.isfinite(total):
         both = np.isfinite(a) & np.isfinite(b)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         nonfinite = int(np.count_nonzero(~both & ~same))

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import CHECK, WEIGHT
+from hookcli.diff.verdict import CHECK
 from hookcli.diff.weights.distance import change_of_low_rank, distance, same_bytes
 from hookcli.diff.weights.pairing import Pairing
 from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hookcli.diff import verdict
+from hookcli.diff.origin import Origin
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
@@ -20,6 +21,7 @@ from hookcli.engine.lockstep.compiled import UNSEEN, compiled
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
 from hookcli.engine.lockstep.operators import hide, operators_of
+from hookcli.engine.lockstep.origin import origin_between_modules
 from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.settings_diff import settings_diff
 from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise, meta_of, share_parts
@@ -71,7 +73,8 @@ def compare(
 
     `batches` are several inputs, of which the sides have the first: the figures are those of all, concatenated.
     `total` is their number, if it is known. `ops`: compare operators, too (see Hooking); a forward of each side before
-    finds them, so that those of both are paired in their order. `time`: both sides are timed afterwards, in turns.
+    finds them, so that those of both are paired in their order. Without `ops` and `select`, operators are looked at in
+    one more forward if modules differ first in what they received. `time`: both are timed afterwards, in turns.
 
     Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
     then.
@@ -87,13 +90,16 @@ def compare(
         error = error_to_raise(run.execute(seed, feedback, each), run.sides)
     except HookcliError as failed:  # the next batch could not be made
         error = failed
+    origin = None
+    if error is None and not ops and select is None:
+        again = partial(_Comparison, a, b, select=None, ops="functions", time=False)
+        origin, error = origin_between_modules(run, again, tolerance or Tolerance(), seed, feedback)
     seconds = perf_counter() - started
     info = replace(info or RunInfo(), seconds=seconds, hookcli_seconds=run.clock.own, complete=error is None)
     if batches is not None:
         info.batches = run.batches
-    if isinstance(error, HookcliError):
-        info.error = str(error).partition("\n")[0]
-    report = run.report(tolerance or Tolerance(), info)
+    info.error = str(error).partition("\n")[0] if isinstance(error, HookcliError) else info.error
+    report = run.report(tolerance or Tolerance(), info, origin)
     if error is not None:
         error.reports = (report,)  # type: ignore[attr-defined]
         raise error
@@ -117,7 +123,8 @@ class _Comparison:
             )
             for side, changes in zip(self.sides, self.edits, strict=True)
         ]
-        self.pairs = TensorPairs(self.alignment)
+        constants = (x for side in self.sides for x in (*side.model.parameters(), *side.model.buffers()))
+        self.pairs = TensorPairs(self.alignment, constants=constants)
         self.watched = Watched(self.sides, self.alignment, select)
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.settings = settings_diff(a.model, b.model, self.alignment, select)
@@ -171,8 +178,8 @@ class _Comparison:
                 self.pairs.parameters(*(side.model for side in self.sides))
         return errors
 
-    def report(self, tolerance: Tolerance, info: RunInfo) -> Report:
-        """The report of what was compared until now."""
+    def report(self, tolerance: Tolerance, info: RunInfo, origin: Origin | None = None) -> Report:
+        """The report of what was compared until now; `origin`: see `verdict.report`."""
         weights = self.state_diff.rows(tolerance)
         rows = with_state_rows(self.pairs.rows(tolerance, info.complete), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
@@ -189,6 +196,7 @@ class _Comparison:
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=verdict.weights_line(weights, self.state_diff.compared),
             settings=self.settings,
+            origin=origin,
             identical=bool(info.complete) and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
         return self.add_times(found, self.alignment) if self.add_times else found
@@ -224,8 +232,6 @@ class _Comparison:
                 lockstep.arrive(number, key, seen)
 
         def returned(event: HookEvent) -> None:
-            if event.operator and number == A:
-                self.pairs.receive(event)
             arrive(event, OUTPUT, list(tree.leaves(event.output)))
 
         def grad(event: HookEvent) -> None:
@@ -235,8 +241,7 @@ class _Comparison:
         # Backward must run in the calling thread, for every device: a device's own thread would serve both sides, and
         # wait for ever once one side waits for the other.
         with session, torch.autograd.set_multithreading_enabled(False):
-            if number == A:
-                session.forward_pre(self.pairs.receive)
+            session.forward_pre(partial(self.pairs.known.receive, number))
             session.forward(returned)
             if self.step.backward:
                 session.output_grad(grad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ class DumpComparison:
     def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
         """Follow how errors grow through the modules of a model that is about to run."""
         if OUTPUT in self.reader.dump.kinds and not self._followed:
-            session.forward_pre(self.pairs.receive)
+            session.forward_pre(partial(self.pairs.known.receive, self.other))
             self._followed = True  # several probes may share this sink
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from hookcli.hooks.events import HookEvent
+from hookcli.tensors import tree
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 
@@ -27,13 +28,22 @@ class ModuleTensors:
     """The number of the pass."""
     source: str = ""
     """An operator's line in the program."""
+    received: list[tuple[str, Tensor]] = field(default_factory=list)
+    """The arguments of the call, where they are known."""
+    uninitialised: bool = False
+    """An operator returned memory that was not all written yet."""
 
 
 def of_event(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
     """The tensors of the call that an event is about."""
-    if operator := event.operator:
-        return ModuleTensors(kind, event.fqn, operator.name, event.call, event.index, tensors, source=operator.source)
-    return ModuleTensors(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
+    name = event.operator.name if event.operator else type(event.module).__name__
+    seen = ModuleTensors(kind, event.fqn, name, event.call, event.index, tensors)
+    if kind == OUTPUT:
+        seen.received = list(tree.arguments(event.args, event.kwargs))
+    if event.operator:
+        seen.source = event.operator.source
+        seen.uninitialised = kind == OUTPUT and event.operator.uninitialised
+    return seen
 
 
 def only(side: int, what: str) -> dict[str, Any]:

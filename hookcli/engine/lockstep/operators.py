@@ -18,14 +18,14 @@ from hookcli.hooks.session import HookSession
 
 
 def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ()) -> list[NamedPart]:
-    """The operators of a forward as `step` makes it, in the order in which they first ran.
+    """The operators of a forward as `step` makes it whose values can be compared, in the order in which they first ran.
 
     If the model fails, those until then: its error is that of the run to come. `hidden` modules take no hooks.
     """
     found: dict[NamedPart, None] = {}
 
     def note(event: HookEvent) -> None:
-        if event.operator:
+        if event.operator and not event.operator.uninitialised:  # such operators are in no dump either
             found[NamedPart(event.fqn, event.operator.name)] = None
 
     session = HookSession(side.model, fastpath=side.fastpath, ops=ops)

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.diff.align import Alignment
+from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import WEIGHT
+from hookcli.engine.lockstep.known_pairs import reshaped
 from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
-from hookcli.report.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import SameBits, compare, resolve
@@ -80,8 +80,7 @@ class StateDiff:
         self.compared += 1
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values |= {"shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
-        if x.shape != y.shape:
-            said = f"shape {shape(tree.shape_of(x))} → {shape(tree.shape_of(y))}"
+        if said := reshaped(x, y):
             self._unlike.append(Row(values | {"differs": said, "beyond": True}))
             return
         try:
@@ -120,4 +119,4 @@ def _place(fqn: str, x: Tensor) -> dict[str, Any]:
 def _equal(x: Tensor, y: Tensor) -> bool:
     """True if the tensors are surely equal; those with NaN are left to the exact comparison."""
     alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
-    return alike and not x.is_meta and torch.equal(x, y)
+    return alike and not (x.is_meta or x.is_nested) and torch.equal(x, y)

@@ -1,4 +1,8 @@
-"""Mixed precision by `torch.autocast`, which leaves meta tensors alone: a simulation has fake tensors instead."""
+"""Runs on fake tensors, where meta tensors take another way than the CPU's.
+
+`torch.autocast` leaves meta tensors alone, and recurrent layers compute one step after another on the meta device: the
+CPU multiplies the inputs of all steps at once, and has oneDNN compute an LSTM.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +27,16 @@ def autocast(dtype: torch.dtype | None) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def castable(run: PreparedRun, dtype: torch.dtype | None) -> Iterator[PreparedRun]:
-    """The run with tensors that autocast casts, in a block in which operators take them.
+def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterator[PreparedRun]:
+    """The run with tensors that say they are on the CPU, where autocast or recurrent layers ask for that.
 
-    Raises UsageError where this PyTorch lacks such tensors.
+    Raises UsageError where this PyTorch lacks such tensors, and autocast needs them.
     """
-    if dtype is None or not any(p.is_meta for p in run.model.parameters()):
+    wanted = dtype is not None or (device == "cpu" and is_recurrent(run.model))
+    fake = FakeCpu() if wanted and any(p.is_meta for p in run.model.parameters()) else None
+    if fake is None or not (fake.available or dtype):
         yield run
         return
-    fake = FakeCpu()
     if not fake.available:
         raise UsageError(f"--amp: torch {torch.__version__} has no fake tensors", option="amp")
     with ExitStack() as stack:
@@ -39,6 +44,11 @@ def castable(run: PreparedRun, dtype: torch.dtype | None) -> Iterator[PreparedRu
         inputs = tree.replace(run.inputs, tree.once(lambda path, x: fake.tensor(x)))
         stack.enter_context(fake.mode())
         yield replace(run, inputs=inputs)
+
+
+def is_recurrent(model: nn.Module) -> bool:
+    """True if the model has an RNN, GRU or LSTM."""
+    return any(isinstance(module, nn.RNNBase) for module in model.modules())
 
 
 def _replace(model: nn.Module, fake: FakeCpu) -> None:

@@ -29,15 +29,12 @@ def one_of(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfi
     if parallel == "ddp" and not any(moment.phase == "backward" for moment in profile.steady.timeline):
         return profile  # without gradients there is nothing to communicate
     sharding = _Sharding(profile, processes)
-    parts = [
-        _remade(step, _bucketed(step, profile) if parallel == "ddp" else sharding.moments(step))
+    bucketed = {Kind.GRADIENTS: profile.trained}
+    steady, first = (
+        _remade(step, (_changed(m, bucketed) for m in step.timeline) if parallel == "ddp" else sharding.moments(step))
         for step in (profile.steady, profile.first)
-    ]
-    return replace(profile, steady=parts[0], first=parts[1], notes=[*profile.notes, _ASSUMED[parallel]])
-
-
-def _bucketed(step: StepMemory, profile: MemoryProfile) -> Iterator[Moment]:
-    return (_changed(moment, {Kind.GRADIENTS: profile.trained}) for moment in step.timeline)
+    )
+    return replace(profile, steady=steady, first=first, notes=[*profile.notes, _ASSUMED[parallel]])
 
 
 class _Sharding:

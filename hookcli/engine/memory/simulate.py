@@ -23,8 +23,7 @@ from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.checkpointing import checkpoint_modules
-from hookcli.engine.memory.kernels.cpu import cpu_kernels
-from hookcli.engine.memory.kernels.cuda import CudaKernels, remarks
+from hookcli.engine.memory.kernels import cpu, cuda
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.mixed_precision import autocast, castable
 from hookcli.engine.memory.optimizers import make_optimizer
@@ -70,7 +69,7 @@ def simulate(
         _describe(plan, run.info)
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
         _make_lazy_parameters(run)
-        with castable(run, plan.amp) as run:
+        with castable(run, plan.amp, plan.device) as run:
             return _Simulation(run, plan).profile()
 
     states = random_states([])
@@ -92,10 +91,10 @@ class _Simulation:
         self._owners = dict(_owners(run.model))
         self._unfused = False
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
-        real, cuda = run.info.device != META.type, plan.device == "cuda"
-        self._kernels = CudaKernels(real, fake=plan.amp is not None) if cuda else cpu_kernels()
+        real, on_cuda = run.info.device != META.type, plan.device == "cuda"
+        self._kernels = cuda.CudaKernels(real, fake=plan.amp is not None) if on_cuda else cpu.CpuKernels()
         ran = [f"ran for real, not on the meta device: {run.info.not_on_meta}"] if real else []
-        self._notes = ran + ([*remarks(run.model, real)] if cuda else [])
+        self._notes = [*ran, *(cuda.remarks(run.model, real) if on_cuda else cpu.remarks(run.model))]
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""

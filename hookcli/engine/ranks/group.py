@@ -27,6 +27,7 @@ from hookcli.system.torchrun import World
 
 # seconds by which collectives outlast the watchdog, whose message is better
 _GRACE = 30.0
+_START = 120.0  # seconds for the other processes to start, which import PyTorch, on a busy machine
 _AGREE = 2.0  # seconds to wait for other ranks to fail with the same error
 _COME = 20.0  # seconds to wait for other ranks to start
 _LOST = 3.0  # seconds to wait for the launcher to end this process if all it knows is that another rank is gone
@@ -50,14 +51,15 @@ class Group:
         """Set up PyTorch's process group. Raises UsageError for a backend that can't serve the device."""
         self.backend = backend or ("nccl" if device.type == "cuda" else "gloo")
         _check_backend(self.backend, device, self.world)
-        self.stage("waiting for the other processes to start")
+        self.watchdog.stage("waiting for the other processes to start", _START)
         dist.init_process_group(
             self.backend,
             store=PrefixStore("group", self.store),
             rank=self.world.rank,
             world_size=self.world.size,
-            timeout=self.patience,
+            timeout=max(self.patience, timedelta(seconds=_START + _GRACE)),
         )
+        self.stage("finding the model")
 
     def stage(self, text: str) -> None:
         """Name what this process does from now on, and restart the timeout."""
@@ -127,7 +129,7 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
     An error in the block becomes the group's: one rank raises it, with its number unless all ranks have it, and the
     others raise ToldError.
     """
-    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=max(timeout, _START))))
     name = f"hookcli {next(_RUNS)}"  # a process may take part in several runs; the store outlives them
     group = Group(world, PrefixStore(name, store), timeout)
     group.store.set(f"here/{world.rank}", f"{platform.node()} {os.getpid()}")

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -17,8 +18,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError
+from hookcli.system import interrupts
 from hookcli.system.torchrun import LAUNCHER
 
+_SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 _GIVES_WAY = 5  # seconds for a process to end by itself after another has failed
 
 
@@ -40,7 +43,8 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
     )
     with _environment(processes), _silent(debug):
         try:
-            elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
+            with interrupts.raising(partial(SignalException, "interrupted", signal.SIGINT)):
+                elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
         except ChildFailedError as error:
             return _outcome(*error.get_first_failure())
         except SignalException as error:
@@ -66,16 +70,20 @@ def _patience() -> dict[str, Any]:
 
 @contextmanager
 def _environment(processes: int) -> Iterator[None]:
-    """Set the processes' environment: an equal share of the cores, unless it is set already, and the launcher's pid."""
-    given = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = given or str(max(1, (os.cpu_count() or 1) // processes))
-    os.environ[LAUNCHER] = str(os.getpid())
+    """Set the processes' environment: an equal share of the cores, unless it is set already, and the launcher's pid.
+
+    The launcher handles all signals but SIGINT itself.
+    """
+    cores = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
+    values = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ.update(values)
     try:
         yield
     finally:
-        del os.environ[LAUNCHER]
-        if given is None:
-            del os.environ["OMP_NUM_THREADS"]
+        for name in values:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager

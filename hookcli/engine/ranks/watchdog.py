@@ -39,7 +39,7 @@ class Watchdog:
     def __init__(self, world: World, store: Store, timeout: float) -> None:
         self._world = world
         self._store = store
-        self._timeout = timeout
+        self._timeout = self._limit = timeout
         self._stage = ""
         self._since = time.monotonic()
         self._main = threading.main_thread()
@@ -48,9 +48,9 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="hookcli-watchdog", daemon=True)
         self._before: Any = None
 
-    def stage(self, text: str) -> None:
-        """Begin a stage, and restart the timeout."""
-        self._stage, self._since = text, time.monotonic()
+    def stage(self, text: str, least: float = 0.0) -> None:
+        """Begin a stage, which may take as long as the timeout, or `least` seconds if that is longer."""
+        self._stage, self._since, self._limit = text, time.monotonic(), max(self._timeout, least)
 
     @property
     def doing(self) -> str:
@@ -73,11 +73,15 @@ class Watchdog:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._answered.set()
-        raise OverdueError(f"still running after {self._timeout:g} s (--timeout)")
+        raise OverdueError(f"still running {self._waited}")
+
+    @property
+    def _waited(self) -> str:
+        return f"after {self._limit:g} s{' (--timeout)' if self._limit == self._timeout else ''}"
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK):
-            if time.monotonic() - self._since > self._timeout:
+            if time.monotonic() - self._since > self._limit:
                 self._expire()
                 return
 
@@ -125,7 +129,7 @@ class Watchdog:
         known = self._known()
         silent = [rank for rank in range(self._world.size) if rank not in known]
         busy = [rank for rank in known if not known[rank]["waits"]]
-        waited = f"after {self._timeout:g} s (--timeout)"
+        waited = self._waited
         if busy:
             at = known[busy[0]]
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"

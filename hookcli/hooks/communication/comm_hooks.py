@@ -6,6 +6,7 @@ https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +46,12 @@ _WRAPPERS: dict[str, Callable[[Hook], Hook]] = dict(
 )
 _SGD = ("powersgd", "batched-powersgd")
 _CHAINED = (*_SGD, "quantize-per-tensor", "quantize-per-channel")
+_FRAGILE = {
+    "batched-powersgd": "use powersgd",
+    "quantize-per-tensor": "it works since torch 2.15",
+    "quantize-per-channel": "it works since torch 2.15",
+}
+CALLBACK_FAILED = re.compile(r"(RuntimeError: )?Got the following error when running the callback: ")
 _FIRST_COMPRESSED = 2  # DDP rebuilds its buckets after the first step; PowerSGDState refuses less
 
 
@@ -94,25 +101,33 @@ def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMP
 
 
 def check_works(hook: CommHook) -> None:
-    """Try batched PowerSGD on a few numbers, on all ranks together. Raises UsageError if this PyTorch's is broken.
+    """Try a hook of PyTorch's that is broken in some versions, on a few numbers and on all ranks together.
 
-    In torch 2.15 it passes a matrix to a helper that takes batches of matrices, so it fails for any gradients.
+    Torch 2.15's batched PowerSGD passes a matrix to a helper that takes batches of matrices; the quantizing hooks of
+    2.14 and before index a tensor where they expect a list. Raises UsageError if the hook fails here.
     """
-    if "batched-powersgd" not in hook.name:
+    name = hook.name.rpartition("+")[2]
+    if name not in _FRAGILE:
         return
     state = hook.make_state()
-    state.iter = state.start_powerSGD_iter
+    if state is not None:
+        state.iter = state.start_powerSGD_iter
+    failed = None
     try:
-        _FUNCTIONS["batched-powersgd"](state, _Trial()).wait()
-    except AssertionError as error:
+        _FUNCTIONS[name](state, _Trial()).wait()
+    except (AssertionError, IndexError, RuntimeError) as error:
+        failed = error
+    dist.barrier()  # now its callbacks are over: a group that is destroyed under their threads ends the process
+    if failed:
+        kind = re.match(r"\w+Error(?=: )", CALLBACK_FAILED.sub("", str(failed)))  # raised in a future's callback
         raise UsageError(
-            f"--hook {hook.name}: broken in torch {torch.__version__}, whose batched_powerSGD_hook fails on "
-            "its own assertion in its first compressed step; use powersgd"
-        ) from error
+            f"--hook {hook.name}: broken in torch {torch.__version__}, whose {_FUNCTIONS[name].__name__} fails on any "
+            f"gradients ({kind[0] if kind else type(failed).__name__}); {_FRAGILE[name]}"
+        ) from failed
 
 
 class _Trial:
-    """The part of a GradBucket that batched PowerSGD uses; Python code can't make a real one."""
+    """The part of a GradBucket that these hooks use; Python code can't make a real one."""
 
     def buffer(self) -> Tensor:
         """Return a small gradient."""

@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from hookcli.hooks.torch_private.distributed import process_groups
 
-NEEDS = "needs ProcessGroup.register_pre_hook, which torch has since 2.15"
+NEEDS = "needs ProcessGroup.register_pre_hook, which torch has since 2.14"
 AMBIGUOUS = "a callback handed bytes to a collective while several buckets were under way"
 NEW_GROUP = "the hook made a process group meanwhile, whose first bytes were not seen"
 # In these collectives, only the root gives bytes.

@@ -25,9 +25,9 @@ from torch.nn.parameter import is_lazy
 
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.report.names import no_match
 from hookcli.system.importing import load_object
-from hookcli.tensors.torch_private import version as version_of
 from hookcli.tensors.tree import dtype_text, shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
@@ -69,7 +69,7 @@ class Edit:
             self.left_alone = dtype_text(x)
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
-        version = None if x.is_inference() else version_of(x)
+        version = version_of(x)
         settings = dict(self.settings)
         if _takes_generator(self.function) and x.device.type != "meta":
             # One seed per place and call, so that a recomputed forward gets the same noise.
@@ -106,7 +106,7 @@ def _takes_generator(function: Callable[..., Any]) -> bool:
     return False
 
 
-def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
+def _checked(where: str, x: Tensor, y: Any, version: int) -> Tensor:
     if not isinstance(y, Tensor):
         raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
     if y.shape != x.shape:
@@ -115,7 +115,7 @@ def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
         raise UsageError(
             f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
         )
-    if version is not None and version_of(x) != version:
+    if version_of(x) != version:
         raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
     return y
 

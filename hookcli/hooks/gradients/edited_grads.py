@@ -47,7 +47,7 @@ class EditedGrads:
         edits = call.hooked.edits.get("grad_input", [])
         if not getattr(call.hooked.module, "inplace", False):
             with self._nodes.ours():
-                x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
+                x = x.view_as(x) if tree.is_dense(x) else x  # others have no views
         elif is_view(x):
             if not edits:  # a hook would be lost, and a copy would not be what the model computes with
                 return x

@@ -2,20 +2,21 @@
 
 A tensor's own hook gets the sum over everything that used the tensor. A module's part of that sum comes from the
 autograd nodes that the module's forward creates from the tensor: they get a hook when they are created, and their
-gradients are added up. If a module only returns the tensor (Identity), the event has the tensor's whole gradient, and
-is marked `handed_on`.
+gradients are added up. If a module hands the tensor on, others use it in the module's stead, and nothing tells these
+uses from the rest: the event has the tensor's whole gradient, and is marked `handed_on`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node
-from torch.utils.hooks import unserializable_hook
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.tensor_hooks import TensorHooks
@@ -24,10 +25,12 @@ from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.tensor_versions import Edge, ReceivedTensor, TensorVersion
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
-from hookcli.tensors.torch_private import is_view, version
+from hookcli.tensors.hidden import kept_tensors
+from hookcli.tensors.torch_private import is_view
 
 Grads = tuple[Tensor | None, ...]
 
@@ -42,13 +45,14 @@ class InputGrads:
         self._open: dict[Edge, list[ReceivedTensor]] = {}
 
     def start(self) -> None:
-        """Listen for new nodes, which PyTorch offers since 2.15; before, `returned` searches for them."""
+        """Listen for new nodes, which PyTorch offers since 2.14; before, `returned` searches for them."""
         if self._creation.available:
             self._creation.listen(partial(self._hook, self._open))
 
-    def receive(self, call: Call, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Hook the tensors that require grad as a call receives them."""
+    def receive(self, call: Call, tensors: Sequence[tuple[str, Tensor]], hidden: Sequence[Tensor]) -> None:
+        """Hook the tensors that require grad as a call receives them. `hidden`: those in objects that it receives."""
         found: dict[int, ReceivedTensor] = {}
+        places = Counter(map(id, (*(x for _, x in tensors), *hidden)))
         for path, x in tensors:
             if not self._hooks.hookable(x):
                 continue
@@ -58,7 +62,7 @@ class InputGrads:
                 continue
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
-            use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else version(x))
+            use = found[id(x)] = ReceivedTensor(edge, [event], shape, version_of(x), places[id(x)])
             settle = unserializable_hook(self._core.guarded(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
@@ -66,20 +70,34 @@ class InputGrads:
         call.received = found
         call.began = next_sequence_number()
 
-    def returned(self, call: Call, received: Mapping[int, Tensor], returned: Sequence[Tensor]) -> None:
-        """Note the tensors that a call handed on, and those of which it returned views, which can lose their hooks."""
+    def returned(
+        self, call: Call, received: Sequence[Tensor], returned: Sequence[Tensor], hidden: Sequence[Tensor]
+    ) -> None:
+        """Note the tensors that a call handed on, and those of which it returned views, which can lose their hooks.
+
+        `received`: the tensors among its arguments now, to which the call may have added some; `hidden`: those in
+        objects that it returned.
+        """
+        kept = list(kept_tensors(call.hooked.module))
+        out, stored = set(map(id, (*returned, *hidden, *kept))), set(map(id, kept))
+        plain = [y for y in (*hidden, *kept) if type(y) is Tensor]  # others may refuse, as uninitialized buffers do
         if not self._creation.available:
-            self._search(returned, call)
-        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if is_view(y)}
-        for key, x in received.items():
+            self._search([*returned, *(y for y in (*received, *plain) if not is_view(y))], call)
+        bases = {id(tree.base(y)) for y in (*returned, *plain) if is_view(y)}
+        places = Counter(map(id, received))
+        for key, x in {id(x): x for x in received}.items():
             if use := call.received.get(key):
-                self._compare(x, use, handed_on=key in same, seen=id(tree.base(x)) in bases)
+                for outer in self._core.calls.running if key in stored else ():  # the tensor came through these
+                    if key in outer.received:
+                        outer.received[key].handed_on = True
+                handed_on = use.handed_on or key in out or places[key] > use.places
+                self._compare(x, use, handed_on=handed_on, seen=id(tree.base(x)) in bases)
 
     def _compare(self, x: Tensor, use: ReceivedTensor, *, handed_on: bool, seen: bool) -> None:
-        changed = use.version >= 0 and version(x) != use.version
+        changed = version_of(x) != use.version
         use.lost = changed and is_view(x)  # its gradient goes past it, to the tensor that it is a view of
         use.handed_on = handed_on and not changed
-        if seen and use.version >= 0:  # the caller may change the returned view in place
+        if (seen or (use.handed_on and is_view(x))) and use.version >= 0:  # others may change the view in place
             use.views.append(TensorVersion(x))
 
     def leave(self, call: Call) -> None:
@@ -104,7 +122,9 @@ class InputGrads:
             received = uses.get(id(after.variable) if leaf else (after, number), [])  # type: ignore[attr-defined]
             for use in reversed(received):  # an inner module's gradient comes before that of the module around it
                 use.made += 1
-                self._hooks.keep(node.register_hook(self._core.guarded(partial(self._arrive, use, place))))
+                handle = node.register_hook(self._core.guarded(partial(self._arrive, use, place)))
+                self._hooks.keep(handle)
+                self._hooks.keep(node.register_prehook(self._core.guarded(partial(_put_last, handle))))
 
     def _search(self, outputs: Sequence[Tensor], call: Call) -> None:
         """Hook the nodes that a call created since it began, as far as its outputs lead to them."""
@@ -116,6 +136,8 @@ class InputGrads:
     # Gradients.
 
     def _arrive(self, use: ReceivedTensor, place: int, grad_inputs: Grads, _: Grads) -> None:
+        if use.handed_on:
+            return
         grad = grad_inputs[place]
         use.arrived += 1
         if grad is not None:
@@ -126,10 +148,10 @@ class InputGrads:
 
     def _settle(self, use: ReceivedTensor, grad: Tensor | None) -> None:
         """Emit what has arrived: the tensor's gradient is complete, though backward may not have reached every node."""
-        if use.arrived:
-            self._tell(use)
-        elif use.handed_on and not use.made and grad is not None:
+        if use.handed_on and grad is not None:
             self._emit(use, grad.detach())
+        elif use.arrived:
+            self._tell(use)
 
     def _tell(self, use: ReceivedTensor) -> None:
         total, use.total, use.arrived = use.total, None, 0
@@ -140,4 +162,11 @@ class InputGrads:
         if use.lost or any(version.changed() for version in use.views):
             return
         for event in use.events:
-            self._core.emit_gradient(replace(event, handed_on=use.handed_on and not use.made), grad)
+            self._core.emit_gradient(replace(event, handed_on=use.handed_on), grad)
+
+
+def _put_last(handle: RemovableHandle, _: Grads) -> None:
+    """Have a node's hook called after the program's, such as full backward hooks, which change what flows on."""
+    hooks = handle.hooks_dict_ref()
+    if hooks and handle.id in hooks:
+        hooks[handle.id] = hooks.pop(handle.id)

@@ -16,6 +16,7 @@ from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.select import selects_parameter
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
+from hookcli.tensors.tree import is_dense
 
 
 class ParameterHooks(HookGroup):
@@ -71,7 +72,7 @@ class ParameterHooks(HookGroup):
                     self.hooked.add(fqn)
 
     def _hook_groups(self) -> None:
-        """Register a hook on the parameters of each module, and one on all of them."""
+        """Register a hook on the parameters of each module, and one on all; PyTorch takes no nested or sparse ones."""
         if self._grouped:
             return
         self._grouped = True
@@ -82,7 +83,7 @@ class ParameterHooks(HookGroup):
             groups |= {fqn: own} if own else {}
         with self._nodes.ours():  # registering creates nodes
             for fqn, group in groups.items():
-                tensors = [p for p in group if p.requires_grad]  # the forward may have frozen some
+                tensors = [p for p in group if p.requires_grad and is_dense(p)]  # frozen by forward; refused
                 if tensors:
                     self.core.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
 

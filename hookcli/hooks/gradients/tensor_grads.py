@@ -25,6 +25,7 @@ from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.session_core import SessionCore
 from hookcli.tensors import tree
+from hookcli.tensors.hidden import hidden_tensors
 from hookcli.tensors.torch_private import version
 
 _IN, _OUT = GRADIENT_EDITS
@@ -54,9 +55,10 @@ class TensorGradHooks(HookGroup):
             return self._edited.receive(call, args, kwargs)
         inputs, outputs = self.core.watches(call.hooked, _IN), self.core.watches(call.hooked, _OUT)
         if inputs or outputs:
-            received = [(path, x) for path, x in tree.arguments(args, kwargs) if x.requires_grad]
+            met = tree.Unseen()
+            received = [(path, x) for path, x in tree.arguments(args, kwargs, met) if x.requires_grad]
             if inputs:
-                self._inputs.receive(call, received)
+                self._inputs.receive(call, received, _hidden(met))
             if outputs:
                 bases = [tree.base(x) for _, x in received if not x.is_inference()]
                 call.versions = {id(base): version(base) for base in bases}
@@ -68,12 +70,13 @@ class TensorGradHooks(HookGroup):
             return self._edited.returned(call, args, kwargs, output)
         outputs = self.core.watches(call.hooked, _OUT)
         if call.received or outputs:
-            received = {id(x): x for _, x in tree.arguments(args, kwargs)}
-            returned = list(tree.leaves(output))
+            among, within = tree.Unseen(), tree.Unseen()
+            received = [x for _, x in tree.arguments(args, kwargs, among)]
+            returned = list(tree.leaves(output, "", within))
             if call.received:
-                self._inputs.returned(call, received, [y for _, y in returned])
+                self._inputs.returned(call, received + _hidden(among), [y for _, y in returned], _hidden(within))
             if outputs:
-                self._hook_outputs(call, received, returned)
+                self._hook_outputs(call, {id(x) for x in received}, returned)
         return output
 
     def made(self, event: HookEvent, output: Any, written: Collection[int]) -> None:
@@ -87,9 +90,13 @@ class TensorGradHooks(HookGroup):
         """Forget a call that is over, however it ended."""
         self._inputs.leave(call)
 
-    def _hook_outputs(self, call: Call, received: dict[int, Tensor], returned: list[tuple[str, Tensor]]) -> None:
+    def _hook_outputs(self, call: Call, received: set[int], returned: list[tuple[str, Tensor]]) -> None:
         for path, y in returned:
             before = call.versions.get(id(tree.base(y)))
             handed_on = id(y) in received and (y.is_inference() or version(y) == before)
             if y.requires_grad and self.hooks.hookable(y, None if id(y) in received else before):
                 self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)
+
+
+def _hidden(unseen: tree.Unseen) -> list[Tensor]:
+    return [*hidden_tensors(*(value for _, value in unseen))] if unseen else []

@@ -29,6 +29,7 @@ import torch
 
 from hookcli import tensors
 from hookcli.errors import UsageError, shortened
+from hookcli.system.files import content
 from hookcli.system.streams import logged_from
 
 SOURCES = (
@@ -65,7 +66,7 @@ def cache_folder() -> Path:
 
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for source in SOURCES:
-        digest.update(source.read_bytes())
+        digest.update(content(source))
     abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     key = f"torch-{torch.__version__}-{abi}-{platform.machine()}-{digest.hexdigest()[:16]}"
     return user_cache_path("hookcli") / "native" / re.sub(r"[^\w.+-]", "_", key)
@@ -94,7 +95,7 @@ def _library(on_build: Callable[[str], None] | None) -> str:
 
 def _own_library(folder: Path, stamp: Path) -> Path:
     """The library that `built` names. Raises UsageError where others than this user could have put it there."""
-    library = folder / stamp.read_text("utf-8", "replace").strip()
+    library = folder / content(stamp, 4096, folder).decode("utf-8", "replace").strip()
     if library.parent != folder or library.is_symlink() or not library.is_file():
         named = shortened(str(library), 80)
         raise UsageError(f"{stamp} names {named!r}, which is not a file in this folder: delete {folder}")

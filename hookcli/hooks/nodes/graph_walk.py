@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import Node
+
+from hookcli.tensors.tree import is_dense
 
 
 def walk(ends: Iterable[Node], wanted: Callable[[Node], bool] = lambda node: True) -> Iterator[Node]:
@@ -33,4 +37,9 @@ def nodes_of(roots: Iterable[Tensor]) -> list[Node]:
 
 def gradient_accumulator(leaf: Tensor) -> Node:
     """Return the AccumulateGrad node of a leaf that requires grad; asking for it may create it."""
-    return graph.get_gradient_edge(leaf).node
+    if is_dense(leaf):
+        return graph.get_gradient_edge(leaf).node
+    with torch.enable_grad():  # the edge is found by a view, which sparse and nested tensors don't have
+        node: Any = leaf.clone().grad_fn
+    accumulator: Node = node.next_functions[0][0]
+    return accumulator

@@ -1,4 +1,4 @@
-"""PyTorch's hook on the creation of autograd nodes (torch 2.15)."""
+"""PyTorch's hook on the creation of autograd nodes (torch 2.14)."""
 
 from __future__ import annotations
 

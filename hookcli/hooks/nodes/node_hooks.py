@@ -1,6 +1,6 @@
 """Hooks on autograd nodes, and the module whose forward created each node.
 
-With PyTorch's hook on the creation of nodes (torch 2.15) this is exact, and covers backward passes that the model runs
+With PyTorch's hook on the creation of nodes (torch 2.14) this is exact, and covers backward passes that the model runs
 itself. Without it, a module that returns claims the nodes between its outputs and the nodes claimed earlier; a node
 that no module's output leads to goes unnoticed. Facts about a node are stored in its `metadata`, so that neither nodes
 nor the tensors that they saved are kept alive.

@@ -17,12 +17,12 @@ from hookcli.hooks.events import HookEvent, Operator
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.observing_mode import ObservingMode, without_mode
+from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
-from hookcli.hooks.operators.source_lines import SourceLines, called_by_fsdp
+from hookcli.hooks.operators.source_lines import SourceLines, called_by_pytorch
+from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.dynamo import replaced_in_place
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 
 
@@ -39,7 +39,7 @@ class OperatorCalls(ObservingMode):
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
         super().__init__()
         self._gradients = gradients
-        self.past_compiled = core.past_compiled
+        self.past_compiled = core.model if core.past_compiled else None
         self.core = core
         self._lines = SourceLines()
         self._sharded = "torch.distributed.fsdp" in sys.modules
@@ -47,13 +47,8 @@ class OperatorCalls(ObservingMode):
         self._whole: dict[int, bool] = {}
         self._watched: dict[str, bool] = {}
         self._inside: list[Call] = []
+        self._uninitialised = UninitialisedMemory()
         self._see = core.guarded(self._seen)
-
-    def __enter__(self) -> OperatorCalls:
-        super().__enter__()
-        if self.past_compiled:
-            self._stack.enter_context(replaced_in_place(self.core.model, without_mode))
-        return self
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """See ObservingMode."""
@@ -66,7 +61,8 @@ class OperatorCalls(ObservingMode):
         for begin in self.core.before_operators:
             begin(call, func)
         output = run(*args, **kwargs) if func is run else self._run_whole(call, run, args, kwargs)
-        if (writes(func) or given.makes(output)) and not (self._sharded and called_by_fsdp()):
+        takes = bool(given.tensors)
+        if (writes(func) or given.makes(output)) and not ((self._sharded or not takes) and called_by_pytorch(takes)):
             self._see(call, func, given, args, kwargs, output)
         return output
 
@@ -103,12 +99,13 @@ class OperatorCalls(ObservingMode):
         fqn = numbered(call, name)
         call.operators[name] = call.operators.get(name, 0) + 1
         index = self.core.calls.next_index()
+        written = given.written()
+        self._uninitialised.called(name, args, kwargs, output, output if writes(func) else written)
         if not self._is_watched(fqn, func):
             return
-        written = given.written()
         made = written[0] if output is None and written else output
         event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
-        event.operator = Operator(func, name, full, self._lines.caller())
+        event.operator = Operator(func, name, full, self._lines.caller(), self._uninitialised.within(made))
         self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
         if torch.is_grad_enabled() and self.core.wants_of_operators(HookKind.TENSOR_GRAD_OUTPUT):
             self._gradients.made(event, made, {id(x) for x in written})

@@ -21,16 +21,21 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 _FSDP = str(Path(torch.__file__).parent / "distributed") + os.sep
+_CHECKPOINT = str(Path(torch.__file__).parent / "utils" / "checkpoint.py")
 _MODULE = str(torch.nn.modules.module.__file__)
 
 
-def called_by_fsdp() -> bool:
-    """True for a call by the hooks in which FSDP gathers and frees parameters, not by the model's own forward."""
+def called_by_pytorch(takes_tensors: bool) -> bool:
+    """True for a call by the hooks in which FSDP gathers and frees parameters, or for what checkpointing itself makes.
+
+    Checkpointing calls the model's functions, too: these take tensors.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((_OURS, _TORCH)):
-        if frame.f_code.co_filename.startswith(_FSDP):
+        name = frame.f_code.co_filename
+        if name.startswith(_FSDP) or (name == _CHECKPOINT and not takes_tensors):
             return True
-        if frame.f_code.co_filename == _MODULE:
+        if name == _MODULE:
             break
         frame = frame.f_back
     return False

@@ -61,8 +61,18 @@ class GlobalHooks:
         scaler = torch.amp.GradScaler
         for owner, name, wrapper, lost in (
             (torch.autograd, "backward", self._backward, "backward passes are not seen"),
-            (Optimizer, "add_param_group", _then(self._got_parameters), "optimizers are known from their first step"),
-            (nn.Module, "compile", _then(self._module_compiled), "modules compiled in place are not named"),
+            (
+                Optimizer,
+                "add_param_group",
+                _then(lambda _, own, *args, **kwargs: self.listener.parameters_added(own)),
+                "optimizers are known from their first step",
+            ),
+            (
+                nn.Module,
+                "compile",
+                _then(lambda _, own, *args, **kwargs: self.listener.module_compiled(own)),
+                "modules compiled in place are not named",
+            ),
             (BaseProcess, "start", self.children.counted, "processes that begin anew are not counted"),
             (scaler, "scale", _then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
             (scaler, "step", _then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
@@ -123,12 +133,6 @@ class GlobalHooks:
                 self.listener.data_wait_over()
 
         return next_batch
-
-    def _got_parameters(self, _: None, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        self.listener.parameters_added(optimizer)
-
-    def _module_compiled(self, _: None, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        self.listener.module_compiled(module)
 
     def _loss_scaled(self, scaled: Any, scaler: Any, outputs: Any) -> None:
         if scaler.is_enabled():

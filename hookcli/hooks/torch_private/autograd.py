@@ -38,7 +38,7 @@ sequence_number: Callable[[Node], int] = caller(
     Node,
     "_sequence_nr",
     lambda node: 0,
-    "nodes have no order: full backward hooks, and gradients of inputs before torch 2.15, may be of other calls",
+    "nodes have no order: full backward hooks, and gradients of inputs before torch 2.14, may be of other calls",
 )
 """A node's number in the order in which its thread created nodes: later nodes have greater numbers."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from torch import Tensor
-
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
@@ -66,7 +64,7 @@ class CallTimer:
             session.on(HookKind.NODE_PRE, self._begin_node)
             if within is None:
                 session.on(HookKind.ENGINE_CALLBACK, lambda event: self.end_pass())
-                session.before_backward(self._begin_pass)
+                session.before_backward(lambda _: self._nodes.clear())  # of a pass that the model ran itself
 
     def _enter(self, event: HookEvent) -> None:
         around = self._session.calls.caller()
@@ -86,9 +84,6 @@ class CallTimer:
     def _begin_operator(self, call: Call, function: Any) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
         self._operators[len(self._session.calls.running)] = self._timer.now(), len(self._session.nodes.made)
-
-    def _begin_pass(self, roots: Sequence[Tensor]) -> None:
-        self._nodes.clear()  # of a pass that the model or the loss function ran itself
 
     def _begin_node(self, event: HookEvent) -> None:
         if self._within():

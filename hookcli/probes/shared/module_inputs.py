@@ -1,62 +1,79 @@
-"""The inputs of modules, for checks: are they finite, do they require grad, and in which mode is the module?"""
+"""The inputs of modules, for checks: are they finite, do they require grad, do biases go into normalizations?"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import TensorOrigins, version_of
+from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
-from hookcli.tensors.torch_private import is_mapped
+from hookcli.tensors.non_finite import Kinds, kinds_of
 
 
 class ModuleInputs:
     """Rows of kind `called`, for each module's first call, and `received`, for each call with NaN or infinite inputs.
 
+    `normalized`: a module with a bias whose output went to one that normalizes each channel by itself, named `by`.
     Values are read back only for the rows.
     """
 
     def __init__(self) -> None:
         self._called: dict[str, dict[str, Any]] = {}
-        self._bounds: list[tuple[dict[str, Any], list[Tensor]]] = []
+        self._kinds: list[tuple[dict[str, Any], list[Tensor]]] = []
         self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
         self._last = ""
+        self._outputs = TensorOrigins(())
+        self._biased: list[tuple[str, int]] = []
+        self._normalized: dict[str, dict[str, Any]] = {}
 
     def enter(self, event: HookEvent, session: HookSession) -> None:
         """Take in what a module is called with."""
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
-        bounds = [bound for x in tensors for bound in _bounds(x)]
-        if bounds:
+        if _centers_channels(event.module):
+            for x in tensors[:1]:
+                fqn, version = self._biased[number] if (number := self._outputs.of(x)) is not None else ("", None)
+                if version == version_of(x):
+                    self._normalized[fqn] = {"kind": "normalized", "fqn": fqn, "by": event.fqn}
+        kinds = [flags for x in tensors if (flags := kinds_of(x)) is not None]
+        if kinds:
             caller = session.calls.caller()
             found = {"kind": "received", "fqn": event.fqn, "call": event.call, "after": self._last}
             found |= {"caller": caller.hooked.fqn, "caller_call": caller.number} if caller else {"caller": None}
-            self._bounds.append((found, bounds))
+            self._kinds.append((found, kinds))
 
     def leave(self, event: HookEvent) -> None:
         """A module returned."""
         self._last = event.fqn
+        assert event.module is not None
+        if any(name == "bias" for name, _ in event.module.named_parameters(recurse=False)):
+            for _, x in tree.leaves(event.output):
+                self._outputs.made(x, len(self._biased))
+                self._biased.append((event.fqn, version_of(x)))
 
     def batch_ended(self) -> None:
         """Read back what the batch has shown, and keep the first call of a place that had bad inputs."""
-        finite = iter(fetched([bound for _, bounds in self._bounds for bound in bounds]))
-        for values, bounds in self._bounds:
-            flags = [next(finite)[0] for _ in bounds]
-            if not all(flags):
+        flags = iter(fetched([each for _, kinds in self._kinds for each in kinds]))
+        for values, kinds in self._kinds:
+            found = [Kinds(*next(flags)[0]) for _ in kinds]
+            if any(any(each.present()) and not each.is_mask for each in found):
                 self._not_finite.setdefault((values["fqn"], values["call"]), values)
-        self._bounds.clear()
+        self._kinds.clear()
+        self._outputs = TensorOrigins(())
+        self._biased.clear()
 
     def rows(self) -> list[dict[str, Any]]:
         """All of it, read back at once."""
         self.batch_ended()
-        return [*self._called.values(), *self._not_finite.values()]
+        return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
 
 
 def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
@@ -75,20 +92,8 @@ def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
     }
 
 
-def _bounds(x: Tensor) -> list[Tensor]:
-    """For one tensor, whether it is finite, as an integer that stays on its device; nothing where that can't be told.
-
-    A tensor of zeros and -inf, as is added to attention scores, counts as finite: it is a mask.
-    """
-    x = x.detach()
-    if not tree.is_plain(x) or not x.numel():
-        return []
-    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    if not x.is_floating_point() or is_mapped(x):
-        return []
-    try:
-        low, high = torch.aminmax(x)
-    except RuntimeError:  # a dtype that has no such kernel
-        return []
-    mask = (high == 0) & low.isneginf()
-    return [(low.isfinite() & high.isfinite() | mask).to(torch.int64).reshape(1)]
+def _centers_channels(module: nn.Module | None) -> bool:
+    """True for a normalization that subtracts each channel's own mean in this call, and with it what a bias added."""
+    if isinstance(module, nn.GroupNorm):
+        return module.num_groups == module.num_channels
+    return isinstance(module, (BatchNorm, InstanceNorm)) and (module.training or module.running_mean is None)

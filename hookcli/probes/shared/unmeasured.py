@@ -11,6 +11,8 @@ from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import Reason, Skipped
 from hookcli.report.names import around
 
+UNINITIALISED = "uninitialised memory: not all of it was written yet, so its values mean nothing"
+
 
 def unmeasured(session: HookSession) -> list[Skipped]:
     """Modules that were not measured, wholly or in one of their calls, each with its reason."""

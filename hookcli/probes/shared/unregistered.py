@@ -77,10 +77,20 @@ def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
         return
     known = {id(item) for item in (*model.modules(), *model.parameters(), *model.buffers())}
     for fqn, name, value, items in candidates:
-        found = [item for item in items if id(item) not in known and not _around(item, model)]
+        found = [x for x in items if _is_trained(x) and id(x) not in known and not _around(x, model)]
         known.update(map(id, found))
         if found:
             yield fqn, name, value, found
+
+
+def plain_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
+    """The tensors that modules hold as plain attributes, but for those to be trained: fqn, attribute, tensor."""
+    if candidates := list(_candidates(model)):
+        known = {id(item) for item in (*model.parameters(), *model.buffers())}
+        for fqn, name, _, items in candidates:
+            for item in items:
+                if isinstance(item, Tensor) and not _is_trained(item) and id(item) not in known:
+                    yield fqn, name, item
 
 
 def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
@@ -94,13 +104,14 @@ def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
                 yield fqn, name, value, items
 
 
-def _items(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The modules, parameters and tensors to be trained in the value of an attribute."""
-    if isinstance(value, nn.Module):
+def _is_trained(item: nn.Module | Tensor) -> bool:
+    return isinstance(item, (nn.Module, nn.Parameter)) or (item.requires_grad and item.is_leaf)
+
+
+def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
+    """The modules and tensors in the value of an attribute."""
+    if isinstance(value, (nn.Module, Tensor)):
         yield value
-    elif isinstance(value, Tensor):
-        if isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf):
-            yield value
     elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
         for item in islice(value.values() if isinstance(value, dict) else value, _MOST):
             yield from _items(item, depth + 1)

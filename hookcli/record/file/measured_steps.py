@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookcli.record.file.packing import Layout, unpack_columns, unpack_layout
 from hookcli.report import STATS_KEYS, Report
 from hookcli.report.files import sound
 from hookcli.report.measured_rows import MeasuredRows
+from hookcli.report.stats import COUNTS
+
+if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it
+    import numpy as np
+    from numpy.typing import NDArray
 
 _Columns = Mapping[str, Sequence[Any]]
+
+
+class Unpacked(NamedTuple):
+    """A report of a packed line; where all of its rows have statistics, also the rows' values, and the statistics."""
+
+    head: Report
+    values: Sequence[Mapping[str, Any]] = ()
+    figures: NDArray[np.float64] | None = None
+
+    def report(self) -> Report:
+        """The report, whose rows are MeasuredRows where all have statistics."""
+        return self.head if self.figures is None else replace(self.head, rows=MeasuredRows(self.values, self.figures))
 
 
 @dataclass
@@ -27,22 +44,32 @@ class SharedRows:
             self._layouts[text] = unpack_layout(text)
         return self._layouts[text]
 
-    def reports(self, text: str, layout: Callable[[int], Layout]) -> tuple[Report, ...]:
-        """The reports of a packed line; rows that all have statistics are MeasuredRows. Raises as `unpack` does."""
-        return tuple(self._report(*found) for found in unpack_columns(text, layout))
+    def unpack(self, text: str, layout: Callable[[int], Layout]) -> Iterator[Unpacked]:
+        """The reports of a packed line, checked. Raises as `unpack` does."""
+        for own, head, columns in unpack_columns(text, layout):
+            measured = bool(own.kinds) and all(set(STATS_KEYS) <= set(keys) and "hist" not in keys for keys in own.keys)
+            rest = {key: column for key, column in columns.items() if not measured or key not in STATS_KEYS}
+            known = self._values.get(head["probe"]) if measured else None
+            if known is not None and known[0] == rest:
+                yield Unpacked(sound(Report.from_dict({**head, "rows": []})), known[1], _figures(columns, known[1]))
+                continue
+            report = sound(Report.from_dict({**head, "rows": own.rows(columns)}))
+            if not measured:
+                yield Unpacked(report)
+                continue
+            values = [row.values for row in report.rows]
+            self._values.setdefault(report.probe, (rest, values))
+            yield Unpacked(report, values, _figures(columns, values))
 
-    def _report(self, layout: Layout, head: Mapping[str, Any], columns: _Columns) -> Report:
-        if not all(set(STATS_KEYS) <= set(keys) and "hist" not in keys for keys in layout.keys):
-            return sound(Report.from_dict({**head, "rows": layout.rows(columns)}))
-        import numpy as np
 
-        figures = np.array([columns[key] for key in STATS_KEYS], np.float64).T
-        rest = {key: column for key, column in columns.items() if key not in STATS_KEYS}
-        known = self._values.get(head["probe"])
-        report = Report.from_dict({**head, "rows": []})
-        if known is not None and known[0] == rest:
-            return replace(report, rows=MeasuredRows(known[1], figures))
-        found = sound(Report.from_dict({**head, "rows": layout.rows(columns)}))
-        values = [row.values for row in found.rows]
-        self._values.setdefault(head["probe"], (rest, values))
-        return replace(report, rows=MeasuredRows(values, figures))
+def _figures(columns: _Columns, rows: Sequence[Any]) -> NDArray[np.float64]:
+    """The statistics of these rows. Raises ValueError, KeyError or TypeError if some are missing, or no numbers."""
+    import numpy as np
+
+    found = np.array([columns[key] for key in STATS_KEYS], np.float64).T
+    if found.shape != (len(rows), len(STATS_KEYS)) or not np.all(found[:, _COUNTS] >= 0):
+        raise ValueError("statistics are missing")
+    return found
+
+
+_COUNTS = [STATS_KEYS.index(key) for key in COUNTS]

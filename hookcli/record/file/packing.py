@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from hookcli.record.file.recent import Recent
 from hookcli.report import Report, strict
+from hookcli.system.files import unzipped
 
 _LARGEST = 2**28  # bytes of an unpacked text; nor must a file made to do so
 _DIGITS, _EXACT = 5, 8  # bytes of a float with 29 significant bits (9 digits), and of a whole one
@@ -178,12 +179,5 @@ def _packed(data: Any, floats: bytes = b"") -> str:
 
 def _unpacked(text: str) -> tuple[Any, bytes]:
     """The JSON of a text and the floats after it. Raises ValueError for a damaged text."""
-    unzip = zlib.decompressobj()
-    try:
-        content = unzip.decompress(b64decode(text, validate=True), _LARGEST)
-    except zlib.error as error:
-        raise ValueError(f"damaged: {error}") from error
-    if not unzip.eof:
-        raise ValueError("damaged, or too large")
-    data, _, floats = content.partition(b"\n")
+    data, _, floats = unzipped(b64decode(text, validate=True), _LARGEST).partition(b"\n")
     return json.loads(data), floats

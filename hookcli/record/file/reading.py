@@ -9,39 +9,31 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.measured_steps import SharedRows
+from hookcli.record.file.measured_steps import SharedRows, Unpacked
 from hookcli.record.file.packing import Layout, unpack, unpack_layout
 from hookcli.record.file.recent import Recent
-from hookcli.record.file.record_lines import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
-from hookcli.record.file.whole_lines import whole_lines
-from hookcli.report.fits import require
+from hookcli.record.file.record_lines import (
+    FITS,
+    LAYOUT,
+    End,
+    Header,
+    Key,
+    Line,
+    NonFinite,
+    RecordedStep,
+    StepEntry,
+    parsed,
+)
+from hookcli.record.file.whole_lines import whole_line, whole_lines
+from hookcli.report.fits import is_mapping, listed, require
 from hookcli.system.escaping import shell_path
-from hookcli.system.files import exists, is_file, is_folder
+from hookcli.system.files import exists, is_file, is_folder, opened
 
-Key = tuple[str, str]
-"""A model's name and a phase."""
 Keep = Callable[[Mapping[str, Any]], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class StepEntry:
-    """An entry of a record's index: which step it is, and where in the file its line begins."""
-
-    model: str
-    phase: str
-    step: int
-    forward: int | None
-    line: int
-    offset: int
-    complete: bool = True
-
-    @property
-    def key(self) -> Key:
-        """The model's name and the phase."""
-        return self.model, self.phase
+T = TypeVar("T")
 
 
 @dataclass
@@ -64,6 +56,8 @@ class Record:
     """The lines of the steps that were loaded, or found damaged while loading."""
     source: Path | None = None
     """The file that holds the lines, if not `path`: the copy of a pipe."""
+    within: Path | None = None
+    """The folder whose part it is, which a link must not lead out of."""
     _layouts: dict[int, int] = field(default_factory=dict, repr=False)
     """The offsets of the lines that define layouts, by number."""
     _known: Recent[int, Layout] = field(default_factory=Recent, repr=False)
@@ -81,7 +75,7 @@ class Record:
             elif data["line"] == RecordedStep.kind:
                 self.entries.append(_entry(data, self.lines, offset))
             else:
-                self._keep(_parsed(data, self.path))
+                self._keep(parsed(data, self.path))
         except _NOT_WHOLE:
             if text.endswith(b"\n") or _BEGIN[: len(text)] != text[: len(_BEGIN)]:
                 self.damaged.append(self.lines)
@@ -120,30 +114,45 @@ class Record:
 
         `keep` tells from a row's JSON whether it is wanted: building rows is most of the work.
         """
-        with (self.source or self.path).open("rb") as file:
+        with opened(self.source or self.path, self.within) as file:
             for entry in entries:
-                self._read.add(entry.line)
-                try:
-                    data = _line(file, entry.offset)
-                    if isinstance(data["reports"], str):  # those of schema 1 are not packed
-                        data["reports"] = unpack(data["reports"], partial(self._layout, file))
+                data = self._whole(entry, partial(self._unpacked, file, entry))
+                if data is not None:
                     for report in data["reports"] if keep else ():
-                        report["rows"] = [row for row in report["rows"] if keep is None or keep(row)]
-                    yield cast(RecordedStep, _parsed(data, self.path))
-                except _NOT_WHOLE:
-                    self.damaged.append(entry.line)
+                        report["rows"] = list(filter(keep, report["rows"]))
+                    if step := self._whole(entry, partial(parsed, data, self.path)):
+                        yield cast(RecordedStep, step)
+
+    def _unpacked(self, file: BinaryIO, entry: StepEntry) -> Any:
+        """The JSON of a step's line, each row of its reports a mapping."""
+        data = _line(file, entry.offset)
+        if isinstance(data["reports"], str):  # those of schema 1 are not packed
+            data["reports"] = unpack(data["reports"], partial(self._layout, file))
+        for report in data["reports"]:
+            require({"row": report["rows"]}, {"row": listed(is_mapping)})
+        return data
 
     def in_arrays(self, entry: StepEntry, shared: SharedRows) -> RecordedStep | None:
         """Load a step with its statistics in arrays, for merging; None if it is damaged. `shared`: with other ranks."""
+        found = self._whole(entry, partial(self._checked, entry, shared))
+        return replace(found[0], reports=[each.report() for each in found[1]]) if found else None
+
+    def _checked(self, entry: StepEntry, shared: SharedRows) -> tuple[RecordedStep, list[Unpacked]]:
+        """A step's line, and its reports if they are packed."""
+        with opened(self.source or self.path, self.within) as file:
+            data = _line(file, entry.offset)
+            packed = data["reports"] if isinstance(data["reports"], str) else None
+            step = cast(RecordedStep, parsed(data if packed is None else {**data, "reports": []}, self.path))
+            reports = shared.unpack(packed, partial(self._layout, file, shared=shared)) if packed else ()
+            return step, [*reports, *map(Unpacked, step.reports)]
+
+    def _whole(self, entry: StepEntry, read: Callable[[], T]) -> T | None:
+        """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks: no fault of
+        hookcli's own is taken for damage.
+        """
         self._read.add(entry.line)
         try:
-            with (self.source or self.path).open("rb") as file:
-                data = _line(file, entry.offset)
-                packed, data["reports"] = data["reports"], []
-                if not isinstance(packed, str):
-                    return next(self.steps([entry]), None)
-                reports = shared.reports(packed, partial(self._layout, file, shared=shared))
-                return replace(cast(RecordedStep, _parsed(data, self.path)), reports=reports)
+            return read()
         except _NOT_WHOLE:
             self.damaged.append(entry.line)
             return None
@@ -171,8 +180,7 @@ class Record:
 
     def _cut_line(self) -> str:
         """A remark on a last line that is cut, with the step whose line it is."""
-        step = _STEP.search(self.cut)
-        what = f": step {int(step[1]):,} is incomplete" if step else ""
+        what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
         return f"the last line is cut (killed, disk full, or still being written){what}" if self.cut else ""
 
     def _damaged_lines(self) -> str:
@@ -187,8 +195,7 @@ class Record:
 
 def abridged(numbers: Sequence[int]) -> str:
     """The first few of these numbers, and how many more there are: `2, 3, 4, 5, 6 and 1,495 more`."""
-    more = f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else ""
-    return ", ".join(map(str, numbers[:_NAMED])) + more
+    return ", ".join(map(str, numbers[:_NAMED])) + (f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else "")
 
 
 _NAMED = 5
@@ -206,26 +213,19 @@ def _entry(data: Mapping[str, Any], line: int, offset: int) -> StepEntry:
 def _line(file: BinaryIO, offset: int) -> Any:
     """The JSON in the line at this offset."""
     file.seek(offset)
-    return json.loads(file.readline())
+    return json.loads(whole_line(file))
 
 
-def _parsed(data: Mapping[str, Any], path: Path) -> Line:
-    schema = data["schema"] if data["line"] == Header.kind else RUN_SCHEMA
-    if schema > RUN_SCHEMA:
-        raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
-    return LINES[data["line"]].from_dict(data)
-
-
-def read_record(path: str | Path, source: Path | None = None) -> Record:
+def read_record(path: str | Path, source: Path | None = None, within: Path | None = None) -> Record:
     """Read the record in a file. Raises UsageError if it is none; damaged lines are left out and counted.
 
-    `source` is the file that holds the lines, if not the one that messages name.
+    `source` is the file that holds the lines, if not the one that messages name; `within` the folder whose part it is.
     """
-    record = Record(path := Path(path), source=source)
+    record = Record(path := Path(path), source=source, within=within)
     try:
         if not is_file(source or path):
             raise UsageError(f"{shortened(str(path))}: {_no_file(path)}")
-        with (source or path).open("rb") as file:
+        with opened(source or path, within) as file:
             for offset, text in whole_lines(file, last=True):
                 record.add(offset, text)
     except OSError as error:

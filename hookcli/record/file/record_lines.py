@@ -1,7 +1,7 @@
 """The lines of a record: a header, each recorded step, the first non-finite value, and the end.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
-line. The reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
+line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from hookcli.errors import UsageError
 from hookcli.report import Report, relaxed, strict
 from hookcli.report.files import sound
 from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
@@ -18,8 +20,7 @@ from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""
 RUN_SCHEMA = 2
-LAYOUT = "layout"
-"""The kind of a line that defines a layout of reports, by its `id`."""
+LAYOUT = "layout"  # the kind of a line that defines a layout of reports, by its `id`
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 FITS: Mapping[str, Fits] = {
@@ -139,6 +140,27 @@ class RecordedStep(_Line):
         return sum(self.losses) if self.losses else None
 
 
+Key = tuple[str, str]  # a model's name and a phase
+
+
+@dataclass(frozen=True, slots=True)
+class StepEntry:
+    """An entry of a record's index: the step, and where its line begins."""
+
+    model: str
+    phase: str
+    step: int
+    forward: int | None
+    line: int
+    offset: int
+    complete: bool = True
+
+    @property
+    def key(self) -> Key:
+        """Its model and phase."""
+        return self.model, self.phase
+
+
 @dataclass(frozen=True, slots=True)
 class NonFinite(_Line):
     """The first NaN or infinity of the run, with counts of both.
@@ -218,3 +240,11 @@ class End(_Line):
 
 Line = Header | RecordedStep | NonFinite | End
 LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, RecordedStep, NonFinite, End)}
+
+
+def parsed(data: Mapping[str, Any], path: Path) -> Line:
+    """The line from JSON. Raises UsageError for the header of a newer hookcli, else as `from_dict` does."""
+    schema = data["schema"] if data["line"] == Header.kind else RUN_SCHEMA
+    if schema > RUN_SCHEMA:
+        raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
+    return LINES[data["line"]].from_dict(data)

@@ -7,8 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from hookcli.errors import UsageError
 from hookcli.record.file.reading import Record
 from hookcli.record.file.whole_lines import whole_lines
+from hookcli.system.files import opened
 
 
 class Tail:
@@ -17,13 +19,13 @@ class Tail:
     `record` holds the lines so far; it is empty at first.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, within: Path | None = None) -> None:
         self.path = path
-        self.record = Record(path)
+        self.record = Record(path, within=within)
         self._file: BinaryIO | None = None
 
     def poll(self) -> bool:
-        """Read the lines written since the last call. Returns whether there were any."""
+        """Read the lines written since the last call. Returns whether there were any. Raises UsageError."""
         if self._file is None or self._is_replaced():
             self._open()
         before = self.record.lines
@@ -46,9 +48,14 @@ class Tail:
     def _open(self) -> None:
         self.close()
         self._file = None
-        with suppress(FileNotFoundError):
-            self._file = self.path.open("rb")
-            self.record = Record(self.path)
+        within = self.record.within
+        try:
+            self._file = opened(self.path, within)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UsageError(f"{self.path}: can't be read as a record ({error.strerror})") from error
+        self.record = Record(self.path, within=within)
 
     def _is_replaced(self) -> bool:
         """True if the path names another file by now, or the file was truncated. A deleted file is not replaced."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO
+
+from hookcli.system.files import LARGEST, too_large
 
 
 def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -13,9 +16,17 @@ def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes
     it.
     """
     offset = file.tell()
-    for text in iter(file.readline, b""):
+    for text in iter(partial(whole_line, file), b""):
         if not (last or text.endswith(b"\n")):
             file.seek(offset)
             return
         yield offset, text
         offset += len(text)
+
+
+def whole_line(file: BinaryIO) -> bytes:
+    """The next line. Raises OSError for one without an end, as a file of zeros has."""
+    text = file.readline(LARGEST)
+    if len(text) == LARGEST:
+        raise too_large(LARGEST)
+    return text

@@ -17,7 +17,7 @@ from shutil import which
 
 from hookcli.errors import UsageError, shortened
 from hookcli.record.launching.python_options import python_options
-from hookcli.system.files import exists, is_folder
+from hookcli.system.files import content, exists, is_folder, is_pipe, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,10 @@ def _command(target: str, arguments: Sequence[str]) -> Program:
 
 
 def _check_file(target: str) -> None:
+    if is_pipe(target):  # which Python reads
+        return
     try:
-        with Path(target).open("rb") as file:
+        with opened(target) as file:
             compiled = target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
@@ -165,7 +167,7 @@ def _moves_its_modules(name: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.suffix == ".py" else ""
+    return content(path).decode(errors="replace") if path.suffix == ".py" else ""
 
 
 @contextmanager

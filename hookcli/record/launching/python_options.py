@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 
+from hookcli.system.files import opened
+
 _PYTHON = re.compile(r"python[\d.]*t?")
 _IGNORE = {"-I": "ignores PYTHONPATH", "-E": "ignores PYTHONPATH", "-S": "does not import sitecustomize"}
 
@@ -34,7 +36,7 @@ def _interpreter(command: str) -> list[str] | None:
     if path is None:
         return None
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             line = file.readline(512)
     except OSError:
         return None

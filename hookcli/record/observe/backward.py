@@ -22,8 +22,8 @@ class _Pass:
 
     tensors: list[Tensor]
     gradients: list[Tensor | None]
-    steps: list[tuple[ObservedStep, int, bool]]
-    """Each with its number of arrived gradients, and whether the pass leaves gradients in its model."""
+    steps: list[tuple[ObservedStep, object, bool]]
+    """Each with the gradients that had arrived, and whether the pass leaves gradients in its model."""
 
 
 class BackwardPasses:
@@ -54,7 +54,7 @@ class BackwardPasses:
         given = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
         self._running[threading.get_ident()] = _Pass(found, given, steps)
         for step, _, _ in steps:
-            step.begin_backward()
+            step.begin_backward(found)
 
     def end(self) -> None:
         """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""
@@ -71,7 +71,7 @@ class BackwardPasses:
         terms = _terms(losses, running.gradients)
         for step, arrived, counts in running.steps:
             step.detach()
-            if step.arrived > arrived or not step.sees_gradients:
+            if step.arrived != arrived or not step.sees_gradients:
                 if unsure:
                     step.notes[_UNSURE] = None
                 step.end_backward(terms, scaler, counts=counts)

@@ -39,7 +39,8 @@ class Forwards:
         if model is None:
             return
         grad = torch.is_grad_enabled()
-        number = model.step()
+        goes_on = grad and model.mid_step
+        number = model.step() - goes_on
         forward = model.count_forward(grad=grad)
         try:
             step = self._find_step(model, number, forward, grad=grad)
@@ -51,7 +52,7 @@ class Forwards:
             self._follow_updates_by_hand(model, step, number)
         if step is not None or not (grad and model.has_optimizer):  # else the optimizer ends the step
             self._running[threading.get_ident()] = model, step
-        (model.training if grad else model.inference).start()
+        (model.training if grad else model.inference).start(goes_on=goes_on)
         if step is not None:
             step.begin_forward(module, args)
 
@@ -67,10 +68,11 @@ class Forwards:
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
         """The step that this forward belongs to, perhaps a new one; None if the forward is not observed."""
-        step = self._steps.training(model) if grad else None
+        step = self._steps.training(model) if grad and not model.hidden else None
         if step is not None:
             if step.takes_forward(number):
                 step.forwards += 1
+                step.goes_on = bool(step.stepped)
                 observed = step.observed_forwards < MOST_FORWARDS and step.state is State.WAITING
                 return step if observed else None
             self._steps.close_finished(step)

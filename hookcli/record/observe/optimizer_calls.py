@@ -42,6 +42,9 @@ class OptimizerCalls:
         """Begin an optimizer's step. Returns a function to call when it is over or has failed; None if not needed."""
         self._optimizer_steps.add(optimizer)
         self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
+        for step in self._steps.of(optimizer):
+            if step.goes_on and id(optimizer) in step.stepped:  # the others do not step in turns with it after all
+                self._steps.close_finished(step)
         steps = self._steps.of(optimizer)
         for step in steps:
             step.times.begin_optimizer()
@@ -93,7 +96,9 @@ class OptimizerCalls:
             step.notes |= notes
             self._stepped(step, optimizer)
         if snapshot is not None:
-            self._record_hidden(optimizer, snapshot)
+            self._record_hidden(optimizer, snapshot, steps)
+        for model in self._models.of(optimizer):  # perhaps one that was found just now
+            self._await_hidden(model)
         self._note_end(models)
 
     def _note_end(self, models: Iterable[ObservedModel]) -> None:
@@ -114,9 +119,19 @@ class OptimizerCalls:
         )
         return {note: None} if left else {}
 
-    def _record_hidden(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
-        """Record the updates of models whose forward no hook sees."""
+    def _await_hidden(self, model: ObservedModel) -> None:
+        """Open the next step of a model whose forward no hook sees, for its losses, if it is observed."""
+        if model.hidden and self._steps.training(model) is None:
+            position = Position("train", number := model.step(), None, self._plan.records(number))
+            if self._steps.wants(position) and (step := self._steps.open(model, position)) is not None:
+                step.await_backward()
+
+    def _record_hidden(self, optimizer: Optimizer, snapshot: Snapshot, steps: Iterable[ObservedStep]) -> None:
+        """Record the updates of models whose forward no hook sees, and whose step was not awaited."""
+        awaited = [step.model for step in steps]
         for model in self._models.hidden(optimizer):
+            if model in awaited:
+                continue
             number = model.step() - 1
             position = Position("train", number, None, self._plan.records(number))
             if position.kept and (step := self._steps.open(model, position)) is not None:

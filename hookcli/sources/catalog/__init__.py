@@ -1,7 +1,7 @@
 """Lists the models of libraries from their sources, without importing these or torch.
 
 No list is kept by hand, so none can become outdated.
-Lists are kept in the user's cache folder, by the library's version and the last change of its sources.
+Lists are kept in the user's cache folder, by the library's version and its sources.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.sources.catalog.base import ModelEntry
-from hookcli.system.cache import Cache, stamp
+from hookcli.system.cache import Cache, python_files, stamp
+from hookcli.system.files import content
 
 LIBRARIES = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers"}
 """The library of each source that has a catalog."""
@@ -54,7 +55,7 @@ def installed_version(source: str = "torchvision") -> str:
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     for name in ("version.py", "__init__.py"):
         with suppress(OSError):
-            text = (folder / name).read_text("utf-8")
+            text = content(folder / name).decode("utf-8")
             if found := re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE):
                 return found[1]
     return "unknown"
@@ -62,7 +63,7 @@ def installed_version(source: str = "torchvision") -> str:
 
 @cache
 def _entries(source: str, folder: str) -> dict[str, ModelEntry]:
-    cached, key = Cache("catalog"), f"{_FORMAT} {source} {installed_version(source)} {stamp(folder)}"
+    cached, key = Cache("catalog"), f"{_FORMAT} {source} {installed_version(source)} {stamp(python_files(folder))}"
     with suppress(ValueError, KeyError, TypeError):
         return {entry.name: entry for entry in map(_entry, json.loads(cached.get(key) or ""))}
     found = sorted(import_module(_SCANS[source]).scan(Path(folder)), key=lambda e: e.name)

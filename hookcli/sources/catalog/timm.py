@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.sources.catalog.base import ModelEntry, assigned, literal
+from hookcli.system.files import content
 
 _SIZE = (3, 224, 224)  # the default of timm's PretrainedCfg
 _CLASS = re.compile(r"^class .*?(?=^[@\w])", re.MULTILINE | re.DOTALL)
@@ -22,7 +23,7 @@ _SOURCES = ("url", "file", "hf_hub_id")
 def scan(folder: Path) -> Iterator[ModelEntry]:
     """Every model that a file in timm's folder of models registers."""
     for file in folder.glob("*.py"):
-        text = file.read_text("utf-8")
+        text = content(file).decode("utf-8")
         if "@register_model" in text:
             yield from _Module(_parsed(text)).models(file.stem)
 
@@ -66,13 +67,11 @@ class _Module:
     def _value(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
         """The value of an expression as far as it is needed; None for what is not understood."""
         if isinstance(node, ast.Name):
-            return bound[node.id] if node.id in bound else self._constant(node.id)
+            known = literal(self._names[node.id]) if node.id in self._names else None
+            return bound.get(node.id, known)
         if isinstance(node, (ast.Dict, ast.Call)):
             return self._dict(node, bound)
         return literal(node)
-
-    def _constant(self, name: str) -> Any:
-        return literal(self._names[name]) if name in self._names else None
 
     def _dict(self, node: ast.expr, bound: Mapping[str, Any]) -> dict[str, Any]:
         """The dictionary that a display, `dict(...)` or one of the file's functions makes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.sources.catalog.base import ModelEntry, assigned, literal
+from hookcli.system.files import content
 
 # For models without a size: any video model accepts 16 frames, and detectors resize their input.
 _FRAMES = 16
@@ -18,7 +19,7 @@ _DETECTION_SIZE = 320
 def scan(folder: Path) -> Iterator[ModelEntry]:
     """Every model that a file below torchvision's folder of models registers."""
     for source in (Path(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")):
-        text = source.read_text("utf-8")
+        text = content(source).decode("utf-8")
         if "@register_model(" in text:
             parts = source.relative_to(folder).parts
             yield from _read(ast.parse(text), parts[0] if len(parts) > 1 else "classification")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hookcli.sources.catalog.base import ModelEntry, assigned, literal
+from hookcli.system.files import content
 
 BASE = "base"
 """The task of the model without a head."""
@@ -18,7 +19,7 @@ _TASK = re.compile(r"MODEL_(?:FOR_(.+)_)?MAPPING_NAMES")
 def scan(folder: Path) -> Iterator[ModelEntry]:
     """Every model type that one of the auto classes can build."""
     tasks: dict[str, dict[str, str]] = {}
-    for name, value in assigned(ast.parse((folder / "modeling_auto.py").read_text("utf-8"))).items():
+    for name, value in assigned(ast.parse(content(folder / "modeling_auto.py"))).items():
         if found := _TASK.fullmatch(name):
             task = (found[1] or BASE).lower().replace("_", "-")
             for model_type, class_name in _pairs(value):

@@ -18,11 +18,13 @@ ITEMS = 16
 class AllInput:
     """A batch whose items are all input, beside a known `target`, None without one.
 
-    `spare`: keywords that the model does not take are left out.
+    `spare`: keywords that the model does not take are left out. `typed`: the user gave the keywords, so none of them
+    stands for an argument of another name.
     """
 
     arguments: Arguments
     spare: bool = False
+    typed: bool = False
     target: Any = None
 
 

@@ -77,7 +77,7 @@ def _item(picture: Path, transforms: Transforms) -> Tensor:
     except ImportError as error:
         raise _wrong("reading pictures needs Pillow: pip install 'hookcli[images]'") from error
     try:
-        with Image.open(picture) as opened:
+        with files.opened(picture) as file, Image.open(file) as opened:
             image = opened.convert("RGB")
     except Exception as error:  # Pillow's readers fail in many ways: on no picture, a truncated one, a huge one
         raise _wrong(f"{shortened(str(picture))} is no picture that Pillow can read ({in_brief(error)})") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from hookcli.report.formatting import listed
 from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.data.base import AllInput, Batches, Data
 from hookcli.system import files
+from hookcli.system.memory import available_memory
 
 _NUMBERED = "arr_"  # numpy's names for arrays that were saved without any
 
@@ -30,7 +33,8 @@ def file_input(given: Sequence[str]) -> Data:
     def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         if size is not None:
             raise UsageError("--batch-size: --input-file has a batch already; leave it out", option="batch-size")
-        return Batches([AllInput(_together(parsed))], total=1)
+        typed = any(keyword for keyword, _ in parsed)
+        return Batches([AllInput(_together(parsed), typed=typed)], total=1)
 
     return Data(said, read)
 
@@ -72,21 +76,27 @@ def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
 def _npy(file: str) -> Any:
     import numpy as np
 
-    with _reading(file, "an array that numpy saved without pickle"):
-        return np.load(file, allow_pickle=False)
+    with _reading(file, "an array that numpy saved without pickle"), files.opened(file) as array:
+        return np.load(array, allow_pickle=False)
 
 
 def _npz(file: str) -> Any:
     import numpy as np
 
-    with _reading(file, "arrays that numpy saved without pickle"), np.load(file, allow_pickle=False) as archive:
+    with (
+        _reading(file, "arrays that numpy saved without pickle"),
+        files.opened(file) as opened,
+        np.load(opened, allow_pickle=False) as archive,
+    ):
+        if sum(item.file_size for item in archive.zip.infolist()) > (available_memory() or math.inf):
+            raise OSError(errno.EFBIG, "its arrays would take more than the memory that is available")
         arrays = {name: archive[name] for name in archive.files}
     return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
 
 
 def _pickled(file: str) -> Any:
     with _reading(file, "a tensor, or a tuple or dict of tensors, that torch.save wrote"):
-        return torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(files.regular(file), map_location="cpu", weights_only=True)
 
 
 def _safetensors(file: str) -> Any:
@@ -95,7 +105,7 @@ def _safetensors(file: str) -> Any:
     except ImportError as error:
         raise _wrong(f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
     with _reading(file, "a safetensors file"):
-        return load_file(file)
+        return load_file(files.regular(file))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -11,6 +10,7 @@ from torch import nn
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
+from hookcli.sources.libraries import load_tokenizer
 from hookcli.system import files
 
 _HUGE = 1 << 20  # tokenizers without a limit say 10**30
@@ -40,7 +40,7 @@ def _lines(text: str) -> list[str]:
     if not files.is_file(text):
         return [text]
     try:
-        lines = [line for line in Path(text).read_text("utf-8").splitlines() if line.strip()]
+        lines = [line for line in files.content(text).decode("utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--text {shortened(text)}: can't be read as text ({in_brief(error)})", option="text"
@@ -52,12 +52,12 @@ def _lines(text: str) -> list[str]:
 
 def _from_folder(folder: str) -> Any:
     try:
-        from transformers import AutoTokenizer
+        import transformers
     except ImportError as error:
         why = "reading it needs Transformers: pip install 'hookcli[huggingface]'"
         raise UsageError(f"--tokenizer {folder}: {why}", option="tokenizer") from error
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return load_tokenizer(transformers, folder)
     except Exception as error:  # Transformers fails in many ways on a folder without a tokenizer
         why = f"has no tokenizer that Transformers can read ({in_brief(error)})"
         raise UsageError(f"--tokenizer {shortened(folder)}: {why}", option="tokenizer") from error

@@ -152,7 +152,7 @@ def moments(values, table, rows, n, each, TILE: tl.constexpr, WIDE: tl.constexpr
     peak = tl.maximum(-least, most)
     ENDS: tl.constexpr = _WIDE if WIDE else NARROW
     ordinary = (peak == 0.0) | ((peak > ENDS[0]) & (peak < ENDS[1]))
-    near = total * (total / count) <= _FAR * deviations
+    near = total * (total / count) <= deviations * _FAR  # Triton 3.8 makes a constexpr of `_FAR * tensor`
     if not ((squares < float("inf")) & ordinary & near):
         mean, deviations, unit, least, most, l2, zeros, nan, inf = _exact(start, table, length, TILE, TABLED)
     _written(rows + program * 9, length, mean, deviations, unit, least, most, l2, zeros, nan, inf)

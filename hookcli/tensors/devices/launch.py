@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -43,7 +43,8 @@ def by_kernels(make: Callable[[], Tensor], *tensors: Tensor) -> Tensor | None:
     if _given_up or not all(map(_is_suitable, tensors)):
         return None
     try:
-        with _device_of(tensors[0]):
+        device = tensors[0].device
+        with torch.accelerator.device_index(device.index) if device.type in _DEVICES else nullcontext():
             return make()
     except torch.OutOfMemoryError:
         raise
@@ -72,10 +73,6 @@ def _is_suitable(x: Tensor) -> bool:
 
 def _is_float8(dtype: torch.dtype) -> bool:
     return str(dtype).startswith("torch.float8")
-
-
-def _device_of(x: Tensor) -> AbstractContextManager[Any]:
-    return torch.accelerator.device_index(x.device.index) if x.device.type in _DEVICES else nullcontext()
 
 
 def is_wide(x: Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.report.formatting import counted
+from hookcli.system.files import opened, regular
 from hookcli.tensors.files.in_memory import stored
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 
@@ -42,9 +43,9 @@ def load(file: Path) -> Any:
     Files of PyTorch before 1.6 can't be memory-mapped, and are read whole.
     """
     try:
-        with file.open("rb") as opened:
-            mapped = opened.read(4) == b"PK\x03\x04"
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+        with opened(file) as begin:
+            mapped = begin.read(4) == b"PK\x03\x04"
+        return torch.load(regular(file), map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
         told = isinstance(error, pickle.UnpicklingError)  # PyTorch adds the advice to trust the file
         if told and "global" in str(error).lower():

@@ -108,10 +108,6 @@ def _float8_e8m0() -> Values:
     return found
 
 
-def _booleans() -> Values:
-    return np.minimum(np.arange(256), 1).astype(np.float64)
-
-
 _TABLES: dict[str, tuple[str, Callable[[], Values]]] = {
     "float16": ("<u2", _viewed("<u2", "<f2")),
     "bfloat16": ("<u2", _bfloat16),
@@ -119,7 +115,7 @@ _TABLES: dict[str, tuple[str, Callable[[], Values]]] = {
     "uint16": ("<u2", _viewed("<u2", "<u2")),
     "int8": ("u1", _viewed("u1", "i1")),
     "uint8": ("u1", _viewed("u1", "u1")),
-    "bool": ("u1", _booleans),
+    "bool": ("u1", lambda: np.minimum(np.arange(256), 1).astype(np.float64)),
     "float8_e4m3fn": ("u1", _float8(3, 7)),
     "float8_e4m3fnuz": ("u1", _float8(3, 8, fnuz=True)),
     "float8_e5m2": ("u1", _float8(2, 15, infinite=True)),

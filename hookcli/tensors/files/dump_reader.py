@@ -11,6 +11,7 @@ from torch import Tensor
 from hookcli.errors import UsageError
 from hookcli.report.dump import INPUTS, Dump, read_dump
 from hookcli.report.row import Row
+from hookcli.system.files import regular
 from hookcli.tensors.files.arguments import decoded_call
 
 
@@ -50,7 +51,7 @@ class DumpReader:
         try:
             from safetensors import safe_open
 
-            with safe_open(path, framework="pt") as opened:
+            with safe_open(regular(path, self.folder), framework="pt") as opened:
                 return read(opened)
         except ImportError as error:
             raise UsageError("dumps: reading them needs safetensors: pip install 'hookcli[safetensors]'") from error

@@ -119,12 +119,9 @@ def _read(file: Path, reader: _Reader) -> TensorFile:
     begin = -(-reader.at // alignment) * alignment
     tensors = [_tensor(file, *entry[:3], begin + entry[3], len(reader.header)) for entry in entries]
     parts = metadata.get("split.count")
-    notes = [f"{file.name} is one of {parts} parts; name the folder to read all"] if _is_many(parts) else []
+    several = isinstance(parts, int) and parts > 1
+    notes = [f"{file.name} is one of {parts} parts; name the folder to read all"] if several else []
     return TensorFile(str(file), f"GGUF {version}", tensors, metadata, notes)
-
-
-def _is_many(parts: Any) -> bool:
-    return isinstance(parts, int) and parts > 1
 
 
 def _shape(reader: _Reader) -> tuple[int, ...]:

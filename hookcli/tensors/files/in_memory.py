@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookcli.tensors.chunks import unnested
 from hookcli.tensors.files.codings import CODINGS, Array
 from hookcli.tensors.files.stored import StoredTensor
 from hookcli.tensors.tree import dtype_text
@@ -18,7 +19,7 @@ _VIEWED = {1: torch.uint8, 2: torch.uint16}
 
 def stored(name: str, tensor: Tensor, **described: Any) -> StoredTensor:
     """The tensor under this name; `described` are further fields of StoredTensor."""
-    tensor = tensor.detach()
+    tensor = unnested(tensor.detach()) if tensor.is_nested else tensor.detach()
     dtype, coding, unreadable = dtype_text(tensor), "", ""
     plain = tensor.layout is torch.strided and not tensor.is_quantized
     if tensor.is_meta:
@@ -61,4 +62,4 @@ def _blocks(tensor: Tensor, coding: str, size: int) -> Iterator[Array]:
         tensor = tensor.contiguous().view(_VIEWED[tensor.element_size()])
     for block in tensor.reshape(-1).split(size):
         if block.numel():
-            yield block.numpy()
+            yield block.contiguous().numpy()  # a vector may be one column of a matrix

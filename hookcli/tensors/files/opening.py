@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hookcli.errors import UsageError, shortened
 from hookcli.report.formatting import counted, listed
-from hookcli.system.files import is_file, is_folder
+from hookcli.system.files import content, is_file, is_folder, regular
 from hookcli.tensors.files import gguf, safetensors
 from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered
 
@@ -57,6 +57,18 @@ def _opened(file: Path) -> TensorFile:
     return checkpoint.read(file)
 
 
+def _inner(file: Path) -> Path:
+    """The file, which a folder or an index names. Raises UsageError for a link out of its folder.
+
+    The snapshots of a Hugging Face cache are links to the blobs beside them.
+    """
+    folder = file.parent.resolve()
+    try:
+        return regular(file, folder.parent.parent if folder.parent.name == "snapshots" else folder)
+    except OSError as error:
+        raise UsageError(f"{file}: can't be read ({error.strerror}); name the file itself") from error
+
+
 def _magic(file: Path) -> bytes:
     with open_unbuffered(file) as opened:
         return bytes(opened.read(4) or b"")
@@ -68,11 +80,11 @@ def _folder(folder: Path) -> TensorFile:
     if len(indexes) > 1:
         raise UsageError(f"{folder}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
     if indexes:
-        return _indexed(indexes[0])
+        return _indexed(_inner(indexes[0]))
     files = _files(folder)
     if not files:
         raise UsageError(f"{folder}: holds no file of tensors ({', '.join(SUFFIXES)})")
-    return _joined([_opened(file) for file in files])
+    return _joined([_opened(_inner(file)) for file in files])
 
 
 def _indexes(folder: Path) -> list[Path]:
@@ -90,7 +102,7 @@ def _files(folder: Path) -> list[Path]:
 def _indexed(index: Path) -> TensorFile:
     """The tensors that an index names."""
     try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
+        weight_map = json.loads(content(index))["weight_map"]
         names = dict.fromkeys(weight_map.values())
         if not names or not all(isinstance(name, str) and name and Path(name).name == name for name in names):
             raise ValueError("it must name files beside it")
@@ -98,7 +110,7 @@ def _indexed(index: Path) -> TensorFile:
         raise damaged(index, f"not the index of a sharded checkpoint ({error})") from error
     if missing := [name for name in names if not is_file(index.with_name(name))]:
         raise UsageError(f"{index}: {counted(len(missing), 'file')} missing ({listed(missing, _NAMED)})")
-    whole = _joined([_opened(index.with_name(name)) for name in names])
+    whole = _joined([_opened(_inner(index.with_name(name))) for name in names])
     held = {(tensor.name, tensor.file): tensor for tensor in whole.tensors}
     absent = [name for name, file in weight_map.items() if (name, file) not in held]
     if absent:

@@ -47,14 +47,16 @@ def _of_numbers(values: Values, counts: Counts | None = None) -> TensorStats:
     """The statistics of numbers, each of which is there once, or as often as `counts` says; in two passes."""
     numel = values.size if counts is None else int(counts.sum())
     nan = inf = 0
-    if not math.isfinite(values.sum()):
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs, or a sum beyond float64
+        total = values.sum()
+    if not math.isfinite(total):
         is_nan, is_inf = np.isnan(values), np.isinf(values)
         nan, inf = _number(is_nan, counts), _number(is_inf, counts)
         finite = ~(is_nan | is_inf)
         values, counts = values[finite], counts if counts is None else counts[finite]
     n = numel - nan - inf
     if n == 0:
-        return TensorStats(numel=numel, l2=math.nan if numel else 0.0, nan=nan, inf=inf)
+        return TensorStats(numel=numel, nan=nan, inf=inf)
     low, high = float(values.min()), float(values.max())
     # In units of the largest magnitude where squares would leave float64's range. A power of two changes no bit.
     exponent = math.frexp(max(-low, high))[1]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hookcli.errors import UsageError
+from hookcli.system.files import opened
 from hookcli.tensors.files.codings import CODINGS, Array, Floats, Values, narrow_values, values
 
 BLOCK = 1 << 19
@@ -44,6 +45,11 @@ class StoredTensor:
     def numel(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def is_complex(self) -> bool:
+        """True if its elements are read as complex numbers."""
+        return bool(self.coding) and CODINGS[self.coding].storage.kind == "c"
 
     @property
     def columns(self) -> int:
@@ -114,7 +120,7 @@ def _read(file: Path, offset: int, numel: int, storage: np.dtype[Any], size: int
 def open_unbuffered(file: Path) -> Any:
     """The file, opened for reading without a buffer. Raises UsageError if that is not possible."""
     try:
-        return file.open("rb", buffering=0)
+        return opened(file, buffering=0)
     except OSError as error:
         raise UsageError(f"{file}: can't be read ({error.strerror})") from error
 

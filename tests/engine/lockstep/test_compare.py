@@ -95,7 +95,8 @@ def test_growth_is_over_the_error_of_what_a_module_received() -> None:
     b = copy.deepcopy(a)
     with torch.no_grad():
         b[0].weight.mul_(1.1)
-    report = compare(Side(a, torch.randn(3, 4)), Side(b, torch.randn(3, 4)))
+    x = torch.randn(3, 4)
+    report = compare(Side(a, x), Side(b, x))
     found = {row.fqn: row for row in report.rows}
     assert found["0"]["growth"] is None and found[""]["growth"] is None  # the model's input has no error of its own
     assert found["1"]["growth"] == pytest.approx(found["1"]["rel_l2"] / found["0"]["rel_l2"])

@@ -123,23 +123,61 @@ def test_a_side_that_fails_in_an_operator_shows_what_ran_until_then() -> None:
     assert [row.fqn for row in report.rows] == ["layer", ":relu_1", ":add_1"] and not report.totals["beyond"]
 
 
+def test_an_operator_after_a_container_does_not_stand_among_its_parts() -> None:
+    class Headed(nn.Module):
+        def __init__(self, shift: float) -> None:
+            super().__init__()
+            self.parts, self.head = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 4)
+            self.shift = shift
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.parts(x)
+            return self.head(y - self.shift if self.shift else y)
+
+    a, b = Headed(0), Headed(0.5)
+    b.load_state_dict(a.state_dict())
+    for ops in ("functions", None):
+        verdict = compare(Side(a, X), Side(b, X), ops=ops).totals["verdict"]
+        assert verdict.startswith("First difference: before head, only in B: :sub_1 ("), verdict
+
+
 def test_an_operator_that_one_side_alone_has_is_named_as_the_cause() -> None:
     class Before(Net):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x / 2)
+
+    class After(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * 3
 
     class Within(Net):
         def scaled(self, y: Tensor) -> Tensor:
             return super().scaled(y).sigmoid()
 
     for other, place, cause in (
-        (Before, "layer", f"(before it, only in B: :div_1 at {{}}:{line_of(Before.forward, 'x / 2')})"),
-        (Within, ":add_2", f"before it, only in B: :sigmoid_1 at {{}}:{line_of(Within.scaled, 'sigmoid')})"),
+        (Before, "before layer", f"only in B: :div_1 ({{}}:{line_of(Before.forward, 'x / 2')})"),
+        (Within, "before :add_2", f"only in B: :sigmoid_1 ({{}}:{line_of(Within.scaled, 'sigmoid')})"),
+        (After, "at the end of (model)", f"only in B: :mul_2 ({{}}:{line_of(After.forward, '* 3')})"),
     ):
-        a, b = nets(other)
-        said = compare(Side(a, X), Side(b, X), ops="functions").totals["verdict"]
-        assert said.startswith(f"First difference: {place}") and cause.partition("{}")[2] in said
-        assert cause.partition("{}")[0] in said
+        for ops in ("functions", None):
+            a, b = nets(other)
+            report = compare(Side(a, X), Side(b, X), ops=ops)
+            said, fault = report.totals["verdict"], report.findings[0]
+            assert said.startswith(f"First difference: {place}") and cause.partition("{}")[2] in said, said
+            assert cause.partition("{}")[0] in said and fault.severity == "error" and fault.fqn in cause
+
+
+def test_a_part_that_received_the_same_is_the_first_difference_whatever_ran_before_it() -> None:
+    class Logs(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x.mean()
+            return super().forward(x)
+
+    a, b = nets(Logs)
+    with torch.no_grad():
+        b.layer.weight[0, 0] += 1
+    said = compare(Side(a, X), Side(b, X), ops="functions").totals["verdict"]
+    assert said.startswith("First difference: layer (weight differs), ")
 
 
 def test_selected_by_names_of_a() -> None:

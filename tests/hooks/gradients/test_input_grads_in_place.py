@@ -13,7 +13,6 @@ from hooks.gradients.input_users import Fn, figures, of
 from random_models import WIDTH, Stale
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
-from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
@@ -61,10 +60,9 @@ def test_what_a_module_changes_in_place_has_the_gradient_of_before() -> None:
     assert_stats(figures(report)["", ""], float64_stats(torch.full((2,), 6.0)))
 
 
-def test_a_use_that_no_output_leads_to_counts_where_pytorch_tells_of_nodes() -> None:
+@pytest.mark.usefixtures("way")
+def test_a_use_that_no_output_leads_to_counts() -> None:
     """The module keeps an auxiliary value, which the loss uses."""
-    if not hasattr(graph, "node_creation_hook"):
-        pytest.skip("PyTorch has this hook since 2.15")
 
     def keep(self: Any, x: Tensor) -> Tensor:
         self.aux = 4 * x
@@ -91,7 +89,7 @@ def test_what_is_handed_on_has_the_tensors_gradient_and_says_so() -> None:
         report = of(kind, model, torch.ones(2, requires_grad=True))
         assert_stats(figures(report)["same", ""], float64_stats(torch.full((2,), 7.0)))
         assert [row.fqn for row in report.rows if row.get("handed_on")] == ["same"]
-        assert any(note.startswith("same: returned a tensor that it received") for note in report.meta["notes"])
+        assert any(note.startswith("same: hands on a tensor that it received") for note in report.meta["notes"])
 
 
 @pytest.mark.usefixtures("way")

@@ -1,4 +1,4 @@
-"""Hooks on autograd nodes: which node is whose, told at once or (torch before 2.15) by the outputs of modules."""
+"""Hooks on autograd nodes: which node is whose, told at once or (torch before 2.14) by the outputs of modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes.node_hooks import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
 
-exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
+exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 
 
 class Square(torch.autograd.Function):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from records import HEADER, RUN, bad, end, recorded_step, same, save, text
 
 from hookcli.errors import UsageError
+from hookcli.record.file.ranks.ranked_record import read_ranks
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.tail import Tail
 from hookcli.record.file.views.query import Query
+from hookcli.record.file.writer import RecordWriter
 
 
 def test_the_last_step_of_each_model_and_phase(tmp_path: Path) -> None:
@@ -81,6 +86,34 @@ def test_a_step_whose_reports_are_damaged_is_counted_when_it_is_read(tmp_path: P
     record = read_record(path)
     assert [w.step for w in record.steps(record.entries)] == [0]
     assert record.damage() == "1 of 3 lines is damaged and left out: 3"
+
+
+@pytest.mark.parametrize("probe", ["activations", "grads", "updates"])
+def test_a_step_that_lacks_the_rows_of_a_probe_is_whole_on_each_rank_and_merged(tmp_path: Path, probe: str) -> None:
+    """As the one at which `--first-bad stop` ends a program: no gradient has come yet."""
+    step = recorded_step(100, complete=False)
+    step = replace(step, reports=[replace(r, rows=[] if r.probe == probe else r.rows) for r in step.reports])
+    for rank in range(2):
+        lines = (replace(HEADER, rank=rank, ranks=2), recorded_step(0), step, bad(100))
+        writer = RecordWriter(tmp_path / f"rank{rank}.jsonl")
+        for line in lines:
+            writer.write(line)
+        writer.close()
+    ranked = read_ranks(tmp_path)
+    alone = list(ranked.parts[0].steps(ranked.parts[0].entries))
+    assert [len(report.rows) for report in alone[1].reports] == [len(report.rows) for report in step.reports]
+    merged = list(ranked.steps(ranked.entries))
+    assert [w.step for w in merged] == [0, 100] and ranked.damage() is None
+
+
+def test_a_fault_of_hookcli_is_no_damage(tmp_path: Path) -> None:
+    def keep(row: Mapping[str, Any]) -> bool:
+        raise KeyError("ours")
+
+    record = read_record(save(tmp_path / "a.jsonl", RUN))
+    with pytest.raises(KeyError, match="ours"):
+        list(record.steps(record.entries, keep))
+    assert record.damaged == []
 
 
 def test_many_damaged_lines_are_named_in_part(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_what_can_is_named_and_not_run(target: str, module: bool, name: str, ste
 
 
 def test_a_script_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: Path, mode: str) -> None:
+    def refused(path: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refused)  # tests may run as root, who may read all
+    monkeypatch.setattr("hookcli.record.launching.finding.opened", refused)  # tests may run as root, who may read all
     with pytest.raises(UsageError, match=r"can't read the script 'train.py': Permission denied"):
         find("train.py", [], module=False)
 

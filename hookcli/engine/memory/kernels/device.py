@@ -62,22 +62,9 @@ class DeviceKernels:
         return x.untyped_storage().nbytes()
 
 
-def _layer_norm(args: tuple[Any, ...], out: Any) -> int:
-    return size(*out) + copied(args[0])
-
-
 def norm_backward(args: tuple[Any, ...], out: Any) -> int:
     """Contiguous copies of the gradient and the input."""
     return size(*out) + copied(args[0]) + copied(args[1])
-
-
-def _roll(args: tuple[Any, ...], out: Any) -> int:
-    """One dimension after another."""
-    return size(out) * min(len(args[1]), 2)
-
-
-def _pool_backward(args: tuple[Any, ...], out: Any) -> int:
-    return size(out) + copied(args[0], args[1])
 
 
 def _softmax_backward(args: tuple[Any, ...], out: Any) -> int:
@@ -88,11 +75,11 @@ _CONVOLUTION, _CONVOLUTION_BACKWARD = torch.ops.aten.convolution.default, torch.
 _IN_PLACE = {f"aten._fused_{name}_" for name in ("adam", "adamw", "adagrad", "sgd")}
 """Operators that change their arguments and return nothing; not all have a kernel for the meta device."""
 COPIES: Mapping[str, Formula] = {
-    "aten.native_layer_norm": _layer_norm,
+    "aten.native_layer_norm": lambda args, out: size(*out) + copied(args[0]),
     "aten.native_layer_norm_backward": norm_backward,
     "aten.native_group_norm_backward": norm_backward,
-    "aten.roll": _roll,
-    "aten.max_pool2d_with_indices_backward": _pool_backward,
+    "aten.roll": lambda args, out: size(out) * min(len(args[1]), 2),  # one dimension after another
+    "aten.max_pool2d_with_indices_backward": lambda args, out: size(out) + copied(args[0], args[1]),
     "aten._softmax_backward_data": _softmax_backward,
     "aten._log_softmax_backward_data": _softmax_backward,
 }

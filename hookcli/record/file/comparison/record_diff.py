@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance, times_allowed
-from hookcli.diff.verdict import first_beyond, title
+from hookcli.diff.verdict import title
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import are_different, whole_models
 from hookcli.record.file.comparison.remarks import nothing_in_common
 from hookcli.record.file.comparison.run_settings import Settings
-from hookcli.record.file.reading import Record, StepEntry
-from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.report import Column, Report, Row
 from hookcli.report.formatting import loss as loss_text
 from hookcli.report.formatting import number

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from hookcli.record.file.reading import Record, StepEntry, abridged
+from hookcli.record.file.reading import Record, abridged
+from hookcli.record.file.record_lines import StepEntry
 from hookcli.report.formatting import counted
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hookcli.record.file.page.track import columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord
-from hookcli.record.file.reading import Key, StepEntry
+from hookcli.record.file.record_lines import Key, StepEntry
 from hookcli.record.file.views.over_time import model_report, model_row, needed
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query

@@ -8,8 +8,8 @@ from typing import Any
 from hookcli.record.file.page.rank_tracks import RankTracks
 from hookcli.record.file.page.track import Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord
-from hookcli.record.file.reading import Key, Record, StepEntry
-from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import Key, RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import about
 from hookcli.record.file.views.overview import overview, probe_reports, rows_before
 from hookcli.record.file.views.query import finished

@@ -60,6 +60,7 @@ class Track:
             self._group_columns = report.columns
             for place, row in enumerate(report.rows):
                 title = f"{row.get('optimizer') or 'optimizer'}, group {row.get('group', place)}"
+                title = f"{title} #{place + 1}" if number in self._groups.get(title, ()) else title  # of another Adam
                 self._groups.setdefault(title, {})[number] = row
 
     def _place(self, row: Row) -> _Place:

@@ -61,7 +61,7 @@ def _of_all(merged: Mapping[str, Report]) -> dict[str, float | None]:
     """The norms over all parameters; that of gradients before they were clipped is unknown."""
     parts = {key: [row[key] for row in merged["updates"].rows] if "updates" in merged else [] for key in _OF_PARAMETERS}
     grads = merged["grads"].rows if "grads" in merged else ()
-    parts["param_grad"] = [row["l2"] for row in grads if row.get("kind") == "parameter"]
+    parts["param_grad"] = [row["l2"] for row in grads if row.get("kind") == "parameter" and row["numel"]]
     return {key: norm(parts[key]) if parts.get(key) else None for key in _OF_GROUPS}
 
 

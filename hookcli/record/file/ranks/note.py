@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from hookcli.system.files import content
+
 NOTE = ".run"
 ANY_NOTE = re.compile(r"\.run(-[0-9a-f]{32})?")
 """The names of the note, and of one whose writer was killed."""
@@ -16,8 +18,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 def noted(folder: Path) -> str | None:
     """The launch that the folder belongs to; None if none has claimed it."""
-    with suppress(OSError):
-        return (folder / NOTE).read_text().removesuffix("\n")
+    with suppress(OSError, ValueError):
+        return content(folder / NOTE, 4096, folder).decode().removesuffix("\n")
     return None
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from hookcli.record.file.ranks.note import ANY_NOTE, NOTE, leave_note, noted
+from hookcli.system.files import opened
 from hookcli.system.streams import takes
 from hookcli.system.torchrun import joined_world
 
@@ -204,7 +205,7 @@ class RecordFiles:
         try:
             if not stat.S_ISREG(self.record.stat().st_mode):
                 return False
-            with self.locked() as free, self.record.open("rb") as file:
+            with self.locked() as free, opened(self.record) as file:
                 return not self.reserved if free else json.loads(file.readline()).get("launch") != self.launch
         except FileNotFoundError:
             return False
@@ -218,10 +219,8 @@ class RecordFiles:
         header = replace(header, launch=self.launch)
         try:
             return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
-        except FileExistsError:
-            raise
         except OSError:
-            self._delete_folder()
+            self._delete_folder()  # which has parts if the name is taken, and stays
             raise
 
     def _delete_folder(self) -> None:

@@ -18,8 +18,8 @@ from hookcli.errors import UsageError
 from hookcli.record.file.measured_steps import SharedRows
 from hookcli.record.file.ranks.merged_step import merge_steps
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.file.reading import Keep, Key, Record, StepEntry, read_record
-from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
+from hookcli.record.file.reading import Keep, Record, read_record
+from hookcli.record.file.record_lines import End, Key, NonFinite, RecordedStep, StepEntry
 from hookcli.system.files import exists, is_folder
 
 _PART = re.compile(r"rank(\d{1,9})\.jsonl")
@@ -59,7 +59,7 @@ def read_ranks(folder: Path) -> RankedRecord:
         raise UsageError(f"{folder}: {no_parts(folder)}")
     for rank, path in files.items():
         try:
-            record.parts[rank] = read_record(path)
+            record.parts[rank] = read_record(path, within=folder)
         except UsageError as error:
             record.unreadable[rank] = str(error)
     record.leave_out_earlier()

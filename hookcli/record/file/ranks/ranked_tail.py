@@ -20,7 +20,7 @@ class RankedTail(Tail):
     def poll(self) -> bool:
         """Read the lines written since the last call. Returns whether there were any."""
         for rank, path in part_files(self.path).items() if is_folder(self.path) else ():
-            self._parts.setdefault(rank, Tail(path))
+            self._parts.setdefault(rank, Tail(path, self.path))
         grown = [part.poll() for part in self._parts.values()]
         if not any(grown):
             return False

@@ -68,7 +68,7 @@ def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
     def keep(row: Mapping[str, Any]) -> bool:
         if "fqn" not in row:  # parameter groups
             return not fqn
-        name = row["fqn"]
+        name = str(row["fqn"])
         of_parameter = row.get("kind") == "parameter" or "update" in row
         return bool(name == fqn or (of_parameter and (not fqn or name.startswith(f"{fqn}."))))
 
@@ -104,7 +104,7 @@ def has_figures(row: Row) -> bool:
 def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
     said = {"mode": spoken(phase)}
     always = ("step", "forward")  # the chart reporter needs them
-    known = [*COLUMNS, *_further_rates(rows)]
+    known = [*COLUMNS, *_further(rows)]
     columns = [c for c in known if c.name in always or any(row.get(c.name) is not None for row in rows)]
     return Report(
         "over-time", report_title(model, fqn), columns, rows, said, {"recorded_steps": len(rows)}, grouping="list"
@@ -127,19 +127,26 @@ def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
 
 
 def _of_step(totals: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of the model itself: each group's learning rate, the gradient before clipping, times and memory."""
-    rates = [group.get("lr") for group in totals.get("groups", ())]
+    """The figures of the model itself: each group's learning rate and optimizer's loss, the gradient before clipping,
+    times and memory.
+    """
+    groups = totals.get("groups", ())
+    losses = [(group["optimizer"], group["loss"]) for group in groups if group.get("loss") is not None]
+    earlier = [[name for name, _ in losses[:number]].count(name) for number, (name, _) in enumerate(losses)]
     return {
-        **{f"lr_{number}" if number else "lr": rate for number, rate in enumerate(rates)},
+        **{f"lr_{number}" if number else "lr": group.get("lr") for number, group in enumerate(groups)},
+        **{f"loss_{name}" + f"_{n + 1}" * (n > 0): loss for (name, loss), n in zip(losses, earlier, strict=True)},
         **{column.name: totals[column.name] for column in (*_OF_GROUPS, *_TIMES) if column.name in totals},
     }
 
 
-def _further_rates(rows: Sequence[Row]) -> Iterator[Column]:
-    """The learning rates of further groups, where they differ from the first one's."""
-    names = dict.fromkeys(key for row in rows for key in row.values if key.startswith("lr_"))
+def _further(rows: Sequence[Row]) -> Iterator[Column]:
+    """The losses of optimizers that step in turns, and further groups' learning rates that differ from the first's."""
+    names = dict.fromkeys(key for row in rows for key in row.values if key.startswith(("loss_", "lr_")))
     for name in names:
-        if any(row.get(name) not in (None, row.get("lr")) for row in rows):
+        if name.startswith("loss_"):
+            yield Column(name, f"Loss of {name.removeprefix('loss_').replace('_', ' ')}")
+        elif any(row.get(name) not in (None, row.get("lr")) for row in rows):
             yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}")
 
 

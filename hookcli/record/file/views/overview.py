@@ -111,9 +111,12 @@ def findings(step: RecordedStep) -> list[Report]:
 
 
 def rows_before(found: NonFinite) -> list[Report]:
-    """The last rows before a non-finite value, in the order in which they were measured; its own is the last one."""
-    title = f"{found.model}, step {found.step:,}: the last rows before {found.fqn or 'the model'}"
-    return [replace(report, model=title, grouping="list") for report in found.reports]
+    """The last rows up to a non-finite value, in the order in which they were measured; the last one has it."""
+    title = f"{found.model}, step {found.step:,}: the last rows up to"
+    return [
+        replace(report, model=f"{title} {report.rows[-1].fqn or '(model)'}", grouping="list")
+        for report in found.reports
+    ]
 
 
 def step_meta(step: RecordedStep) -> dict[str, Any]:
@@ -202,7 +205,7 @@ def _sum_of(rows: Sequence[Row], count: str) -> int | None:
 
 
 def _own_parameters(module: _Module) -> dict[str, float | None]:
-    grads = [row["l2"] for row in module.param_grads]
+    grads = [row["l2"] for row in module.param_grads if row["numel"]]
     weight, update = ([row[name] for row in module.updates] for name in ("weight", "update"))
     found = {name: norm(parts) if parts else None for name, parts in (("weight", weight), ("update", update))}
     known = grads and not module.summed

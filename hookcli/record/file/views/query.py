@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.errors import UsageError, unknown
-from hookcli.record.file.reading import Record, StepEntry, abridged
-from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.reading import Record, abridged
+from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import every_step
 from hookcli.record.file.views.over_time import needed, of_figure, over_time, report_title, spoken
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before

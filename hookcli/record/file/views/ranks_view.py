@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from hookcli.record.file.ranks.ranked_record import RankedRecord
-from hookcli.record.file.reading import Record, StepEntry
-from hookcli.record.file.record_lines import End, RecordedStep
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import End, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, step_totals
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.summary import non_finite_line

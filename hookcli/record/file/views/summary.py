@@ -63,7 +63,9 @@ def summary(
     parts += ["", _rendered([Report("models", "", _MODEL_COLUMNS, rows, grouping="list")], view)]
     bad = [one for one in non_finite[:1] if one.reports]
     tables = [report for one in bad for report in rows_before(one)]
-    tables += [condensed(overview(step)) for step in shown if not any(_is_stopped_at(one, step) for one in bad)]
+    stopped = [(one.model, one.phase, one.step) for one in bad]  # unfinished: the rows before say more than all rows
+    whole = (step for step in shown if step.complete or (step.model, step.phase, step.step) not in stopped)
+    tables += [condensed(overview(step)) for step in whole]
     parts += [_rendered(tables, view)] if tables else []
     found = [report for step in shown for report in findings(step)]
     parts += [_rendered(found, view)] if found else []
@@ -79,11 +81,6 @@ def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
 
 def _lines(parts: Iterable[str]) -> str:
     return "\n".join([*parts, ""])
-
-
-def _is_stopped_at(found: NonFinite, step: RecordedStep) -> bool:
-    """True for an unfinished step with a non-finite value: the rows before that say more than all rows."""
-    return not step.complete and (found.model, found.phase, found.step) == (step.model, step.phase, step.step)
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from torch import nn
 
 from hookcli.record.observe.measurements.program_source import of_program
 from hookcli.system.escaping import visible
+from hookcli.system.files import member, opened
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import random_states, set_random_states
 
@@ -57,9 +58,9 @@ def _unknown(why: str) -> ModuleSource:
 
 def _names_in_program(pickled: Path) -> set[str]:
     """Return the names that a pickle takes from the program itself, which has no module to import."""
-    with ZipFile(pickled) as archive:
+    with opened(pickled) as file, ZipFile(file) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
-        found = [str(value).split(" ") for code, value, _ in genops(archive.read(name)) if code.name == "GLOBAL"]
+        found = [str(value).split(" ") for code, value, _ in genops(member(archive, name)) if code.name == "GLOBAL"]
     return {name for module, name in found if module == _MAIN}
 
 

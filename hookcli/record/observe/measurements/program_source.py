@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import sys
-import tokenize
 from collections.abc import Iterable, Iterator
-from importlib.util import resolve_name
+from importlib.util import decode_source, resolve_name
 from pathlib import Path
 from symtable import SymbolTable, symtable
+
+from hookcli.system.files import content
 
 _ALL = "*"
 """The name that `from x import *` binds, and a `__future__` import: they are always taken."""
@@ -44,8 +45,7 @@ def of_program(names: Iterable[str]) -> list[str]:
         return lines
     if file is None:
         raise OSError("it has no file")
-    with tokenize.open(file) as source:
-        found = definitions(source.read(), names, package)
+    found = definitions(decode_source(content(file)), names, package)
     future = [line for line in found if line.startswith("from __future__ ")]  # which comes first in a file
     return [*future, *lines, *(line for line in found if line not in future)]
 

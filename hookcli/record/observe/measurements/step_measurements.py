@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run
-from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
+from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.rows import merge_calls
 from hookcli.record.observe.measurements.selection import Selection, is_watched
@@ -32,10 +32,8 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.report import Report, Skipped
 from hookcli.report.formatting import number
-from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
-from hookcli.tensors.stats import measure, resolve
-from hookcli.tensors.weak import WeakIds
+from hookcli.tensors.stats import Reducer, resolve
 
 Seen = list[tuple[dict[str, Any], PendingFigures]]
 
@@ -65,8 +63,6 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
-        self._received: dict[str, list[tuple[int, PendingFigures]]] = {}
-        self._returned: WeakIds[Tensor, bool] = WeakIds()
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
@@ -82,6 +78,8 @@ class StepMeasurements:
             for name in plan.probes
             if name not in _WITHOUT_HOOKS and (training or name != "grads")
         ]
+        measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
+        self.evidence = Evidence(next(measuring, Reducer()))
         timed = plan.timed or "time" in plan.probes
         self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed) if timed else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
@@ -96,24 +94,15 @@ class StepMeasurements:
         if spread := tensor_parallel_ranks(self._module):
             self._ranks |= {"tensor_parallel": spread}
         self.session.__enter__()
-        if self._plan.first_bad:
-            self.session.forward_pre(self._take_input)
-            self.session.forward(self._note_output)
         for probe in [*self._probes, *([self._times] if self._times else [])]:
             self.session.operators_too = probe.operators
             probe.attach(self.session)
+        self.session.operators_too = True  # what an operator made is not blamed on the module that receives it
+        if self._plan.first_bad:  # after the probes, whose figures it takes
+            self.evidence.attach(self.session, gradients=any(isinstance(p, GradsProbe) for p in self._probes))
         self.session.operators_too = False
         if self.keep_bad:
             self.keep_bad.attach(self.session)
-
-    def _take_input(self, event: HookEvent) -> None:
-        """Measure what a module receives, but for what another one returned, which is measured already."""
-        new = [x for _, x in tree.arguments(event.args, event.kwargs) if x not in self._returned]
-        self._received.setdefault(event.fqn, []).extend((event.index, measure(x)) for x in new)
-
-    def _note_output(self, event: HookEvent) -> None:
-        for _, x in tree.leaves(event.output):
-            self._returned[x] = True
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the device and dtype of the first forward."""
@@ -158,11 +147,6 @@ class StepMeasurements:
         if new > 0:
             yield what, probe, seen, new
 
-    def received_non_finite(self, fqn: str, index: int) -> tuple[int, int]:
-        """How many NaN and Inf a module received that no module had returned, until the call of this `index` began."""
-        stats = resolve([pending for called, pending in self._received.get(fqn, []) if called <= index])
-        return sum(s.nan for s in stats), sum(s.inf for s in stats)
-
     def finite_output(self) -> Iterator[str]:
         """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
         own = [
@@ -175,8 +159,11 @@ class StepMeasurements:
 
     # When the step is over.
 
-    def reports(self, meta: dict[str, Any]) -> list[Report]:
-        """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
+    def reports(self, meta: dict[str, Any], losses: Mapping[int, float]) -> list[Report]:
+        """A report per probe; `meta` adds entries about the step. `losses`: those of optimizers that step in turns.
+
+        Waits for an accelerator.
+        """
         self._selection.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
@@ -185,8 +172,9 @@ class StepMeasurements:
         if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
-        if rows := self.parameters.group_rows():
-            reports.append(Report("optimizer", name, parameter_groups.COLUMNS, rows, meta, grouping="list"))
+        if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
+            columns = (*parameter_groups.COLUMNS, *([parameter_groups.LOSS] if losses else []))
+            reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.report import Row, columns_named
 from hookcli.report.names import around
 from hookcli.report.times import INCLUSIVE, NAMES, TIMES, by_module
+from hookcli.system.files import content
 from hookcli.tensors import tree
 
 
@@ -194,6 +194,6 @@ def memory(device: torch.device) -> dict[str, int]:
             return {"peak_bytes": torch.accelerator.max_memory_allocated(device)}
         return {}
     with suppress(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(content("/proc/self/statm").split()[1])
         return {"resident_bytes": pages * os.sysconf("SC_PAGE_SIZE")}
     return {}

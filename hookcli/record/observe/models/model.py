@@ -18,7 +18,7 @@ from hookcli.record.observe.wrappers import unwrap
 class Stopwatch:
     """Measures steps from the beginning of their first forward; the mean leaves out the steps that are observed.
 
-    With several optimizers, a step of the model ends when the last of them steps before the next forward.
+    With several optimizers, a step of the model ends when the last of them steps.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,10 @@ class Stopwatch:
         self._ended: float | None = None
         self._seconds, self._count = 0.0, 0
 
-    def start(self) -> None:
-        """A forward begins; the first one of a step starts the clock."""
+    def start(self, *, goes_on: bool = False) -> None:
+        """A forward begins; the first one of a step starts the clock. `goes_on`: the step did not end with the lap."""
+        if goes_on:
+            self._ended = None
         self._settle()
         if self._began is None:
             self._began = perf_counter()
@@ -74,7 +76,7 @@ class ObservedModel:
         """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
-        self._module = weakref.ref(unwrap(module))
+        self.rebind(module)
         self._optimizer_steps = optimizer_steps
         self._version = -1
         self._optimizers: list[weakref.ref[Optimizer]] = []  # which drops a reference as its optimizer dies
@@ -85,6 +87,10 @@ class ObservedModel:
         self._no_grad_taken = -1, 0
         self._steps: int | None = None
         self._stepped: set[int] = set()
+
+    def rebind(self, module: nn.Module) -> None:
+        """Take this module for the model's own."""
+        self._module = weakref.ref(unwrap(module))
 
     @property
     def name(self) -> str:
@@ -130,8 +136,18 @@ class ObservedModel:
         """Number of the step that this optimizer's next call of `step` belongs to."""
         return self.step() - (1 if self._stepped and id(optimizer) not in self._stepped else 0)
 
+    @property
+    def mid_step(self) -> bool:
+        """True if its optimizers step in turns, and some have yet to: each is one step behind those that have."""
+        if not self._stepped:
+            return False
+        made, left = list[int](), list[int]()
+        for optimizer in self.optimizers():
+            (made if id(optimizer) in self._stepped else left).append(self._optimizer_steps.count(optimizer))
+        return bool(made and left) and {*left} == {min(made) - 1}
+
     def stepped(self, optimizer: Optimizer) -> None:
-        """Count a step of an optimizer. Several optimizers that step after one forward count as one step."""
+        """Count a step of an optimizer. Several that step after one forward, or in turns, make one step together."""
         step = self.next_step_of(optimizer)
         if step == self._steps:
             self._steps = step + 1
@@ -143,7 +159,8 @@ class ObservedModel:
         """Count a forward. Returns how many without gradients came before it since the last one with; 0 with them."""
         self._forwards += 1
         if grad:
-            self._stepped.clear()
+            if not self.mid_step:
+                self._stepped.clear()
             self.counts.forwards += 1
             self._since_training = 0
             return 0

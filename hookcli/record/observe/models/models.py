@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 from weakref import ref
 
 from torch import nn
@@ -16,14 +17,15 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.models.naming import model_name
+from hookcli.record.observe.models.naming import held_by, model_name, outermost
 from hookcli.record.observe.models.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
-from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.tensors.weak import WeakIds
 
 # Programs that build models in a loop would flood the summary: further models of a class share one name.
 _NAMED = 16
+T = TypeVar("T")
 
 
 class ObservedModels:
@@ -37,6 +39,9 @@ class ObservedModels:
         self.narrowed = only is not None
         self._only = only
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
+        self._aliases: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by other modules around the same parameters
+        self._by_core: WeakIds[nn.Module, ObservedModel] = WeakIds()  # by the part that holds all parameters
+        self._wholes: WeakIds[nn.Module, None] = WeakIds()  # models that the program calls by parts
         self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
         self._of_version = -1
         self._seen: Counter[str] = Counter()  # models of each class
@@ -46,7 +51,7 @@ class ObservedModels:
 
     def find(self, module: nn.Module) -> ObservedModel | None:
         """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
-        found = self._models.get(module)
+        found = self._models.get(module) or self._aliases.get(module)
         if found is not None:
             return found
         if self._only and not self._only(module):
@@ -55,11 +60,56 @@ class ObservedModels:
             if not isinstance(module, GraphModule):  # torch.compile makes these of parts of models
                 self.others[plain_type(module)] += 1
             return None
-        if (owner := bypassing_owner(module)) is not None:
+        owner = bypassing_owner(module)
+        if owner is not None:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
+        if (core := held_by(module)) is not module or (found := self._sharing(module)) is not None:
+            found = found or self.find(core)
+            if found is not None:
+                self._aliases[module] = found
+            return found
+        return self._first_call(module, bypassed=owner is not None)
+
+    def _first_call(self, module: nn.Module, *, bypassed: bool) -> ObservedModel | None:
+        """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
         kind = plain_type(module)
         self._seen[kind] += 1
-        return self._add(module, _name(module, kind) if self._lasts(kind) else kind)
+        if not self._lasts(kind):
+            return self._add(module, kind)
+        if not bypassed and (whole := self._whole(module)) is not module:
+            self._seen[kind] -= 1
+            self._wholes[whole] = None
+            found = self.find(whole)
+            if found is not None:
+                self._aliases[module] = found
+            return found
+        return self._add(module, _walked(model_name, module, kind))
+
+    def _whole(self, module: nn.Module) -> nn.Module:
+        """The model that the program calls only by parts, as a policy by its actor and critic, if this is one of these.
+
+        One optimizer holds the parameters of all; those of a GAN's two models have one each.
+        """
+        mine = {id(p) for p in module.parameters() if p.requires_grad}
+        held = next((ids for optimizer in self._optimizer_steps if mine < (ids := parameter_ids(optimizer))), None)
+        whole = module if held is None else _walked(outermost, module, module)
+        called = whole in self._models and whole not in self._wholes
+        if called or not held or not held.issuperset(id(p) for p in whole.parameters() if p.requires_grad):
+            return module
+        parts = (part for part in whole.modules() if next(part.parameters(), None) is not None)
+        return module if self._only and not all(map(self._only, parts)) else whole
+
+    def _sharing(self, module: nn.Module) -> ObservedModel | None:
+        """The earlier model with the same part for all parameters: programs wrap a model anew in each call.
+
+        If that model has been freed, the part takes its place.
+        """
+        found = self._by_core.get(core := held_by(module, anyones=True))
+        if found is not None and found.module is None:
+            found.rebind(core)
+            self._models[core] = found
+            self._of_version = -1
+        return found
 
     def _lasts(self, kind: str) -> bool:
         """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
@@ -75,6 +125,7 @@ class ObservedModels:
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
         found = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
         self._models[module] = found
+        self._by_core[held_by(module, anyones=True)] = found
         self._of_version = -1
         return found
 
@@ -125,14 +176,14 @@ class ObservedModels:
         return [model for module in modules if (model := self._models.get(module)) is not None]
 
 
-def _name(module: nn.Module, kind: str) -> str:
-    """The model's name; its class's alone where the walk over the program's objects fails, as odd ones may make it."""
+def _walked(find: Callable[[nn.Module], T], module: nn.Module, default: T) -> T:
+    """What a walk over the program's objects finds of a module; the default where odd objects make the walk fail."""
     try:
-        return model_name(module)
+        return find(module)
     except Exception as error:
         if raised_by_signal_handler(error):
             raise
-        return kind
+        return default
 
 
 def _as_module(optimizer: Optimizer) -> nn.Module:

@@ -39,6 +39,24 @@ def model_name(module: nn.Module) -> str:
     return f"{name} ({mine})" if mine and any(other not in (None, mine) for other in others) else name
 
 
+def outermost(module: nn.Module) -> nn.Module:
+    """The model that a part belongs to, by the same walk; the module itself if it is none's."""
+    return _place(module, _parents(_alive()))[0]
+
+
+def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
+    """The program's model inside a wrapper of another library, which has no parameters besides; else the module itself.
+
+    `anyones`: also inside wrappers of the program's own.
+    """
+    inner = [part for part in module.children() if next(part.parameters(), None) is not None]
+    alone = len(inner) == 1 and next(module.parameters(recurse=False), None) is None
+    if not alone or _defined_in(module).startswith("torch."):
+        return module
+    found = held_by(inner[0], anyones=anyones)
+    return found if anyones or (_is_ours(module) and not _is_ours(found)) else module
+
+
 def _alive() -> list[nn.Module]:
     """All modules whose constructor has come to hold parts, those created last first."""
     types, found = {nn.Module}, [nn.Module]
@@ -65,11 +83,12 @@ def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
 
 
 def _place(module: nn.Module, parents: Mapping[int, tuple[nn.Module, str]]) -> tuple[nn.Module, str]:
-    """The outermost module that contains this one, and the name there; not a mere list or dict of models."""
+    """The outermost module that contains this one, and the name there; not a mere list, dict or wrapper of models."""
     root, names = module, list[str]()
     while id(root) in parents and len(names) < _DEEP:  # a module may contain itself
         owner, name = parents[id(root)]
-        if isinstance(owner, (nn.ModuleList, nn.ModuleDict)) and id(owner) not in parents:
+        listed = isinstance(owner, (nn.ModuleList, nn.ModuleDict)) and id(owner) not in parents
+        if listed or held_by(owner) is not owner:
             break
         root, names = owner, [name, *names]
     return root, ".".join(names)

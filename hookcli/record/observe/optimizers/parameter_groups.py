@@ -27,6 +27,7 @@ COLUMNS = (
     Column("update", "Update"),
     Column("ratio", "|dw|/|w|"),
 )
+LOSS = Column("loss", "Loss")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -35,9 +35,12 @@ class ParameterRows:
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
 
     def take_unclipped(self, scale: Tensor | None) -> None:
-        """Measure the gradients as a backward pass leaves them: multiplied by `scale`, and not clipped yet."""
-        grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None]
-        self._unclipped = {fqn: self._reduce(grad) for fqn, grad in grads}
+        """Measure the gradients as a backward pass leaves them: multiplied by `scale`, and not clipped yet.
+
+        Those that an optimizer has taken are over: further passes are for optimizers that step in turns with it.
+        """
+        grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
+        self._unclipped |= {fqn: self._reduce(grad) for fqn, grad in grads}
         self._scale = scale
 
     def take_groups(self, optimizer: Optimizer) -> None:
@@ -55,13 +58,17 @@ class ParameterRows:
                 pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
                 self._gradients[fqn] = values, pending
 
-    def take_updates(self, snapshot: updates.Snapshot) -> bool:
+    def take_updates(self, snapshot: updates.Snapshot, *, by_hand: bool = False) -> bool:
         """Measure what a step has changed; if one optimizer steps by another, the outermost counts.
 
         Returns whether anything has changed.
         """
-        rows = updates.rows(self._model, self._name, snapshot.changes(self._matching()))
+        changes = snapshot.changes(self._matching())
+        rows = updates.rows(self._model, self._name, changes)
         self._updates |= {row.fqn: row for row in rows}
+        if by_hand and (rate := updates.rate_by_hand(changes.values())) is not None:
+            ids = [id(change.parameter) for change in changes.values()]
+            self._groups[0, 0] = ParameterGroup("by hand", 0, {"lr": rate}, ids)
         return any(row["update"] != 0 for row in rows)
 
     def forget_updates(self) -> None:
@@ -94,20 +101,28 @@ class ParameterRows:
         names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
         return [Skipped(name, f"tied to {other}", kind=Reason.TIED) for name, other in names if name != other]
 
-    def group_rows(self) -> list[Row]:
-        """A row per parameter group that stepped. Waits for an accelerator."""
+    def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
+        """A row per parameter group that stepped; the first of each optimizer has its loss, if that is known.
+
+        Waits for an accelerator.
+        """
         unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
         gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0
         known: dict[int, dict[str, Any]] = {}
         for fqn, parameter in self._matching():
             own = known[id(parameter)] = {"numel": parameter.numel()}
-            if fqn in gradients:
+            if fqn in gradients and parameter.numel():  # of no elements the norm is NaN
                 own["param_grad"] = gradients[fqn]["l2"]
                 own["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
             if update := self._updates.get(self._name(fqn)):
                 own |= {key: update[key] for key in ("weight", "update")}
-        return [row for group in self._groups.values() if (row := group_row(group, known))]
+        found = [(*key, row) for key, group in self._groups.items() if (row := group_row(group, known))]
+        of = {optimizer: number for optimizer, number, _ in reversed(found)} if losses else {}
+        return [
+            Row({**row.values, "loss": losses.get(optimizer) if of[optimizer] == number else None}) if losses else row
+            for optimizer, number, row in found
+        ]
 
     def update_rows(self) -> list[Row]:
         """A row per parameter that an optimizer stepped."""

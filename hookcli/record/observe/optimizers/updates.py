@@ -63,6 +63,23 @@ class Change(NamedTuple):
     pending: Any
 
 
+def rate_by_hand(changes: Iterable[Change]) -> float | None:
+    """The number by which gradients were multiplied and taken from the weights, if that is what a program did.
+
+    None if something else was done, or if the gradients are there no more. Waits for an accelerator.
+    """
+    pairs = [(c.before - c.now, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
+    alike = [p for p in pairs if p[1].is_floating_point() and p[0].layout == p[1].layout and p[0].device == p[1].device]
+    pairs = [(taken.float(), grad.float()) for taken, grad in alike]
+    along = sum(float((taken * grad).sum()) for taken, grad in pairs)
+    rate = along / (sum(float(grad.square().sum()) for _, grad in pairs) or math.inf)
+    off = sum(float((taken - rate * grad).square().sum()) for taken, grad in pairs)
+    return float(f"{rate:.4g}") if off < _ROUNDED * rate * along else None
+
+
+_ROUNDED = 1e-6  # of the square of the update: weights are rounded
+
+
 def rows(model: nn.Module, names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
     """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change."""
     measured = distance.resolve([change.pending for change in changes.values()])

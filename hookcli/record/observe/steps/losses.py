@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ class Losses:
         self._passes: list[tuple[Sequence[Tensor], _Gradients, _Gradients]] = []  # terms, gradients before and after
         self._before = _Gradients(0, [])
         self._returned = 0
+        self._taken: dict[int, int] = {}  # by optimizer: the number of passes before its step
 
     def begin_pass(self) -> None:
         """Note the gradients as a backward pass begins, perhaps through this model."""
@@ -50,18 +52,37 @@ class Losses:
         returned, self._returned = self._returned, len(self._passes)
         return [_sum(terms) for terms, _, _ in self._passes[returned:]]
 
+    def taken(self, optimizer: int) -> None:
+        """An optimizer has stepped by the gradients: those of optimizers that step in turns may be cleared between."""
+        self._taken[optimizer] = len(self._passes)
+
     def since_cleared(self) -> list[float]:
-        """A loss per backward pass since the program last cleared the gradients; the step's loss is their sum.
+        """A loss per backward pass whose gradients an optimizer was given; the step's loss is their sum.
 
         A GAN clears the gradients that its generator's pass leaves in the discriminator; a closure clears those of its
-        previous evaluation.
+        previous evaluation. Without an optimizer's step all passes count since the gradients were last cleared.
         """
-        kept: list[float] = []
-        left = _Gradients(0, [])
-        for terms, before, after in self._passes:
+        return [loss for _, loss in self._kept()]
+
+    def by_optimizer(self) -> dict[int, float]:
+        """The loss of each optimizer, if they stepped in turns, each after backward passes of its own."""
+        ends = sorted({0, *self._taken.values()})
+        begins, kept = dict(pairwise(reversed(ends))), self._kept() if ends[2:] else []
+        found = {
+            key: [loss for number, loss in kept if begins[end] <= number < end]
+            for key, end in self._taken.items()
+            if end
+        }
+        return {optimizer: sum(own) for optimizer, own in found.items() if own}
+
+    def _kept(self) -> list[tuple[int, float]]:
+        kept: list[tuple[int, float]] = []
+        left, safe = _Gradients(0, []), 0
+        for number, (terms, before, after) in enumerate(self._passes[: max(self._taken.values(), default=0) or None]):
+            safe = len(kept) if number in self._taken.values() else safe
             if left.cleared(before):
-                kept.clear()
-            kept.append(_sum(terms))
+                del kept[safe:]
+            kept.append((number, _sum(terms)))
             left = after
         return kept
 

@@ -93,6 +93,8 @@ class OpenSteps:
 
     def leave(self, step: ObservedStep) -> None:
         """Close a step as it is. If its model was ever trained, the step is unfinished: its optimizer may be gone."""
+        if step.model.hidden and not step.stepped:
+            step.kept = False  # awaited, and nothing came
         if step.model.trained:
             step.leave_unfinished()
         self.close(step)

@@ -12,12 +12,13 @@ from torch import nn
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite
 from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.observe.measurements.evidence import Place
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.report import Report, Row
 from hookcli.report.columns import with_operators
 from hookcli.report.formatting import setting
-from hookcli.report.names import around, is_operator, owner_of
+from hookcli.report.names import around, is_operator, is_within, owner_of, relative
 from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
@@ -38,6 +39,7 @@ class Search:
         self.on = plan.first_bad is not None
         self._found = False
         self._updates = LargeUpdates()
+        self._usual: dict[str, set[Place]] = {}  # by model: what its modules received in healthy steps
         self._stop = plan.first_bad == "stop"
 
     def look(self, step: ObservedStep) -> NonFinite | None:
@@ -47,6 +49,8 @@ class Search:
         found = self._in_losses(step) or self._in_rows(step)
         if found is not None:
             self.on, self._found = False, True
+        else:
+            self._usual.setdefault(step.model.name, set()).update(step.measured.evidence.take_usual())
         return found
 
     def step_over(self, step: ObservedStep) -> None:
@@ -66,26 +70,44 @@ class Search:
     def _in_rows(self, step: ObservedStep) -> NonFinite | None:
         """Modules are measured as they return, so the innermost of those that hold the same value comes first.
 
-        Infinities of operators that reach no module's output, such as those of attention masks, are no fault.
+        Infinities of operators that reach no module's output, such as those of attention masks, are no fault; nor is a
+        mask that a module returns.
         """
         for what, probe, seen, new in step.measured.unsearched():
             stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
-            for number, row in enumerate(rows[-new:], len(rows) - new):
-                if _is_bad(row) and not (what == "output" and is_operator(row.fqn)):
-                    number = _began(rows, number) if what == "output" else number
-                    row = rows[number]
-                    before = rows[max(0, number - _BEFORE) : number + 1]
-                    columns = StatsProbe.columns if what == "output" else probe.columns
-                    if any(row.get("source") for row in before):
-                        columns = with_operators(columns)
-                    report = Report(probe.name, step.model.name, columns, before, grouping="list")
-                    found, causes = _first_of(step, row, what, report)
-                    if found.what != _INPUT or found.fqn:  # an update changes no data
-                        causes += self._updates.cause(step)
-                    found = replace(found, cause="; ".join(causes))
-                    return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
+            number = _first_bad(rows, len(rows) - new, what)
+            if number is not None:
+                row, before = rows[number], rows[max(0, number - _BEFORE) : number + 1]
+                columns = StatsProbe.columns if what == "output" else probe.columns
+                if any(row.get("source") for row in before):
+                    columns = with_operators(columns)
+                report = Report(probe.name, step.model.name, columns, before, grouping="list")
+                found, causes = self._first_of(step, row, what, report)
+                if found.what != _INPUT or found.fqn:  # an update changes no data
+                    causes += self._updates.cause(step)
+                found = replace(found, cause="; ".join(causes))
+                return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
         return None
+
+    def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
+        """The value of a row, and its causes; of an output, what its module received if that was not finite before.
+
+        Infinities alone that it received are no cause if a parameter of it is not finite.
+        """
+        evidence, usual = step.measured.evidence, self._usual.get(step.model.name, set())
+        causes, own = (list(_causes(step, row)), list(_parameters(step, row))) if what == "output" else ([], [])
+        for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):
+            received = evidence.received(fqn, row["index"], usual)
+            if received and (received.nan or not own):
+                owners = (step.module.get_submodule(name) for name in around(fqn))
+                owner = next((m for m in owners if not isinstance(m, (nn.ModuleList, nn.ModuleDict))), None)
+                said = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
+                counts = received.nan, received.inf
+                found = _found(step, step.measured.name(fqn), _INPUT, *counts, [report])
+                return found, [*said, *received.remarks]
+        found = _found(step, step.measured.name(row.fqn), f"{what}{row['path']}", row["nan"], row["inf"], [report])
+        return found, [*causes, *own, *evidence.rows(what, row.fqn, row["index"], row["path"])]
 
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
         for value in step.losses.new():
@@ -100,44 +122,60 @@ def _is_bad(row: Row) -> bool:
     return bool(row["nan"] or row["inf"])
 
 
+def _first_bad(rows: Sequence[Row], begin: int, what: str) -> int | None:
+    """The number of the first bad row from `begin` on; of an output, of the first of the operators that led to it."""
+    bad = [number for number in range(begin, len(rows)) if _is_bad(rows[number])]
+    if what == "output":
+        modules = [number for number in bad if not is_operator(rows[number].fqn)]
+        bad = [number for number in modules if not _masks(rows[number])]
+        bad = bad or [number for number in modules if not rows[number].fqn]  # the model returns infinities
+    return _began(rows, bad[0]) if bad and what == "output" else bad[0] if bad else None
+
+
 def _began(rows: Sequence[Row], number: int) -> int:
-    """The number of the first of the operators before a row that returned such values, one after another."""
+    """The number of the first of the operators before a row that returned such values, one after another, but for
+    masks.
+    """
+    first = number
     while number and is_operator(rows[number - 1].fqn) and _is_bad(rows[number - 1]):
         number -= 1
-    return number
+        first = first if _masks(rows[number]) else number
+    return first
+
+
+def _masks(row: Row) -> bool:
+    return bool(row.stats and row.stats.masks)
 
 
 def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
     return NonFinite(step.model.name, step.phase, step.number, fqn, what, nan, inf, reports)
 
 
-def _first_of(step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
-    """The value of a row, and its causes; of an output, what its module received if that was not finite before."""
-    for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):
-        counts = step.measured.received_non_finite(fqn, row["index"])
-        if any(counts):
-            owners = (step.module.get_submodule(name) for name in around(fqn))
-            owner = next((m for m in owners if not isinstance(m, (nn.ModuleList, nn.ModuleDict))), None)
-            said = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
-            return _found(step, step.measured.name(fqn), _INPUT, *counts, [report]), said
-    found = _found(step, step.measured.name(row.fqn), f"{what}{row['path']}", row["nan"], row["inf"], [report])
-    return found, list(_causes(step, row)) if what == "output" else []
-
-
 def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name the line of an operator, the parameter that was non-finite before a module returned such values, or the
-    limit of its dtype.
-    """
+    """Name the line of an operator, and the limit of its dtype."""
     if row.get("source"):
         yield f"at {row['source']}"
-    owned = () if is_operator(row.fqn) else step.module.get_submodule(row.fqn).named_parameters(recurse=False)
-    for name, parameter in owned:
-        if not tree.local(parameter).isfinite().all():  # one rank alone may be here: a collective would never end
-            where = " in this rank's shard" if tree.shard_of(parameter) else ""
-            yield f"its {name} is not finite{where}"
-            return
     if row["inf"] and row["dtype"] == "float16":
         yield "float16 ends at 65,504"
+
+
+def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
+    """Name the parameter that was not finite before the module returned such values, or the buffer that held NaN.
+
+    Parts that the module uses without calling them count as its own.
+    """
+    within = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn
+    session = step.measured.session
+    uncalled = (fqn for fqn in (*session.never_called(), *session.unhooked) if is_within(fqn, within))
+    for fqn in (within, *uncalled):
+        module = step.module.get_submodule(fqn)
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            mine = tree.local(tensor)  # one rank alone may be here: a collective would never end
+            if mine.isnan().any() or (isinstance(tensor, nn.Parameter) and mine.isinf().any()):
+                where = " in this rank's shard" if tree.shard_of(tensor) else ""
+                place = ".".join(filter(None, (relative(fqn, within) if fqn != within else "", name)))
+                yield f"its {place} is not finite{where}"
+                return
 
 
 def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:

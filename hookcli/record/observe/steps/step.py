@@ -25,6 +25,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
+from hookcli.tensors.torch_private import version
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
 MOST_FORWARDS = 64
@@ -65,6 +66,8 @@ class ObservedStep:
         self.state = State.WAITING
         self.forwards, self.observed_forwards = 1, 0
         self.stepped: set[int] = set()
+        self.goes_on = False
+        """Whether a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
@@ -77,7 +80,7 @@ class ObservedStep:
     # Forwards.
 
     def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Put hooks on the modules. `module` is the one called: the model, or a wrapper around it."""
+        """Put hooks on the modules. `module` is the one called: the model, a wrapper around it, or a part."""
         self.state = State.IN_FORWARD
         self._session.modules.thread = threading.get_ident()
         if not self.observed_forwards:
@@ -89,8 +92,7 @@ class ObservedStep:
         else:
             self._session.attach_operators()
         self.observed_forwards += 1
-        if module is self.module:
-            self._session.modules.enter(args)
+        self._session.modules.enter(module, args)
         self.times.begin("forward")
 
     def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -114,16 +116,23 @@ class ObservedStep:
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
-        return self.number == number and not self.stepped and self.model.has_optimizer
+        goes_on = not self.stepped or self.model.mid_step
+        return self.number == number and goes_on and self.model.has_optimizer
 
     # Backward passes.
+
+    def await_backward(self) -> None:
+        """Await the backward passes of a model whose forward no hook sees, in this thread."""
+        self.forwards = 0
+        self._session.modules.thread = threading.get_ident()
 
     def waits_here(self) -> bool:
         """True if its forwards ran in this thread, and are over."""
         return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
-    def begin_backward(self) -> None:
+    def begin_backward(self, roots: Sequence[Tensor]) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+        self._session.backward_begins(roots)
         self.losses.begin_pass()
         self._session.modules.attach()
         self.times.begin("backward")
@@ -141,14 +150,18 @@ class ObservedStep:
             self.notes[_NO_NUMBER] = None
 
     @property
-    def arrived(self) -> int:
-        """Number of gradients that have arrived in the model so far."""
+    def arrived(self) -> object:
+        """A state that changes as gradients arrive in the model: their number, or the gradients that a model holds
+        whose forward no hook sees.
+        """
+        if self.model.hidden:
+            return [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
         return self._session.arrived + self._arrivals.times
 
     @property
     def sees_gradients(self) -> bool:
         """True if it would notice a backward pass through the model."""
-        return bool(self._arrivals or self._session.tensor_grads.hooks.handles)
+        return bool(self.model.hidden or self._arrivals or self._session.tensor_grads.hooks.handles)
 
     @property
     def abandoned(self) -> bool:
@@ -169,17 +182,19 @@ class ObservedStep:
     def end_optimizer_step(self, optimizer: Optimizer) -> bool:
         """Note an optimizer's step. Returns whether all of the model's optimizers have made theirs."""
         self.stepped.add(id(optimizer))
+        self.losses.taken(id(optimizer))
         return all(id(other) in self.stepped for other in self.model.optimizers())
 
     def record_update(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Measure an optimizer's step by itself, for a model whose forward no hook sees."""
         self.forwards = 0
+        self.measured.take_groups(optimizer)
         self.measured.take_gradients(optimizer)
         self.measured.parameters.take_updates(snapshot)
 
     def updated_by_hand(self, snapshot: Snapshot) -> None:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
-        if self.measured.parameters.take_updates(snapshot):
+        if self.measured.parameters.take_updates(snapshot, by_hand=True):
             self.notes[_BY_HAND] = None
         else:
             self.measured.parameters.forget_updates()
@@ -204,7 +219,7 @@ class ObservedStep:
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
         meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
-        reports = self.measured.reports(meta)
+        reports = self.measured.reports(meta, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None
         return RecordedStep(

@@ -137,8 +137,9 @@ function linesOf(track, names) {
   const shown = figures.filter((figure) => figure.name !== "unclipped_grad" || wasClipped(figure, figures[0]));
   const lines = shown.map((figure) => ({ label: names.length > 1 ? (SHORT[figure.name] ?? figure.title) : "all parameters", figure }));
   if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
+  if (names[0] === "loss" && lines[0]) lines[0].label = "loss";
+  if (names[0] === "loss") lines.push(...track.groups.flatMap((group) => ofGroup(group, "loss"))); // of optimizers that step in turns
   if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
-  if (lines.length === 1 && names[0] === "loss") lines[0].label = "loss";
   return lines.map(({ label, figure }, i) => lineOf(label, figure, i));
 }
 

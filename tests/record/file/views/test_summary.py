@@ -111,10 +111,10 @@ def test_a_run_that_was_stopped_shows_the_rows_before_the_bad_one() -> None:
     step = recorded_step(found.step)
     text_of = partial(text, end(), bad=[found], width=None)
     stopped = text_of({("Net", "train"): replace(step, complete=False)})
-    _, _, table = stopped.partition("Net, step 100: the last rows before body.1\n")
+    _, _, table = stopped.partition("Net, step 100: the last rows up to body.1\n")
     assert [line.split()[0] for line in table.splitlines()[2:5]] == list(names) and "  0 " not in stopped
     went_on = text_of({("Net", "train"): step})
-    assert went_on.index("the last rows before") < went_on.index("Net · step 100")
+    assert went_on.index("the last rows up to") < went_on.index("Net · step 100")
 
 
 def test_a_model_of_many_layers_shows_both_ends() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import hookcli
+from hookcli.hooks.torch_private.overrides import innermost_function_mode
 from hookcli.record.file.reading import read_record
 
 
@@ -24,3 +25,29 @@ def test_the_module_whose_weight_is_infinite_is_found_in_a_recorded_step(tmp_pat
     found = [{f.check: f.fqn for report in step.reports for f in report.findings} for step in (first, second)]
     assert "HK003" not in found[0]
     assert found[1]["HK003"] == "1"
+
+
+def test_a_loss_in_the_program_that_takes_probabilities_for_logits(tmp_path: Path) -> None:
+    """Together with a plain tensor, whose uses are watched in forwards alone."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gain = nn.Linear(2, 4), torch.rand(4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = (self.layer(x) * self.gain).softmax(-1)
+            return y
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    modes = []
+    with hookcli.watch(model, every=1, output=tmp_path / "a.jsonl", check=True):
+        for _ in range(2):
+            y = model(torch.randn(8, 2))
+            modes.append(innermost_function_mode())
+            torch.nn.functional.cross_entropy(y, torch.zeros(8, dtype=torch.long)).backward()
+            optimizer.step()
+    steps = read_record(tmp_path / "a.jsonl").steps(read_record(tmp_path / "a.jsonl").entries)
+    found = [{f.check for report in step.reports for f in report.findings} for step in steps]
+    assert found == [{"HK034", "HK037"}] * 2 and modes == [None, None]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from observing import observed, report, rows
+from probes.traced import exact_only
 from record.observe.measurements.slow import (
     BACKWARD,
     DATA,
@@ -181,6 +182,7 @@ def test_memory_is_the_resident_set() -> None:
     assert ballast.numel() < totals["resident_bytes"] < 2**40
 
 
+@exact_only
 def test_operators_are_timed_where_they_are_rows() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -204,6 +206,7 @@ def test_operators_are_timed_where_they_are_rows() -> None:
     assert not any(":" in fqn for fqn in rows(observed(program, ops="functions").only, "time"))
 
 
+@exact_only
 def test_times_without_parts_and_by_nodes() -> None:
     def program() -> nn.Module:
         model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Slow(), Slow()), nn.Linear(4, 2))

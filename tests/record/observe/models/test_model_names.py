@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from observing import observed
+from observing import observed, rows
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -61,10 +61,41 @@ def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_a_model_that_is_called_by_parts_is_one_if_one_optimizer_has_all(optimizers: int) -> None:
+    """An actor and a critic are parts of a policy; the two models of a GAN have optimizers of their own."""
+
+    def run() -> nn.Module:
+        agent = Agent()
+        groups = [agent.parameters()] if optimizers == 1 else [agent.critic.parameters(), agent.actor.parameters()]
+        made = [torch.optim.SGD(group, lr=0.1) for group in groups]
+        for _ in range(2):
+            with torch.no_grad():
+                agent.actor(torch.ones(1, 2))
+            agent.zero_grad()
+            (agent.value(torch.ones(1, 2)).sum() + agent.actor(torch.ones(1, 2)).sum()).backward()
+            for optimizer in made:
+                optimizer.step()
+        return agent
+
+    seen = observed(run)
+    if optimizers == 2:
+        assert list(seen.ran) == ["Agent.actor", "Agent.critic"]
+        return
+    (ran,) = seen.ran.values()
+    assert (ran.model, ran.forwards, ran.no_grad_forwards, ran.steps) == ("Agent", 4, 2, 2)
+    names = {"critic", "critic.0", "critic.1", "critic.2", "actor", "actor.0", "actor.1"}
+    for recorded in seen.of(phase="train"):
+        activations = rows(recorded, "activations")
+        assert activations.keys() == names == rows(recorded, "grads", "output").keys() and recorded.loss is not None
+        assert {row["calls"] for row in activations.values()} == {1}
+        assert len(rows(recorded, "updates")) == 8
+
+
 def test_parts_that_a_program_calls_keep_the_name_of_their_model() -> None:
     def run() -> list[nn.Module]:
         agent, auto = Agent(), Auto()
-        optimizer = torch.optim.SGD([*agent.parameters(), *auto.parameters()], lr=0.1)
+        optimizer = torch.optim.SGD([*agent.critic.parameters(), *auto.parameters()], lr=0.1)
         (agent.value(torch.ones(1, 2)) + agent.actor(torch.ones(1, 2)) + auto(torch.ones(1, 2))).sum().backward()
         optimizer.step()
         with torch.no_grad():

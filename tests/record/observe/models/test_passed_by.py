@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from observing import Seen, observed
+from observing import Seen, observed, report
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -100,3 +100,38 @@ def test_tensors_of_no_module() -> None:
 
     (note,) = observed(program).ran["parameters of SGD"].notes
     assert note.startswith("tensors of no module")
+
+
+class OwnCall(nn.Module):
+    """Replaces `__call__`, as GPyTorch's modules do: no hook sees its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+def test_a_model_that_no_hook_sees_and_a_lone_parameter_have_their_losses_and_learning_rates() -> None:
+    """Each of its own backward passes, as of a temperature beside a critic (SAC)."""
+
+    def program() -> list[Tensor]:
+        critic, log_alpha = OwnCall(), torch.zeros(1, requires_grad=True)
+        optimizers = [torch.optim.SGD(critic.parameters(), lr=0.5), torch.optim.Adam([log_alpha], lr=0.25)]
+        for number in range(3):
+            for loss, optimizer in zip(
+                [critic(torch.ones(3)).sum(), log_alpha.sum() + number], optimizers, strict=True
+            ):
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return [critic.weight.detach(), log_alpha.detach()]
+
+    seen = observed(program)
+    losses = {name: [step.loss for step in seen.of(name)] for name in seen.ran}
+    assert losses["parameters of SGD"] == [None, 1.5, 0.0]  # known from its first step on
+    assert losses["parameters of Adam"] == [None, pytest.approx(0.75), pytest.approx(1.5)]
+    for name, lr in (("parameters of SGD", 0.5), ("parameters of Adam", 0.25)):
+        assert [report(step, "optimizer").rows[0]["lr"] for step in seen.of(name)] == [lr] * 3
+        assert seen.steps(name) == [0, 1, 2] and all(step.complete for step in seen.of(name))

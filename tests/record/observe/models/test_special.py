@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -253,3 +255,41 @@ def test_an_attention_layer_keeps_its_fused_path() -> None:
 
     (recorded,) = observed(program).of(phase="no_grad")  # the fused path has other bits
     assert "fused path" in skipped(recorded, "activations")["linear1"]
+
+
+class Shifted(nn.Module):
+    """Wraps a model, as solvers of differential equations do anew in each call."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner(x + 1e-3)
+        return y
+
+
+@pytest.mark.parametrize("module", ["a_program", "torch_solver.misc"])
+def test_a_wrapper_that_is_made_anew_in_each_call_is_one_model(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the program's own, or of a library's: the model is then the program's."""
+    library = ModuleType("torch_solver")
+    library.__file__ = "/venv/site-packages/torch_solver/__init__.py"
+    monkeypatch.setitem(sys.modules, "torch_solver", library)
+    monkeypatch.setattr(Shifted, "__module__", module)
+
+    def program() -> nn.Module:
+        model = Parts()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            sum(Shifted(model)(torch.ones(2, 4)).pow(2).mean() for _ in range(3)).backward()
+            optimizer.step()
+        return model
+
+    seen = observed(program)
+    (ran,) = seen.ran.values()
+    assert (ran.model, ran.forwards, ran.steps) == ("Shifted" if module == "a_program" else "Parts", 12, 4)
+    assert seen.steps() == [0, 1, 2, 3] and all(step.losses for step in seen.recorded)
+    for step in seen.recorded[module == "a_program" :]:
+        assert {"first", "last"} <= rows(step, "activations").keys()
+        assert rows(step, "activations")["first"]["calls"] == 3

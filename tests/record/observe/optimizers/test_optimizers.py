@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.record.file.views.over_time import over_time
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 
 EARLY = torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # made before any test begins
@@ -38,6 +40,67 @@ def test_two_optimizers_of_one_model() -> None:
         for fqn, row in updates.items():
             rate = 0.1 if fqn.startswith("0") else 0.01
             assert row["update"] == pytest.approx(rate * grads[fqn].stats.l2, rel=1e-3)
+
+
+@pytest.mark.parametrize("clear", ["own", "all"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_two_optimizers_that_step_in_turns_make_one_step_with_a_loss_each(every: int, clear: str) -> None:
+    """As Lightning's manual optimization has them: each after a forward and a backward pass of its own."""
+    losses: list[list[float]] = []
+    norms: list[float] = []
+
+    def program() -> nn.Module:
+        model = net()
+        first, second = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.SGD(model[2].parameters(), lr=0.01)
+        losses.clear(), norms.clear()
+        for _ in range(5):
+            losses.append([])
+            for optimizer, scale in ((first, 10.0), (second, 1.0)):
+                (optimizer if clear == "own" else model).zero_grad()
+                loss = model(torch.randn(3, 4)).pow(2).mean() * scale
+                loss.backward()
+                norms.extend(p.grad.norm().item() for p in model[0].parameters() if optimizer is first)
+                optimizer.step()
+                losses[-1].append(loss.item())
+        return model
+
+    seen = observed(program, every=every)
+    ran = seen.ran["Sequential"]
+    assert seen.steps() == [*range(0, 5, every)] and (ran.steps, ran.forwards) == (5, 10)
+    for recorded in seen.recorded:
+        assert recorded.losses == losses[recorded.step] and recorded.forwards == recorded.observed_forwards == 2
+        groups = next(report for report in recorded.reports if report.probe == "optimizer").rows
+        assert [row["loss"] for row in groups] == recorded.losses
+        assert groups[0]["unclipped_grad"] == pytest.approx(math.hypot(*norms[2 * recorded.step :][:2]), rel=1e-5)
+        assert len(rows(recorded, "updates")) == 4 and recorded.complete
+    (chart,) = over_time(seen.recorded, "")
+    assert [(column.name, column.title) for column in chart.columns if column.name.startswith("loss_")] == [
+        ("loss_SGD", "Loss of SGD"),
+        ("loss_SGD_2", "Loss of SGD 2"),
+    ]
+    assert [[row["loss_SGD"], row["loss_SGD_2"]] for row in chart.rows] == losses[::every]
+
+
+def test_an_optimizer_that_steps_now_and_then_joins_no_step() -> None:
+    """But the first one, where nothing is known of it yet: a forward too many is all that this leaves there."""
+    losses: list[float] = []
+
+    def program() -> nn.Module:
+        model = net()
+        often, seldom = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.SGD(model[2].parameters(), lr=0.1)
+        losses.clear()
+        for number in range(8):
+            model.zero_grad()
+            loss = model(torch.randn(3, 4)).pow(2).mean()
+            loss.backward()
+            losses.append(loss.item())
+            (seldom if number % 4 == 3 else often).step()
+        return model
+
+    seen = observed(program)
+    assert seen.ran["Sequential"].steps == 8 and seen.steps() == [0, *range(2, 8)]
+    assert [recorded.losses for recorded in seen.recorded] == [[losses[number]] for number in (0, *range(2, 8))]
+    assert [recorded.forwards for recorded in seen.recorded] == [2, 1, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.usefixtures("all_objects")

@@ -121,6 +121,34 @@ def by_hand(steps: int = 4, **plan: object) -> Seen:
     return observed(program, **plan)
 
 
+@pytest.mark.parametrize("how", ["sgd", "sgd with another rate", "momentum", "cleared", "sign"])
+def test_the_learning_rate_of_steps_by_hand_is_said_where_gradients_were_multiplied_by_it(how: str) -> None:
+    rate = 0.003 if "another" in how else 0.1
+
+    def program() -> nn.Module:
+        model = net()
+        last = [torch.zeros_like(p) for p in model.parameters()]
+        for _ in range(3):
+            loss = model(X).pow(2).sum()
+            model.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for number, p in enumerate(model.parameters()):
+                    assert p.grad is not None
+                    last[number] = 0.9 * last[number] + p.grad
+                    p -= rate * {"momentum": last[number], "sign": p.grad.sign()}.get(how, p.grad)
+            if how == "cleared":
+                model.zero_grad(set_to_none=False)
+        return model
+
+    found = [
+        [row["lr"] for r in step.reports if r.probe == "optimizer" for row in r.rows]
+        for step in observed(program).recorded
+    ]
+    after_momentum = [rate] if how == "momentum" else []  # the first step has no momentum yet
+    assert found == ([[], [rate], [rate]] if "sgd" in how else [[], after_momentum, []])
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_updates_by_hand_are_those_since_the_forward_before(every: int) -> None:
     model = net().double()

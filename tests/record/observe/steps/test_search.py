@@ -202,7 +202,8 @@ def test_what_was_not_finite_before(where: str) -> None:
         model(x)
 
     (bad,) = observed(program, first_bad="report").non_finites
-    expected = ("", "input", "") if where == "input" else ("1", "output", "its weight is not finite")
+    where_in_batch = "only in row 0 of 2 (first dimension, counted from 0)"
+    expected = ("", "input", where_in_batch) if where == "input" else ("1", "output", "its weight is not finite")
     assert (bad.fqn, bad.what, bad.cause) == expected
     if where == "input":
         assert (bad.nan, bad.inf) == (1, 0) and "1 NaN in the model's input (" in non_finite_line(bad)

@@ -1,0 +1,147 @@
+"""The pairs of compared tensors, by tensor: what modules and operators received, and how far that was apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from torch import Tensor
+
+from hookcli.engine.lockstep.lockstep import A, B
+from hookcli.engine.lockstep.module_tensors import ModuleTensors
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.tensor_origins import version_of
+from hookcli.report.formatting import shape
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.distance import compare as compare_tensors
+from hookcli.tensors.unchanged import glimpse
+from hookcli.tensors.weak import WeakIds
+
+_NOWHERE = (0, 0, 0, 0.0)
+
+
+@dataclass(slots=True)
+class Pair:
+    """A future row: reduced figures, or why there are none."""
+
+    values: dict[str, Any]
+    order: tuple[int, int, int, float]
+    dtypes: tuple[str, str] = ("", "")
+    pending: PendingFigures | None = None
+    received: Sequence[Pair] = ()
+    complete: bool = False
+    """All that was received is known."""
+
+
+@dataclass(slots=True)
+class _Compared:
+    """The state of two tensors when they were compared."""
+
+    state: tuple[Any, Any]
+    other: ref[Tensor]
+    other_state: tuple[Any, Any]
+    pair: Pair
+
+
+Inputs = tuple[Sequence[Pair], bool]
+"""The pairs of a call's arguments, and True if these are all."""
+_Received = tuple[int, Pair | None]
+"""The version of an argument before the call, and the pair that it belonged to."""
+
+
+class KnownPairs:
+    """Follows errors through the modules of the side `followed`, whose tensors are live.
+
+    `constants`: parameters and buffers, which are no input of an operator.
+    """
+
+    def __init__(self, followed: int, constants: Iterable[Tensor]) -> None:
+        self._followed = followed
+        self._constants = {id(x) for x in constants}
+        self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by the followed side's tensor
+        self._received: dict[tuple[int, str, int], dict[str, _Received]] = {}
+
+    def batch_ended(self) -> None:
+        """Forget what the calls of a batch received."""
+        self._received.clear()
+
+    def receive(self, side: int, event: HookEvent) -> None:
+        """Note what a module receives before it runs, and on the followed side the pairs that this belongs to."""
+        self._received[side, event.fqn, event.call] = {
+            path: (version_of(x), self.of(x) if side == self._followed else None)
+            for path, x in tree.arguments(event.args, event.kwargs)
+        }
+
+    def inputs(self, a: ModuleTensors, b: ModuleTensors) -> Inputs:
+        """The pairs that the arguments of a call belong to, compared now if they were not yet; True if these are all.
+
+        For an argument that the call changed, the pair that it belonged to before the call.
+        """
+        before = [self._received.get((side, seen.fqn, seen.call), {}) for side, seen in ((A, a), (B, b))]
+        if not (a.received and b.received):  # one side is a dump, or had to wait as a copy
+            return [pair for _, pair in before[self._followed].values() if pair], False
+        made = {id(x) for _, x in (*a.tensors, *b.tensors)}
+        theirs = dict(b.received)
+        found = [
+            self._input(x, theirs[path])
+            if path in theirs and all(map(_is_unchanged, before, (path, path), (x, theirs[path]), (made, made)))
+            else before[self._followed].get(path, (-1, None))[1]
+            for path, x in a.received
+            if id(x) not in self._constants
+        ]
+        complete = None not in found and all(pair.pending or pair.values for pair in found if pair)
+        return [pair for pair in found if pair], complete
+
+    def _input(self, x: Tensor, y: Tensor) -> Pair | None:
+        """The pair of two arguments; None if they can't be compared."""
+        own, other = (x, y) if self._followed == A else (y, x)
+        if known := self.of(own, other):
+            return known
+        if reshaped(x, y):
+            return Pair({"differs": True}, _NOWHERE)
+        try:
+            pair = Pair({}, _NOWHERE, pending=compare_tensors(x, y))
+        except Exception:  # of a layout or dtype that PyTorch can't reduce
+            return None
+        self.remember(own, other, pair)
+        return pair
+
+    def remember(self, own: Tensor, other: Tensor, pair: Pair) -> None:
+        """Note the pair of a tensor of the followed side and one of the other."""
+        if not own.is_inference():
+            self._of[own] = _Compared(_state(own), ref(other), _state(other), pair)
+
+    def of(self, x: Tensor, y: Tensor | None = None) -> Pair | None:
+        """The pair that a tensor of the followed side, unchanged since, was part of; with `y`, only one with that."""
+        known = self._of.get(x)
+        if known is None or known.state != _state(x):
+            return None
+        # Without a glimpse nothing tells whether a tensor was written to without a new version.
+        if y is not None and (
+            known.other() is not y or None in known.state + known.other_state or known.other_state != _state(y)
+        ):
+            return None
+        return known.pair
+
+
+def _state(x: Tensor) -> tuple[Any, Any]:
+    return version_of(x), glimpse(x)
+
+
+def _is_unchanged(before: Mapping[str, _Received], path: str, x: Tensor, made: set[int]) -> bool:
+    """True for an argument that a call has not changed. What operators received was not looked at `before`."""
+    if x.is_inference():
+        return False
+    return before[path][0] == version_of(x) if path in before else not before and id(x) not in made
+
+
+def reshaped(x: Tensor, y: Tensor) -> str:
+    """Describe how the shapes differ; "" if they don't. Nested tensors differ if one of their items does."""
+    if x.is_nested and y.is_nested and x.size(0) == y.size(0) and not (x.is_meta or y.is_meta):
+        items = enumerate(zip(x.detach().unbind(), y.detach().unbind(), strict=True))
+        return next((f"item {number}: {said}" for number, pair in items if (said := reshaped(*pair))), "")
+    a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))
+    return f"shape {a} → {b}" if a != b else ""

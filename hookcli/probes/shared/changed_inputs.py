@@ -1,0 +1,82 @@
+"""The model's inputs that it changed in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from torch import Tensor
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import version_of
+from hookcli.probes.shared.checksum import checksum
+from hookcli.probes.shared.dead_units import numbers_of
+from hookcli.tensors import tree
+
+
+@dataclass(slots=True)
+class _Input:
+    """An input while the model runs; `total` is the checksum that it came with, None where it has no plain memory."""
+
+    path: str
+    tensor: ref[Tensor]
+    version: int
+    total: Tensor | None
+
+
+class ChangedInputs:
+    """Rows of kind `changed`: an input, and the module or operator that first wrote into it.
+
+    PyTorch counts changes, which tells the place; those past the counter (through `.data`, or numpy) only change the
+    bits, and are the model's.
+    """
+
+    def __init__(self) -> None:
+        self._inputs: list[_Input] = []
+        self._found: dict[str, str] = {}
+        self._totals: list[tuple[str, Tensor, Tensor]] = []
+
+    def enter(self, event: HookEvent, session: HookSession) -> None:
+        """Take in the inputs as the model's first call begins; later, look whether the code around a call wrote."""
+        if event.fqn == "" and event.call == 0:
+            self._inputs = [
+                _Input(path, ref(x), version_of(x), checksum(x.detach()) if tree.is_plain(x) else None)
+                for path, x in tree.arguments(event.args, event.kwargs)
+            ]
+        elif self._inputs:
+            caller = session.calls.caller()
+            self._look(caller.hooked.fqn if caller else "")
+
+    def leave(self, event: HookEvent) -> None:
+        """Look whether a module or operator that is over wrote into an input."""
+        if self._inputs:
+            self._look(event.fqn)
+        if event.fqn == "" and event.call == 0:
+            for given in self._inputs:
+                x = given.tensor()
+                if given.total is not None and x is not None:
+                    self._totals.append((given.path, given.total, checksum(x.detach())))
+            self._inputs = []
+
+    def _look(self, fqn: str) -> None:
+        for given in self._inputs:
+            x = given.tensor()
+            if x is not None and version_of(x) != given.version:
+                given.version = version_of(x)
+                self._found.setdefault(given.path, fqn)
+
+    def batch_ended(self) -> None:
+        """Read the checksums back."""
+        totals = iter(numbers_of([total for _, *both in self._totals for total in both]))
+        for path, *_ in self._totals:
+            if next(totals) != next(totals):
+                self._found.setdefault(path, "")
+        self._totals.clear()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each input that was changed."""
+        self.batch_ended()
+        named = ((tree.keyword(path) or path, fqn) for path, fqn in self._found.items())
+        return [{"kind": "changed", "fqn": fqn, "name": name} for name, fqn in named]
