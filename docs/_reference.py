@@ -12,10 +12,10 @@ API = {
     "Run a model": ("hookcli.capture", "hookcli.capture_recipe", "hookcli.Step", "hookcli.engine.capture.Hooking"),
     "Observe your own run": ("hookcli.watch", "hookcli.Watch", "hookcli.record.model_recording.ModelRecording"),
     "Judge a model": ("hookcli.check", "hookcli.pytest_plugin.ModelChecks"),
-    "Make a page about a model": ("hookcli.report", "hookcli.report.ReportPage"),
+    "Make a page about a model": ("hookcli.report", "hookcli.ReportPage"),
     "Reports": (
-        *("hookcli.report.Report", "hookcli.report.Column", "hookcli.report.Row", "hookcli.report.TensorStats"),
-        *("hookcli.report.Skipped", "hookcli.report.Finding", "hookcli.report.document"),
+        *("hookcli.table.Report", "hookcli.table.Column", "hookcli.table.Row", "hookcli.table.TensorStats"),
+        *("hookcli.table.Skipped", "hookcli.table.Finding", "hookcli.table.document"),
     ),
     "Interfaces of plugins": (
         *("hookcli.probes.base.Probe", "hookcli.hooks.session.HookSession", "hookcli.hooks.events.HookEvent"),

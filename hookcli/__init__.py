@@ -13,20 +13,21 @@ if TYPE_CHECKING:
 
     from hookcli.engine.capture import capture, capture_recipe
     from hookcli.engine.checking import check
+    from hookcli.engine.reporting import report
     from hookcli.engine.step import Step
     from hookcli.record.watch import Watch, watch
-    from hookcli.report.page import CallableModule
+    from hookcli.reporters.report_page import ReportPage
 
-    report: CallableModule
-
-__all__ = ["Step", "Watch", "capture", "capture_recipe", "check", "report", "watch"]
+__all__ = ["ReportPage", "Step", "Watch", "capture", "capture_recipe", "check", "report", "watch"]
 
 _HOMES = {
+    "ReportPage": "reporters.report_page",
     "Step": "engine.step",
     "Watch": "record.watch",
     "capture": "engine.capture",
     "capture_recipe": "engine.capture",
     "check": "engine.checking",
+    "report": "engine.reporting",
     "watch": "record.watch",
 }
 
@@ -34,8 +35,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "report":  # the package, which is called as a function, too
-        return import_module("hookcli.report")
     if name in _HOMES:
         return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hookcli' has no attribute {name!r}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.diff.baseline import Baseline
-    from hookcli.report import Report
+    from hookcli.table import Report
 
 _WIDTH = 110
 _LONGEST = 100  # characters of a file name, which may have 255 bytes
@@ -44,8 +44,8 @@ class ModelChecks:
         __tracebackhide__ = True
         from hookcli.checks.judgement import fails
         from hookcli.errors import UsageError, unknown
-        from hookcli.report import SEVERITIES
         from hookcli.system.escaping import visible
+        from hookcli.table import SEVERITIES
 
         if fail_on not in SEVERITIES:
             raise UsageError(unknown("fail_on", fail_on, SEVERITIES))
@@ -112,8 +112,8 @@ class ModelChecks:
 
 
 def _table(report: Report) -> str:
-    from hookcli.report.grouping import View
     from hookcli.reporters.table import TableReporter
+    from hookcli.table.grouping import View
 
     return TableReporter().render([report], View(width=_WIDTH))
 

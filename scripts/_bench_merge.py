@@ -13,9 +13,9 @@ import resource
 import sys
 import time
 
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
-from hookcli.report.measured_rows import Places, pack, unpack
-from hookcli.report.merged_ranks import merged
+from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats
+from hookcli.table.measured_rows import Places, pack, unpack
+from hookcli.table.merged_ranks import merged
 
 COLUMNS = (*(Column(name, name) for name in ("fqn", "type", "call", "index", "path", "shape", "dtype")), *STATS_COLUMNS)
 

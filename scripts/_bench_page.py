@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from hookcli import registry
-from hookcli.report import STATS_COLUMNS, Report, Row, TensorStats, columns_named
-from hookcli.report.grouping import View
+from hookcli.table import STATS_COLUMNS, Report, Row, TensorStats, columns_named
+from hookcli.table.grouping import View
 
 ROWS = 10_000
 # From a click or a key to the first frame that shows its effect.

@@ -17,9 +17,9 @@ from _bench_merge import report
 
 from hookcli.engine.ranks.gather import gather
 from hookcli.engine.ranks.group import joined
-from hookcli.report.measured_rows import pack
-from hookcli.report.merged_ranks import merged
 from hookcli.system.torchrun import world
+from hookcli.table.measured_rows import pack
+from hookcli.table.merged_ranks import merged
 
 
 def main(rounds: int, sizes: list[int]) -> None:

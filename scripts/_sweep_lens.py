@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.operators.functions import _plain_name
 from hookcli.hooks.origin import shown_path
-from hookcli.report.names import is_within
+from hookcli.table.names import is_within
 
 REASONS = {
     "module": "Work of a layer",

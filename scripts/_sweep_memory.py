@@ -23,8 +23,8 @@ from typing import Any
 
 from _memory_truth import measured_peaks
 
-from hookcli.report.formatting import size
 from hookcli.sources.catalog import ModelEntry, entries
+from hookcli.table.formatting import size
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 BEGIN, END = "<!-- written by scripts/sweep memory --markdown -->\n", "<!-- end -->\n"

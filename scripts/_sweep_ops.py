@@ -55,7 +55,7 @@ def lens(model: Model) -> dict[str, Any]:
 
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.prepare import prepare_run
-    from hookcli.report.report import document
+    from hookcli.table.report import document
 
     recipe, setting = recipe_and_setting(model, train=False)
     torch.manual_seed(0)

@@ -20,7 +20,7 @@ from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
 from hookcli.hooks.communication.comm_hooks import CommHook, check_works, find_hook
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.report import STATS_COLUMNS, Column, Finding, Report, Row, Skipped, TensorStats, columns_named
+from hookcli.table import STATS_COLUMNS, Column, Finding, Report, Row, Skipped, TensorStats, columns_named
 
 Cli = Callable[..., Any]
 

@@ -19,7 +19,7 @@ from hookcli.hooks.torch_private.data import DataLoaderIterator
 from hookcli.record.file.record_lines import ModelRun, NonFinite, RecordedStep
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.report import Report, Row
+from hookcli.table import Report, Row
 
 WRAPPED = (
     (torch.autograd, "backward"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hookcli.report import relaxed
+from hookcli.table import relaxed
 
 OTHERS = {32767: None, 32766: math.nan, 32765: math.inf, 32764: -math.inf}
 

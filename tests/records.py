@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.record.file.record_lines import End, Header, Line, NonFinite, RecordedStep
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats
+from hookcli.table import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats
 
 HEADER = Header("train.py", ["train.py", "--epochs", "3"], "2026-11-21T20:00:00+00:00", 100, {"hookcli": "0.1.0"})
 _MODULE = tuple(Column(n, n) for n in ("fqn", "type", "calls", "index", "path", "shape", "dtype"))

@@ -18,7 +18,7 @@ NET = ("net.py:Net", "-i", "2x3x4x4")
 WHO = "plugin 'odd' ({kind}, from odd-plugins 3.1)"
 PROBE = """
 from hookcli.probes.base import Probe
-from hookcli.report import Column, Row
+from hookcli.table import Column, Row
 class P(Probe):
     name = "odd"
     columns = (Column("fqn", "Layer"),)

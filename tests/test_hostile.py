@@ -16,10 +16,10 @@ from hostile import Cli
 from records import RUN, save
 
 from hookcli import registry
-from hookcli.report import STATS_COLUMNS, Column, Finding, Reason, Report, Row, Skipped, TensorStats
-from hookcli.report.grouping import View
 from hookcli.system.escaping import visible
 from hookcli.system.streams import say
+from hookcli.table import STATS_COLUMNS, Column, Finding, Reason, Report, Row, Skipped, TensorStats
+from hookcli.table.grouping import View
 
 CONTROL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\r\n\x9b31m\x7f\u202e\u2028\ud800"
 

@@ -16,8 +16,8 @@ from hostile import Cli
 from records import RUN, save
 from safetensors.torch import save_file
 
-from hookcli.report.files import read_reports, write_whole
 from hookcli.system.files import at_rest, replacing
+from hookcli.table.files import read_reports, write_whole
 
 # Files.
 

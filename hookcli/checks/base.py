@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hookcli.checks.measurements import Comparison
-from hookcli.report import INFO, SEVERITIES, Finding, Skipped
-from hookcli.report.formatting import number
+from hookcli.table import INFO, SEVERITIES, Finding, Skipped
+from hookcli.table.formatting import number
 
 __all__ = ["ERROR", "INFO", "WARNING", "Check", "Threshold"]
 

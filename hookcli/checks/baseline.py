@@ -10,7 +10,7 @@ from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import ReadsActivations
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
-from hookcli.report import Finding, Report
+from hookcli.table import Finding, Report
 
 
 class _Read(ReadsActivations, Protocol):

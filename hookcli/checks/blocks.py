@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hookcli.report import Report, Row
-from hookcli.report.names import around, is_operator
+from hookcli.table import Report, Row
+from hookcli.table.names import around, is_operator
 
 _ENOUGH_BLOCKS = 8
 

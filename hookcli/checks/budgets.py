@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check, Threshold
 from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
-from hookcli.report import Finding, Report, formatting
+from hookcli.table import Finding, Report, formatting
 
 
 class _Shapes(Protocol):

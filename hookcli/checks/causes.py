@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
-from hookcli.report import SEVERITIES, Finding
-from hookcli.report.names import is_within, owner_of
+from hookcli.table import SEVERITIES, Finding
+from hookcli.table.names import is_within, owner_of
 
 
 def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements) -> list[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import Measurements
-from hookcli.report import Finding
+from hookcli.table import Finding
 
 
 class Crash(Check):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.measurements import ReadsInventory
-from hookcli.report import Finding, Row, Skipped
+from hookcli.table import Finding, Row, Skipped
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8

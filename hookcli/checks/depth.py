@@ -9,8 +9,8 @@ from statistics import median
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsWeightsAndGrads
-from hookcli.report import Finding, Row
-from hookcli.report.formatting import number
+from hookcli.table import Finding, Row
+from hookcli.table.formatting import number
 
 # With fewer layers there is no depth for anything to vanish over.
 _LEAST_LAYERS = 4

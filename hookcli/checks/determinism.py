@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import ReadsInventory
-from hookcli.report import Finding, Report
+from hookcli.table import Finding, Report
 
 
 class _Read(ReadsInventory, Protocol):

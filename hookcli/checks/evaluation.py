@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, WARNING, Check, Threshold
 from hookcli.checks.measurements import Comparison, Evaluation
-from hookcli.report import Finding
+from hookcli.table import Finding
 
 # Units in the last place by which kernels for other batch sizes may differ; for float32, far below the default limit.
 _STEPS = 16

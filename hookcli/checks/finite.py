@@ -9,8 +9,8 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
-from hookcli.report import Finding, Row
-from hookcli.report.names import is_operator, is_within
+from hookcli.table import Finding, Row
+from hookcli.table.names import is_operator, is_within
 
 
 class _Read(ReadsActivations, ReadsInventory, Protocol):

@@ -11,7 +11,7 @@ from hookcli.checks.base import ERROR, INFO, WARNING, Check
 from hookcli.checks.causes import causes_first
 from hookcli.checks.measurements import Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.report import Column, Finding, Reason, Report, Row, Skipped, columns_named
+from hookcli.table import Column, Finding, Reason, Report, Row, Skipped, columns_named
 
 PROBE = "check"
 _CRASHED = "the run crashed"

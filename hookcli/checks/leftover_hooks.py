@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import ReadsInventory
-from hookcli.report import Finding
-from hookcli.report.formatting import listed
+from hookcli.table import Finding
+from hookcli.table.formatting import listed
 
 
 class HooksLeft(Check):

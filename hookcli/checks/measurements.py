@@ -10,7 +10,7 @@ from hookcli.checks.expected import Expected
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hookcli.checks.base import INFO, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
-from hookcli.report import Finding, Row
-from hookcli.report.names import around, is_within
+from hookcli.table import Finding, Row
+from hookcli.table.names import around, is_within
 
 _ADAPTED = 4  # frozen parameters per trained one; a model with adapters has ten or more
 

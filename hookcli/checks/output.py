@@ -8,7 +8,7 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.expected import Expected
 from hookcli.checks.measurements import ReadsInventory
-from hookcli.report import Finding, Row, formatting
+from hookcli.table import Finding, Row, formatting
 
 
 class _Read(ReadsInventory, Protocol):

@@ -9,9 +9,9 @@ from typing import Protocol
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
-from hookcli.report import Finding, Report, Row
-from hookcli.report.formatting import number
-from hookcli.report.names import is_operator, is_within, owner_of
+from hookcli.table import Finding, Report, Row
+from hookcli.table.formatting import number
+from hookcli.table.names import is_operator, is_within, owner_of
 
 # A standard deviation means little for fewer values.
 _ENOUGH = 16

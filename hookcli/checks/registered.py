@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import ReadsInventory
-from hookcli.report import Finding
+from hookcli.table import Finding
 
 
 class Unregistered(Check):

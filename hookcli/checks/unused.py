@@ -8,8 +8,8 @@ from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory, ReadsWeightsAndGrads
-from hookcli.report import Finding, Report, Row
-from hookcli.report.names import around, is_within, is_within_any
+from hookcli.table import Finding, Report, Row
+from hookcli.table.names import around, is_within, is_within_any
 
 # Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")

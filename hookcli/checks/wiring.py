@@ -9,8 +9,8 @@ from typing import Protocol
 from hookcli.checks.base import INFO, Check
 from hookcli.checks.measurements import ReadsActivations, ReadsInventory, ReadsWeightsAndGrads
 from hookcli.diff.tolerance import eps
-from hookcli.report import Finding, Row
-from hookcli.report.formatting import listed
+from hookcli.table import Finding, Row
+from hookcli.table.formatting import listed
 
 
 class DoubleSoftmax(Check):

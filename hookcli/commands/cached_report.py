@@ -11,11 +11,11 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from hookcli.commands.options import Options
-from hookcli.report import Report, document
 from hookcli.sources.identity import code_folders, identity
 from hookcli.system.cache import Cache, imported, stamp
 from hookcli.system.files import exists
 from hookcli.system.torchrun import leftover, world
+from hookcli.table import Report, document
 
 # Options that change the report, and options that change only how it is shown. With any other option, such as one that
 # names the user's own data or code, no report is cached.

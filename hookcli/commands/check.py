@@ -28,8 +28,8 @@ from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
-from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
-from hookcli.report.formatting import figure
+from hookcli.table import SEVERITIES, Column, Report, Row, columns_named
+from hookcli.table.formatting import figure
 
 EXAMPLES = (
     "hookcli check",

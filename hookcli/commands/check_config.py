@@ -14,7 +14,7 @@ from hookcli.commands.data_options import overruled
 from hookcli.commands.options import Options, check_choice
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
-from hookcli.report import SEVERITIES
+from hookcli.table import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
 BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory")

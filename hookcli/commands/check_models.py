@@ -24,9 +24,9 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER
-from hookcli.report import Report
 from hookcli.system.files import exists
 from hookcli.system.streams import say
+from hookcli.table import Report
 
 if TYPE_CHECKING:
     from hookcli.engine.checking import Examination

@@ -15,9 +15,9 @@ from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
-from hookcli.report.buckets import COLUMNS, merge_ranks
-from hookcli.report.ranks import beside
 from hookcli.system.torchrun import world
+from hookcli.table.buckets import COLUMNS, merge_ranks
+from hookcli.table.ranks import beside
 
 if TYPE_CHECKING:
     from hookcli.engine.ddp import DDPSteps
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hookcli.engine.ranks.group import Group
     from hookcli.engine.step import Step
     from hookcli.hooks.communication.comm_hooks import CommHook
-    from hookcli.report import Report
+    from hookcli.table import Report
 
 EXAMPLES = (
     "hookcli comm resnet50 --hook fp16",

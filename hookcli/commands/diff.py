@@ -27,11 +27,11 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
-from hookcli.report import Report
-from hookcli.report.columns import with_operators
-from hookcli.report.dump import is_dump
-from hookcli.report.files import looks_saved, read_reports, unfamiliar
-from hookcli.report.names import checked_filter
+from hookcli.table import Report
+from hookcli.table.columns import with_operators
+from hookcli.table.dump import is_dump
+from hookcli.table.files import looks_saved, read_reports, unfamiliar
+from hookcli.table.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
 
 _SHARED = (

@@ -16,9 +16,9 @@ from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load
-from hookcli.report import Report
-from hookcli.report.dump import GRADIENTS, KINDS, Dump, is_dump
-from hookcli.report.names import checked_filter, operator_owner
+from hookcli.table import Report
+from hookcli.table.dump import GRADIENTS, KINDS, Dump, is_dump
+from hookcli.table.names import checked_filter, operator_owner
 
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart

@@ -19,7 +19,7 @@ from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
-from hookcli.report import Report
+from hookcli.table import Report
 
 if TYPE_CHECKING:
     from hookcli.engine.batches import DataBatches

@@ -15,8 +15,8 @@ from hookcli.record.file.comparison.different_models import DIFFERENT
 from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
-from hookcli.report.dump import is_dump
 from hookcli.system.files import is_folder, is_pipe, opened
+from hookcli.table.dump import is_dump
 
 
 def is_record(text: str) -> bool:

@@ -15,10 +15,10 @@ from hookcli.commands.mistakes import mistake
 from hookcli.commands.options import Model, OnlyFields, Options, takes_options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
-from hookcli.report.dump import is_dump
-from hookcli.report.files import looks_saved
 from hookcli.sources.specs import source_of
 from hookcli.system.files import is_folder
+from hookcli.table.dump import is_dump
+from hookcli.table.files import looks_saved
 from hookcli.tensors.files.opening import holds_tensors
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
 from hookcli.registry import load
-from hookcli.report.dump import Dump, is_dump
-from hookcli.report.formatting import counted, size
 from hookcli.system.files import is_folder
 from hookcli.system.torchrun import world
+from hookcli.table.dump import Dump, is_dump
+from hookcli.table.formatting import counted, size
 
 if TYPE_CHECKING:
     from hookcli.tensors.files.dump_writer import DumpWriter

@@ -13,7 +13,7 @@ from hookcli.system.stdout import report_stream
 from hookcli.system.streams import takes_color, terminal_size
 
 if TYPE_CHECKING:
-    from hookcli.report import Column
+    from hookcli.table import Column
 
 _WIDEST = 100
 _NARROWEST = 40

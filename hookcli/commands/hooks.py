@@ -11,7 +11,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.selection import Selection
-from hookcli.report import Report, Row, columns_named
+from hookcli.table import Report, Row, columns_named
 
 if TYPE_CHECKING:
     from hookcli.hooks.existing import ExistingHook

@@ -24,10 +24,10 @@ from hookcli.hooks.option_values import (
     OPS,
     PARALLEL,
 )
-from hookcli.report import Column
-from hookcli.report.columns import FITS, MEMORY, TIMELINE, with_operators
-from hookcli.report.names import checked_filter
 from hookcli.reporters import moments
+from hookcli.table import Column
+from hookcli.table.columns import FITS, MEMORY, TIMELINE, with_operators
+from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback

@@ -11,9 +11,9 @@ import typer
 from hookcli.commands.options import ShowingOptions, check_choice, choice
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
-from hookcli.report import Column, Report, Row, columns_named
 from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries
 from hookcli.sources.catalog.base import ModelEntry
+from hookcli.table import Column, Report, Row, columns_named
 
 EXAMPLES = (
     *("hookcli models 'resn*'", "hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),

@@ -10,9 +10,9 @@ from typing import Any
 from hookcli.checks.crash import Crash
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.options import DATA, Options
-from hookcli.report import Finding
-from hookcli.report.names import is_operator
 from hookcli.reporters.rules import rule
+from hookcli.table import Finding
+from hookcli.table.names import is_operator
 
 _BUILD = ("arg", "weights", "task", "strict", "seed")
 _RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")

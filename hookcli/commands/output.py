@@ -14,16 +14,16 @@ from hookcli import registry
 from hookcli.commands.destination import check_target, written
 from hookcli.commands.options import Options
 from hookcli.errors import HookcliError, UsageError, class_name, unknown
-from hookcli.report import Column, Report, formatting
-from hookcli.report.columns import find_column
-from hookcli.report.files import write_whole
-from hookcli.report.grouping import View, apply_view, parse_depth, shown
 from hookcli.reporters import selection
 from hookcli.system import interrupts
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
 from hookcli.system.streams import asked, is_terminal, say, takes_color, terminal_size
 from hookcli.system.torchrun import world
+from hookcli.table import Column, Report, formatting
+from hookcli.table.columns import find_column
+from hookcli.table.files import write_whole
+from hookcli.table.grouping import View, apply_view, parse_depth, shown
 
 
 class Output:

@@ -19,11 +19,11 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.report import Report, Row, formatting
-from hookcli.report.columns import PACKAGE
 from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
+from hookcli.table import Report, Row, formatting
+from hookcli.table.columns import PACKAGE
 
 if TYPE_CHECKING:
     from hookcli.engine.prepare import PreparedRun

@@ -9,7 +9,7 @@ from hookcli.commands.options import ShowingOptions, option
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS
-from hookcli.report import Column, Report, Row, columns_named
+from hookcli.table import Column, Report, Row, columns_named
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 

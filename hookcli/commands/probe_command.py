@@ -19,9 +19,9 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.commands.selection import Selection
 from hookcli.errors import HookcliError, ToldError, UsageError
 from hookcli.hooks.option_values import FILLS, OPS
-from hookcli.report import Report
-from hookcli.report.times import TIMES
 from hookcli.system.torchrun import world
+from hookcli.table import Report
+from hookcli.table.times import TIMES
 
 if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback

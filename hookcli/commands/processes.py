@@ -11,9 +11,9 @@ from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.hooks.option_values import BACKENDS, PARALLEL
-from hookcli.report import Column, Report, Skipped, ranks
-from hookcli.report.columns import with_operators
 from hookcli.system.torchrun import leftover, world
+from hookcli.table import Column, Report, Skipped, ranks
+from hookcli.table.columns import with_operators
 
 if TYPE_CHECKING:
     from hookcli.engine.ranks.group import Group
@@ -107,7 +107,7 @@ class Processes:
         chosen = parts if asked is None else {rank: parts[rank] for rank in asked}
         if self.options.ranks != "merged":
             return ranks.beside(chosen)
-        from hookcli.report.merged_ranks import merged
+        from hookcli.table.merged_ranks import merged
 
         shapes = whole() if ranks.merges(parts) else None
         report = merged(parts, shapes)

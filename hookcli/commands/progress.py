@@ -11,11 +11,11 @@ from typing import Self
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import short_warnings
-from hookcli.report.formatting import clock
 from hookcli.system import streams
 from hookcli.system.escaping import visible
 from hookcli.system.streams import show_status, shows_status, terminal_size
 from hookcli.system.torchrun import world
+from hookcli.table.formatting import clock
 
 _PATIENCE = 1.0
 _TICK = 0.125

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.commands.progress import Progress
-from hookcli.report.formatting import size
-from hookcli.report.names import around, checked_filter
+from hookcli.table.formatting import size
+from hookcli.table.names import around, checked_filter
 from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor
 

@@ -20,8 +20,8 @@ from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
-from hookcli.report.files import looks_saved, read_reports, unfamiliar
 from hookcli.system.files import at_rest, is_pipe
+from hookcli.table.files import looks_saved, read_reports, unfamiliar
 
 EXAMPLES = (
     "hookcli report resnet50",

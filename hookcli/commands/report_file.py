@@ -11,9 +11,9 @@ from typing import Any
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
-from hookcli.report import Report
 from hookcli.reporters.html.page import page
 from hookcli.system.files import exists, is_file, opened
+from hookcli.table import Report
 
 _HEAD = 1024  # bytes in which a page says that hookcli wrote it
 _MARK = b'<meta name="generator" content="hookcli '

@@ -14,7 +14,7 @@ from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
-from hookcli.report import SCHEMA, Report, formatting
+from hookcli.table import SCHEMA, Report, formatting
 
 
 def report_record(name: str, page: Page, source: Path | None = None) -> int:

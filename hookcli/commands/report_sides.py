@@ -23,8 +23,8 @@ from hookcli.record.file.comparison.record_diff import diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.views.query import Query
-from hookcli.report import Report
-from hookcli.report.files import read_reports
+from hookcli.table import Report
+from hookcli.table.files import read_reports
 
 if TYPE_CHECKING:
     from hookcli.probes.base import Probe

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.options import Options
 from hookcli.errors import UsageError
-from hookcli.report.names import checked_filter, name_filter
+from hookcli.table.names import checked_filter, name_filter
 
 if TYPE_CHECKING:
     from torch import nn

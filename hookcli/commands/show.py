@@ -23,10 +23,10 @@ from hookcli.record.file.views.every_step import COLUMNS as EVERY_STEP
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
-from hookcli.report import Report, formatting
-from hookcli.report.files import read_reports, unfamiliar
-from hookcli.report.ranks import ranks_named
 from hookcli.system.files import at_rest, is_pipe, opened
+from hookcli.table import Report, formatting
+from hookcli.table.files import read_reports, unfamiliar
+from hookcli.table.ranks import ranks_named
 
 EXAMPLES = (
     "hookcli show train.run.jsonl",

@@ -19,13 +19,13 @@ from hookcli.record.file.views.every_step import every_step
 from hookcli.record.file.views.overview import COLUMNS, overview
 from hookcli.record.file.views.query import NothingToShowError, Query
 from hookcli.record.file.views.summary import non_finite_line, ran_line
-from hookcli.report import Report, formatting
-from hookcli.report.norms import gathered
 from hookcli.reporters import selection
 from hookcli.system.escaping import visible
 from hookcli.system.files import exists, is_folder
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, remarks_on, terminal_size
+from hookcli.table import Report, formatting
+from hookcli.table.norms import gathered
 
 _PAUSE = 0.25  # seconds between two reads of the file
 _QUIET = 60.0  # seconds without a new line before a remark

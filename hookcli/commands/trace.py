@@ -15,8 +15,8 @@ from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.option_values import OPTIMIZERS
 from hookcli.registry import load
-from hookcli.report import Report, Row, Skipped
-from hookcli.report.columns import TRACE
+from hookcli.table import Report, Row, Skipped
+from hookcli.table.columns import TRACE
 
 EXAMPLES = (
     "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",

@@ -14,9 +14,9 @@ from hookcli.commands.reading import Position, matching
 from hookcli.commands.recipe import find_recipe
 from hookcli.engine.weights import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
-from hookcli.report import Report
-from hookcli.report.columns import SPECTRAL, WEIGHTS, find_column
 from hookcli.system.files import exists
+from hookcli.table import Report
+from hookcli.table.columns import SPECTRAL, WEIGHTS, find_column
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors
 from hookcli.tensors.files.stored import StoredTensor
 

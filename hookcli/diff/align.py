@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import NamedTuple
 
-from hookcli.report.names import operator_owner
+from hookcli.table.names import operator_owner
 
 
 class NamedPart(NamedTuple):

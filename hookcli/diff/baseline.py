@@ -18,10 +18,10 @@ from hookcli.diff.changes import Change, changes
 from hookcli.diff.rows import DERIVED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
-from hookcli.report import STATS_KEYS, Report, Row, columns_named, relaxed, strict
-from hookcli.report.files import read_json, sound, write_whole
 from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
+from hookcli.table import STATS_KEYS, Report, Row, columns_named, relaxed, strict
+from hookcli.table.files import read_json, sound, write_whole
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"

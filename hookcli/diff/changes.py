@@ -11,8 +11,8 @@ from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
 from hookcli.diff.settings import changed_settings
 from hookcli.diff.tolerance import Tolerance
-from hookcli.report import Report, Row, strict
-from hookcli.report.names import is_within, operator_owner
+from hookcli.table import Report, Row, strict
+from hookcli.table.names import is_within, operator_owner
 
 
 class Change(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hookcli.errors import UsageError
-from hookcli.report import Report
+from hookcli.table import Report
 
 _UNFIT = ("diff", "check", "flow")
 

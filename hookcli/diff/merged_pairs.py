@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.tensors import MeasuredPair
-from hookcli.report.batch_rows import concatenated
-from hookcli.report.discrepancy import Discrepancy
+from hookcli.table.batch_rows import concatenated
+from hookcli.table.discrepancy import Discrepancy
 
 Compared = MeasuredPair | Mapping[str, Any]
 """A pair of tensors, or the values of a row that has no figures and says why."""

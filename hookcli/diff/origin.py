@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
-from hookcli.report import Report, Row
-from hookcli.report.names import is_operator, is_within
+from hookcli.table import Report, Row
+from hookcli.table.names import is_operator, is_within
 
 WEIGHT = "weight"
 """The `kind` of rows of parameters and buffers."""

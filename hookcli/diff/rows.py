@@ -16,9 +16,9 @@ from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
-from hookcli.report import STATS_KEYS, Column, Report, Row, columns_named
-from hookcli.report.formatting import shape
-from hookcli.report.times import NAMES as TIMES
+from hookcli.table import STATS_KEYS, Column, Report, Row, columns_named
+from hookcli.table.formatting import shape
+from hookcli.table.times import NAMES as TIMES
 
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")

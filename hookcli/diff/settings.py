@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hookcli.report.formatting import counted
+from hookcli.table.formatting import counted
 
 _ABSENT = "nothing"
 _NAMED = 3

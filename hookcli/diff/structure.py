@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.report.names import operator_owner
+from hookcli.table.names import operator_owner
 
 _NAMED = 3
 

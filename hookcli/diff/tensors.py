@@ -9,9 +9,9 @@ from typing import Any
 
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tolerance import Tolerance, gradient_scales, times_allowed
-from hookcli.report import Column, Row, columns_named
-from hookcli.report.discrepancy import Discrepancy
-from hookcli.report.formatting import number
+from hookcli.table import Column, Row, columns_named
+from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.formatting import number
 
 TENSORS = (
     *columns_named("fqn", "type", "kind", "call", "path", "shape", "dtype"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hookcli.report import Column, Report, Row
-from hookcli.report.formatting import duration
-from hookcli.report.times import INCLUSIVE, NAMES, RATIO, SIDES, TIMES, Place, Times, ratio, whole
+from hookcli.table import Column, Report, Row
+from hookcli.table.formatting import duration
+from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, TIMES, Place, Times, ratio, whole
 
 _MUCH = 1.2  # times A's own time; less is noise
 _MATTERS = 0.02  # of the model's time in A

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hookcli.report import TensorStats
-from hookcli.report.stats import MOVES
+from hookcli.table import TensorStats
+from hookcli.table.stats import MOVES
 
 # Machine epsilons: the distance from 1 to the next number (torch.finfo(...).eps).
 _EPS = {

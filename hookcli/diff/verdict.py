@@ -13,8 +13,8 @@ from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin_of
 from hookcli.diff.settings import settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
-from hookcli.report import Column, Finding, Report, Row, Skipped
-from hookcli.report.formatting import counted, number
+from hookcli.table import Column, Finding, Report, Row, Skipped
+from hookcli.table.formatting import counted, number
 
 CHECK = "diff"
 _NAMED = 3

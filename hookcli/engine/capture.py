@@ -29,8 +29,8 @@ from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
-from hookcli.report import Report
 from hookcli.sources.base import Recipe
+from hookcli.table import Report
 from hookcli.tensors.random_state import random_states, set_random_states
 
 T = TypeVar("T")

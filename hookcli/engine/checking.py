@@ -25,8 +25,8 @@ from hookcli.engine.step import Loss, Step
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
-from hookcli.report import Finding, Report
-from hookcli.report.names import around
+from hookcli.table import Finding, Report
+from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
 
 _SHOWN = ("shapes", "flow", "activations", "grads", "parameters")

@@ -27,8 +27,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
-from hookcli.report import Report
-from hookcli.report.formatting import listed
+from hookcli.table import Report
+from hookcli.table.formatting import listed
 
 preload()  # the first DistributedDataParallel does it: not in the time of a run
 

@@ -24,7 +24,7 @@ from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.first_item import FirstItemProbe, first_items
 from hookcli.probes.random_draws import RandomDrawsProbe
-from hookcli.report import Row, agree
+from hookcli.table import Row, agree
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 

@@ -22,7 +22,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.parameters import ParametersProbe
 from hookcli.probes.settings import SettingsProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 LAYOUT = ("shapes", "flow")
 """The probes that need no values, in a run of their own: on the meta device if the model can run there."""

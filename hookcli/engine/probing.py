@@ -19,7 +19,7 @@ from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.registry.interfaces import misfitting_attribute
-from hookcli.report import Report
+from hookcli.table import Report
 from hookcli.tensors.torch_private import noted
 
 Edits = str | Edit | Sequence[str | Edit]

@@ -8,7 +8,7 @@ from hookcli.checks.plan import CheckSettings
 from hookcli.engine.checking import examine, plan_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Loss, Step
-from hookcli.report.page import ReportPage
+from hookcli.reporters.report_page import ReportPage
 
 
 def report(

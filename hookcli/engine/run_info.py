@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.probes.shared.containers import containers
-from hookcli.report.formatting import listed
+from hookcli.table.formatting import listed
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import noted
 
@@ -70,7 +70,7 @@ class RunInfo:
     """Seconds of `seconds` that hookcli's own work took."""
     complete: bool = UNSET
     containers: Sequence[str] = UNSET
-    """Names of modules that are no level of depth; see hookcli.report.levels."""
+    """Names of modules that are no level of depth; see hookcli.table.levels."""
     notes: Sequence[str] = UNSET
     """Remarks on how to read the figures."""
 

@@ -23,8 +23,8 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.timers import Timer, timer_for
 from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
-from hookcli.report import Report, Skipped
-from hookcli.report.times import Place, Times, with_times
+from hookcli.table import Report, Skipped
+from hookcli.table.times import Place, Times, with_times
 from hookcli.tensors import tree
 
 PASSES = 5

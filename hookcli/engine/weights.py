@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookcli.report import Column, Reason, Report, Row, Skipped
-from hookcli.report.columns import SPECTRAL, WEIGHTS
-from hookcli.report.formatting import counted
-from hookcli.report.histogram import OUTSIDE, QUANTILES
-from hookcli.report.levels import numbered_lists
-from hookcli.report.stats import STATS_KEYS
+from hookcli.table import Column, Reason, Report, Row, Skipped
+from hookcli.table.columns import SPECTRAL, WEIGHTS
+from hookcli.table.formatting import counted
+from hookcli.table.histogram import OUTSIDE, QUANTILES
+from hookcli.table.levels import numbered_lists
+from hookcli.table.stats import STATS_KEYS
 from hookcli.tensors.files.spectrum import WIDEST, spectrum
 from hookcli.tensors.files.statistics import Told, measured
 from hookcli.tensors.files.stored import StoredTensor

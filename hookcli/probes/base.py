@@ -16,9 +16,9 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
-from hookcli.report.batch_rows import BatchRows
-from hookcli.report.columns import STATISTICS, with_operators
+from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.table.batch_rows import BatchRows
+from hookcli.table.columns import STATISTICS, with_operators
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -126,7 +126,7 @@ class StatsProbe(Probe):
 
     columns: Sequence[Column] = STATISTICS
     tensors: str = ""
-    """The kind of its tensors, as `hookcli.report.dump` names kinds."""
+    """The kind of its tensors, as `hookcli.table.dump` names kinds."""
 
     merges_batches = True
     session: HookSession | Any = None

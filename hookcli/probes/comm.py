@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from hookcli.hooks.communication.ddp_observer import Exchange
-from hookcli.report import Report, Row, Skipped, TensorStats
-from hookcli.report.buckets import COLUMNS, bucket_row, totals
-from hookcli.report.discrepancy import Discrepancy
+from hookcli.table import Report, Row, Skipped, TensorStats
+from hookcli.table.buckets import COLUMNS, bucket_row, totals
+from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hookcli.errors import HookcliError, OneTensorError, message_of
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.report import Skipped
+from hookcli.table import Skipped
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.unmeasured import unmeasured
-from hookcli.report import Row, Skipped
-from hookcli.report.columns import FLOW
+from hookcli.table import Row, Skipped
+from hookcli.table.columns import FLOW
 from hookcli.tensors.tree import lone, type_text
 
 

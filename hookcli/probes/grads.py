@@ -19,9 +19,9 @@ from hookcli.probes.base import Probe, StatsProbe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import Row, Skipped, formatting
-from hookcli.report.columns import GRADS
-from hookcli.report.names import operator_owner
+from hookcli.table import Row, Skipped, formatting
+from hookcli.table.columns import GRADS
+from hookcli.table.names import operator_owner
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view
 

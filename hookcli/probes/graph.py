@@ -12,8 +12,8 @@ from hookcli.hooks.nodes.node_hooks import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
-from hookcli.report import STATS_KEYS, Row, Skipped, TensorStats
-from hookcli.report.columns import GRAPH
+from hookcli.table import STATS_KEYS, Row, Skipped, TensorStats
+from hookcli.table.columns import GRAPH
 from hookcli.tensors.tree import lone
 
 

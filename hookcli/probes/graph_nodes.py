@@ -15,7 +15,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of

@@ -26,8 +26,8 @@ from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
 from hookcli.probes.shared.tensor_sources import TensorSources
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Row
-from hookcli.report.batch_rows import BatchRows
+from hookcli.table import STATS_COLUMNS, Column, Row
+from hookcli.table.batch_rows import BatchRows
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve

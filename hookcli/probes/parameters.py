@@ -11,8 +11,8 @@ from hookcli.hooks.select import selects_parameter
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import Column, Reason, Skipped
-from hookcli.report.columns import PARAMETERS
+from hookcli.table import Column, Reason, Skipped
+from hookcli.table.columns import PARAMETERS
 from hookcli.tensors.tree import type_text
 
 

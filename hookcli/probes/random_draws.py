@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.report import Row, columns_named
+from hookcli.table import Row, columns_named
 from hookcli.tensors.random_state import RandomStates
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.report import Row, columns_named
+from hookcli.table import Row, columns_named
 from hookcli.tensors.tree import type_text
 
 _KNOWN = ("torch.nn.", "torchvision.")

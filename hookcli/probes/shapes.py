@@ -29,9 +29,9 @@ from hookcli.probes.shared.shape_calls import Reading, ShapeCall
 from hookcli.probes.shared.traffic import Traffic, of_layer, of_operator
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Row, Skipped
-from hookcli.report.columns import SHAPES
-from hookcli.report.levels import Levels
+from hookcli.table import Row, Skipped
+from hookcli.table.columns import SHAPES
+from hookcli.table.levels import Levels
 from hookcli.tensors import tree
 from hookcli.tensors.tree import lone
 

@@ -23,8 +23,8 @@ from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
-from hookcli.report import Row, Skipped
-from hookcli.report.columns import TRACE
+from hookcli.table import Row, Skipped
+from hookcli.table.columns import TRACE
 from hookcli.tensors import tree
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from hookcli.hooks.kinds import HookKind
-from hookcli.report import Column, Row, columns_named
-from hookcli.report.columns import KEPT
+from hookcli.table import Column, Row, columns_named
+from hookcli.table.columns import KEPT
 
 Firings = Sequence[Mapping[str, Any]]
 """The rows of a trace."""

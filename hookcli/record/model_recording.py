@@ -27,9 +27,9 @@ from hookcli.record.observe.recording_plan import (
 )
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.record.record_sink import RecordSink, new_header
-from hookcli.report import Report
 from hookcli.system.streams import say
 from hookcli.system.torchrun import joined_world
+from hookcli.table import Report
 from hookcli.tensors.weak import WeakIds
 
 

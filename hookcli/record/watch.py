@@ -17,7 +17,7 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.record.model_recording import ModelRecording
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 class Watch:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hookcli.report import Column, Row
+from hookcli.table import Column, Row
 
 _LOGARITHMIC = ("l2", "macs", "kept", "param_grad", "output_grad")
 _OF_ELEMENTS = ("zeros",)  # counts that are shown as shares

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from hookcli.errors import UsageError
-from hookcli.report import Report
-from hookcli.report.grouping import View
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 # About a screen; used if the output has no height.
 SCREEN = 40

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from hookcli.report import Report, formatting
-from hookcli.report.grouping import View
 from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.curves import BOTH, A, B, curve, memory_curve, two_curves
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves
 from hookcli.system.wrapping import wrapped
+from hookcli.table import Report, formatting
+from hookcli.table.grouping import View
 
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120

@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hookcli.report import Report, Row, strict
-from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
+from hookcli.table import Report, Row, strict
+from hookcli.table.grouping import View
 
 # The kind that opens a span and the kind that closes it, each pair on a separate track; other kinds are instants.
 _SPANS = {

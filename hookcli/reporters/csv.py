@@ -7,11 +7,11 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from hookcli.report import Report, strict
-from hookcli.report.formatting import printable
-from hookcli.report.grouping import View
 from hookcli.reporters import flat_table
 from hookcli.reporters.base import Reporter
+from hookcli.table import Report, strict
+from hookcli.table.formatting import printable
+from hookcli.table.grouping import View
 
 
 class CsvReporter(Reporter):

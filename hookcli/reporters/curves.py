@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hookcli.report import formatting
 from hookcli.reporters.step_figures import Points
+from hookcli.table import formatting
 
 LABEL = 10
 """Columns of the labels at the left, equal in all charts so that steps line up."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hookcli.report import Row, TensorStats, formatting
-from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
+from hookcli.table import Row, TensorStats, formatting
+from hookcli.table.histogram import OUTSIDE, QUANTILES, Histogram
 
 NEEDS = ("p50", "zeros")
 """Columns of a report that was made with `--hist`."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from graphviz import Digraph, escape
 
-from hookcli.report import Report, Row, formatting
-from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.flow_dot import drawn_flow
 from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
+from hookcli.table import Report, Row, formatting
+from hookcli.table.grouping import View
 
 
 class DotReporter(Reporter):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hookcli.report import Report, Row
-from hookcli.report.grouping import View
-from hookcli.report.names import is_operator
+from hookcli.table import Report, Row
+from hookcli.table.grouping import View
+from hookcli.table.names import is_operator
 
 _NEEDED = {"check", "severity", "message", "remedy"}
 _SEVERITY = 7  # characters of the longest, "warning"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hookcli.report import Report, Row, strict
-from hookcli.report.formatting import shape
-from hookcli.report.grouping import View
+from hookcli.table import Report, Row, strict
+from hookcli.table.formatting import shape
+from hookcli.table.grouping import View
 
 
 def cells(row: Row, report: Report, view: View) -> dict[str, Any]:

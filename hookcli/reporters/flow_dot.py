@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from graphviz import Digraph, escape
 
-from hookcli.report import Report, Row, formatting
-from hookcli.report.levels import Levels
 from hookcli.reporters import footer
 from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
+from hookcli.table import Report, Row, formatting
+from hookcli.table.levels import Levels
 
 _FITTING = 40  # nodes, where no depth is asked for
 _LOOKS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hookcli.report import Report
-from hookcli.report.fits import OF_PEAK, SENTENCES
-from hookcli.report.formatting import counted, duration, loss, macs, number, size
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
+from hookcli.table import Report
+from hookcli.table.formatting import counted, duration, loss, macs, number, size
+from hookcli.table.validation import OF_PEAK, SENTENCES
 
 
 def totals_line(report: Report, *, sorts: bool = False, python: bool = False) -> str:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hookcli.report import Finding, Report
-from hookcli.report.formatting import printable
-from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
+from hookcli.table import Finding, Report
+from hookcli.table.formatting import printable
+from hookcli.table.grouping import View
 
 
 class GithubReporter(Reporter):

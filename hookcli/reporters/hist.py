@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from hookcli.report import Report, Row, formatting
-from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.base import SCREEN, Reporter
 from hookcli.reporters.distributions import NEEDS, absence, fitted, percent, quantiles, title
+from hookcli.table import Report, Row, formatting
+from hookcli.table.grouping import View
 
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hookcli.report import Report, document
-from hookcli.report.grouping import View
-from hookcli.report.strict_json import document_text
 from hookcli.reporters.base import Reporter
+from hookcli.table import Report, document
+from hookcli.table.grouping import View
+from hookcli.table.strict_json import document_text
 
 
 class JsonReporter(Reporter):

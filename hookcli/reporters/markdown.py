@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hookcli.report import Report, formatting
-from hookcli.report.grouping import View, for_people
-from hookcli.report.screen import fitted
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
+from hookcli.table import Report, formatting
+from hookcli.table.grouping import View, for_people
+from hookcli.table.screen import fitted
 
 _BEFORE_PUNCTUATION = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)")
 _ENTITY = re.compile(r"&(?=#?\w+;)")

@@ -8,9 +8,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from hookcli.report import Report, formatting
 from hookcli.reporters import moments
 from hookcli.reporters.plots import drawing, saved
+from hookcli.table import Report, formatting
 
 _WIDTH, _HEIGHT = 9.0, 4.2  # inches, of one timeline
 _COLORS = ("#0072b2", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#d55e00", "#cc79a7", "#999999")  # Okabe and Ito

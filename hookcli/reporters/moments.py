@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from hookcli.report import Report, Row
-from hookcli.report.columns import MEMORY_KINDS
 from hookcli.reporters import footer
+from hookcli.table import Report, Row
+from hookcli.table.columns import MEMORY_KINDS
 
 NEEDS = ("operator", "highest")
 """Columns that a timeline has."""

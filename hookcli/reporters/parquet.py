@@ -9,11 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hookcli.report import Column, Report, document, strict
-from hookcli.report.fits import value_type
-from hookcli.report.grouping import View
 from hookcli.reporters import flat_table, series
 from hookcli.reporters.base import Exporter, require
+from hookcli.table import Column, Report, document, strict
+from hookcli.table.grouping import View
+from hookcli.table.validation import value_type
 
 _WHICH = ("model", "probe")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hookcli.errors import UsageError
-from hookcli.report import Column, Report
-from hookcli.report.grouping import View
 from hookcli.reporters import distributions, moments, step_figures
 from hookcli.reporters.base import require
+from hookcli.table import Column, Report
+from hookcli.table.grouping import View
 
 Form = Literal["svg", "png"]
 

@@ -15,12 +15,12 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from hookcli.report import Report, Row, formatting
-from hookcli.report.grouping import View
-from hookcli.report.histogram import FORMATS
 from hookcli.reporters import footer
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
 from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
+from hookcli.table import Report, Row, formatting
+from hookcli.table.grouping import View
+from hookcli.table.histogram import FORMATS
 
 _COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's blue and vermilion, which colour blindness keeps apart
 _DIM, _LINE, _BAD, _SHADE = "#667078", "#e1e4e8", "#b42318", "#f3e7d3"

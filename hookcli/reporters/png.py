@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from hookcli.report import Column, Report
-from hookcli.report.grouping import View
 from hookcli.reporters import pictures
 from hookcli.reporters.base import Exporter
+from hookcli.table import Column, Report
+from hookcli.table.grouping import View
 
 
 class PngReporter(Exporter):

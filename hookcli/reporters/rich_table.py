@@ -11,13 +11,13 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hookcli.report import Row
-from hookcli.report.grouping import View
-from hookcli.report.stats import FIGURES
 from hookcli.reporters.base import PIPE
 from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table
 from hookcli.system.wrapping import wrapped
+from hookcli.table import Row
+from hookcli.table.grouping import View
+from hookcli.table.stats import FIGURES
 
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _BLANK = "\N{BRAILLE PATTERN BLANK}"  # Rich strips spaces at the end of a cell

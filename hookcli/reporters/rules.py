@@ -6,7 +6,7 @@ from typing import Any
 
 from hookcli import registry
 from hookcli.errors import PluginError
-from hookcli.report import Finding, Report, formatting
+from hookcli.table import Finding, Report, formatting
 
 NEEDS = ("check", "severity", "hint")  # the columns of a report of findings
 COMMAND = "hookcli check"

@@ -11,11 +11,11 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from hookcli.report import INFO, Finding, Report, strict
-from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.rules import COMMAND, NEEDS, rule, sentence
 from hookcli.system.escaping import visible_json
+from hookcli.table import INFO, Finding, Report, strict
+from hookcli.table.grouping import View
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

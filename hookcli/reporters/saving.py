@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hookcli.errors import UsageError, unknown
-from hookcli.report import Report
-from hookcli.report.files import write_whole
-from hookcli.report.grouping import View
 from hookcli.reporters import selection
+from hookcli.table import Report
+from hookcli.table.files import write_whole
+from hookcli.table.grouping import View
 
 _FORMATS = ("html", "json")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, unknown
-from hookcli.report import Column
 from hookcli.reporters.base import Exporter, Reporter
+from hookcli.table import Column
 
 
 def declared(reporter: Any, attribute: str) -> Any:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookcli.report import STATS_KEYS, Report, Row, raised
 from hookcli.system.escaping import visible
+from hookcli.table import STATS_KEYS, Report, Row, raised
 
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section

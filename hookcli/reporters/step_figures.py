@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hookcli.report import Column, Report, agree, formatting
 from hookcli.reporters import footer
+from hookcli.table import Column, Report, agree, formatting
 
 _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
 _FLAT = 1e-6  # relative change of a figure that counts as none

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hookcli.report.formatting import duration, number, quantity, setting, size
+from hookcli.table.formatting import duration, number, quantity, setting, size
 
 KEYS = ("groups", "unclipped_grad", "resident_bytes", "peak_bytes")
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "betas": "betas", "weight_decay": "weight decay"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from hookcli.report import Column, Report
-from hookcli.report.grouping import View
 from hookcli.reporters import pictures
 from hookcli.reporters.base import Reporter
+from hookcli.table import Column, Report
+from hookcli.table.grouping import View
 
 
 class SvgReporter(Reporter):

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from hookcli.report import Report, formatting
-from hookcli.report.grouping import View, parse_depth, shown
 from hookcli.reporters.base import PIPE, Reporter
 from hookcli.reporters.footer import next_line
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.system.escaping import visible
 from hookcli.system.streams import is_terminal, terminal_size
+from hookcli.table import Report, formatting
+from hookcli.table.grouping import View, parse_depth, shown
 
 
 class TableReporter(Reporter):

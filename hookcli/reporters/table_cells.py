@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.folding import repeats
-from hookcli.report.grouping import View, deepest, for_people
-from hookcli.report.levels import Levels
-from hookcli.report.names import around
-from hookcli.report.screen import fitted, leading
-from hookcli.report.times import NAMES as TIMES
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
 from hookcli.system.wrapping import wrapped
+from hookcli.table import Column, Report, Row, formatting
+from hookcli.table.folding import repeats
+from hookcli.table.grouping import View, deepest, for_people
+from hookcli.table.levels import Levels
+from hookcli.table.names import around
+from hookcli.table.screen import fitted, leading
+from hookcli.table.times import NAMES as TIMES
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.hooks.kinds import HookKind
-from hookcli.report import STATS_KEYS, Column, Report, Row
-from hookcli.report.columns import MEMORY_KINDS
-from hookcli.report.grouping import View
-from hookcli.report.marks import mark
-from hookcli.report.names import is_operator
 from hookcli.reporters.footer import by_reason
+from hookcli.table import STATS_KEYS, Column, Report, Row
+from hookcli.table.columns import MEMORY_KINDS
+from hookcli.table.grouping import View
+from hookcli.table.marks import mark
+from hookcli.table.names import is_operator
 
 # Columns shown only on a wide screen or on request, the most dispensable first.
 

@@ -11,11 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hookcli.report import Report
-from hookcli.report.grouping import View
 from hookcli.reporters import series
 from hookcli.reporters.base import Exporter, require
 from hookcli.system.escaping import visible
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 _LONGEST = 100  # characters of a folder's name: file systems take 255 bytes
 

@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from hookcli.report import Report
-from hookcli.report.grouping import View
 from hookcli.reporters import series
 from hookcli.reporters.base import Exporter, require
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 _BINS = 512  # wandb.Histogram takes no more
 _SILENT = {"WANDB_ERROR_REPORTING": "false"}  # or wandb would send its own errors

@@ -18,8 +18,6 @@ from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
 from hookcli.hooks.registration import MOST_MODULES
-from hookcli.report import formatting
-from hookcli.report.formatting import listed
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
 from hookcli.sources.hub import CONFIG, config_folder
@@ -27,6 +25,8 @@ from hookcli.sources.huggingface_inputs import Inputs
 from hookcli.sources.libraries import import_library, load_tokenizer, without_remote_code
 from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
+from hookcli.table import formatting
+from hookcli.table.formatting import listed
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _ADAPTER = "adapter_config.json"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from hookcli.errors import UsageError, UserCode, class_name, in_brief, shortened
-from hookcli.report.formatting import listed
 from hookcli.system import files
+from hookcli.table.formatting import listed
 from hookcli.tensors.files.checkpoint import STATE_DICTS, load
 from hookcli.tensors.files.opening import INDEX, PICKLED, open_tensors
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hookcli.report import raised
-from hookcli.report.discrepancy import KEYS, Discrepancy
+from hookcli.table import raised
+from hookcli.table.discrepancy import KEYS, Discrepancy
 from hookcli.tensors import chunks, library
 from hookcli.tensors.chunks import (
     HUGE,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hookcli.report.histogram import FORMATS, Histogram
+from hookcli.table.histogram import FORMATS, Histogram
 from hookcli.tensors.devices import launch, operators
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookcli.report import STATS_KEYS
-from hookcli.report.histogram import FORMATS, Histogram
+from hookcli.table import STATS_KEYS
+from hookcli.table.histogram import FORMATS, Histogram
 from hookcli.tensors.chunks import is_dense
 from hookcli.tensors.torch_private import is_copy_on_write
 

@@ -14,7 +14,7 @@
 
 namespace hookcli {
 
-// The statistics by name, in the order of hookcli.report.STATS_KEYS: as numbers, or as tensors on a device.
+// The statistics by name, in the order of hookcli.table.STATS_KEYS: as numbers, or as tensors on a device.
 #define HOOKCLI_STATISTICS(_) _(numel) _(mean) _(std) _(min) _(max) _(l2) _(zeros) _(nan) _(inf)
 
 template <typename T>

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hookcli.report import STATS_KEYS, TensorStats, raised
+from hookcli.table import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, library, tree
 from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, reduced, resolved, unnested
 from hookcli.tensors.devices import launch, operators

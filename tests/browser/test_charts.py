@@ -19,11 +19,11 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.parameters import ParametersProbe
 from hookcli.probes.shapes import ShapesProbe
-from hookcli.report import Report, Row
-from hookcli.report.formatting import number, size
-from hookcli.report.grouping import View
-from hookcli.report.histogram import QUANTILES
 from hookcli.sources.base import InputSpec, Recipe
+from hookcli.table import Report, Row
+from hookcli.table.formatting import number, size
+from hookcli.table.grouping import View
+from hookcli.table.histogram import QUANTILES
 
 Visit = Callable[..., Any]
 FIRST = ".chart-plot >> nth=0"

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.report import Report, Skipped, document
-from hookcli.report.grouping import View
-from hookcli.report.report import Reason
 from hookcli.reporters.html import HtmlReporter
+from hookcli.table import Report, Skipped, document
+from hookcli.table.grouping import View
+from hookcli.table.report import Reason
 
 
 class Net(nn.Module):
@@ -96,7 +96,7 @@ def test_a_notebook_shows_the_page_in_a_frame_that_cannot_reach_it(
     visit: Callable[..., Any], sound: Sequence[Report]
 ) -> None:
     page = visit("<!doctype html><title>Notebook</title><div id=cell></div><div id=other></div>", policy=True)
-    for place, shown in (("cell", hookcli.report.ReportPage(sound)), ("other", sound[1].table(columns="fqn, params"))):
+    for place, shown in (("cell", hookcli.ReportPage(sound)), ("other", sound[1].table(columns="fqn, params"))):
         page.evaluate(
             "([place, html]) => { document.getElementById(place).innerHTML = html }", [place, shown._repr_html_()]
         )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import capture
-from hookcli.report import document
 from hookcli.reporters.html.page import page as page_of
+from hookcli.table import document
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from records import HEADER, activation, bad, end, ran, recorded_step, save
 
-from hookcli.report import Report, TensorStats
+from hookcli.table import Report, TensorStats
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

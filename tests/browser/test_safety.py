@@ -16,10 +16,10 @@ from torch import nn
 import hookcli
 from hookcli import registry
 from hookcli.cli import main
-from hookcli.report import document
-from hookcli.report.grouping import View
 from hookcli.reporters.html.page import page as page_of
 from hookcli.system.escaping import visible
+from hookcli.table import document
+from hookcli.table.grouping import View
 
 Visit = Callable[..., Any]
 _TEMPTED = "img, iframe, object, embed, base, form, [onload], [onerror], [onmouseover], [onfocus], a[href]"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookcli import check
 from hookcli.checks.selection import known_checks
-from hookcli.report.formatting import figure, number
+from hookcli.table.formatting import figure, number
 
 
 def named(outputs: int) -> nn.Module:

@@ -8,7 +8,7 @@ import pytest
 
 from hookcli.checks.depth import ExplodingGradients, VanishingGradients
 from hookcli.checks.measurements import Measurements
-from hookcli.report import Report, Row, TensorStats
+from hookcli.table import Report, Row, TensorStats
 
 
 def rows(norms: Sequence[float]) -> list[Row]:

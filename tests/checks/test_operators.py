@@ -13,8 +13,8 @@ from torch.nn.functional import hardtanh, relu
 from hookcli import check
 from hookcli.cli import main
 from hookcli.errors import UsageError
-from hookcli.report import Report
 from hookcli.reporters.table import TableReporter
+from hookcli.table import Report
 
 SOURCE = f"{Path(__file__).name}:"
 

@@ -12,7 +12,7 @@ from hookcli.checks.base import Check
 from hookcli.checks.causes import causes_first
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import known_checks
-from hookcli.report import Finding, Report, Row
+from hookcli.table import Finding, Report, Row
 
 _ROOM = 67  # of 80 columns, after an id and "Else: "
 

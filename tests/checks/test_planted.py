@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli import check
 from hookcli.checks.judgement import fails
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 class Net(nn.Module):

@@ -13,7 +13,7 @@ from hookcli import check
 from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
-from hookcli.report import Finding
+from hookcli.table import Finding
 
 # Where values that are not finite begin.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hookcli.report import Report
+from hookcli.table import Report
 
 Cli = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from records import HEADER, end, recorded_step, save
 
-from hookcli.report.names import name_filter
+from hookcli.table.names import name_filter
 
 Cli = Callable[..., Any]
 MODULES = {

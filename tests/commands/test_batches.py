@@ -13,7 +13,7 @@ from support import assert_stats, float64_stats
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 
 
 @pytest.fixture(autouse=True)

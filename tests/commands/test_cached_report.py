@@ -17,8 +17,8 @@ import pytest
 
 from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.options import Options
-from hookcli.report import Report, Row, columns_named
 from hookcli.sources import identity
+from hookcli.table import Report, Row, columns_named
 
 MODEL = "alexnet"
 VIEWS = [

@@ -11,7 +11,7 @@ from typing import Any
 import forks
 import pytest
 
-from hookcli.report.formatting import ends
+from hookcli.table.formatting import ends
 
 Cli = Callable[..., Any]
 MISTAKES = {

@@ -111,8 +111,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _text(report: hookcli.report.Report) -> str:
-    return json.dumps(hookcli.report.strict(report.to_dict()))
+def _text(report: hookcli.table.Report) -> str:
+    return json.dumps(hookcli.table.strict(report.to_dict()))
 
 
 def quietly(*argv: str) -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ from commands.diffed import Cli, diffed
 from records import HEADER, RUN, end, recorded_step, save, text
 
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.report import Row
+from hookcli.table import Row
 
 
 @pytest.fixture

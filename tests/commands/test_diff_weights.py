@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hookcli.report.files import read_reports
+from hookcli.table.files import read_reports
 
 Cli = Callable[..., Any]
 State = dict[str, Tensor]

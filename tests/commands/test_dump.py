@@ -176,7 +176,7 @@ def untouched_capture(tmp_path: Path) -> Callable[..., Any]:
 
     from hookcli.engine.capture import capture
     from hookcli.probes.grads import GradsProbe
-    from hookcli.report.dump import Dump
+    from hookcli.table.dump import Dump
     from hookcli.tensors.files.dump_writer import DumpWriter
 
     def run() -> None:

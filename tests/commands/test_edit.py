@@ -13,7 +13,7 @@ from commands.edit_nets import NET, SMALL, Cli, report
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 @pytest.fixture(autouse=True)

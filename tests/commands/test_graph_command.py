@@ -44,9 +44,9 @@ def test_graph_by_grad(cli: Cli, own: Path) -> None:
 def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
     """A column of the summary of `trace` is called as this one is."""
     from hookcli.probes.graph import GraphProbe
-    from hookcli.report import Report, Row
-    from hookcli.report.grouping import View
     from hookcli.reporters import table_columns
+    from hookcli.table import Report, Row
+    from hookcli.table.grouping import View
 
     columns = GraphProbe.columns
     row = Row({column.name: 1 for column in columns} | {"node": "AddmmBackward0", "fqn": "first"})

@@ -16,7 +16,7 @@ from observing import observed, rows
 from record.observe.figures import net
 from torch import Tensor, nn
 
-from hookcli.report.histogram import Histogram
+from hookcli.table.histogram import Histogram
 from hookcli.tensors.stats import measure, resolve
 
 Cli = Callable[..., Any]

@@ -20,7 +20,7 @@ from commands.shown import on_terminal
 from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
-from hookcli.report import Report, TensorStats
+from hookcli.table import Report, TensorStats
 
 Cli = Callable[..., Any]
 

@@ -16,7 +16,7 @@ import pytest
 from records import HEADER, bad, end, recorded_step, save, text
 
 from hookcli.record.file.record_lines import Line
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 
 Cli = Callable[..., Any]
 

@@ -11,7 +11,7 @@ from commands.value_commands import SMALL, Cli, meta, rows
 from support import assert_stats, float64_stats
 from torch.nn.functional import cross_entropy
 
-from hookcli.report import STATS_KEYS, TensorStats
+from hookcli.table import STATS_KEYS, TensorStats
 
 TOP = ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"]
 

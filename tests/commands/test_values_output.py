@@ -13,7 +13,7 @@ import torchvision
 from commands.value_commands import SMALL, Cli, meta, rows
 from support import float64_stats
 
-from hookcli.report import STATS_KEYS, TensorStats
+from hookcli.table import STATS_KEYS, TensorStats
 
 
 def test_a_model_of_ones_own_with_arguments_weights_and_example(cli: Cli, net: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from hookcli.commands.weights import EXAMPLES
-from hookcli.report.files import read_reports
+from hookcli.table.files import read_reports
 from hookcli.tensors.stats import stats
 
 Cli = Callable[..., Any]

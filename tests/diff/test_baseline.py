@@ -20,7 +20,7 @@ from hookcli.diff.rows import DERIVED
 from hookcli.diff.tolerance import Tolerance, excess
 from hookcli.engine.run_info import describe_run
 from hookcli.probes.settings import SettingsProbe
-from hookcli.report import Report, TensorStats, strict
+from hookcli.table import Report, TensorStats, strict
 
 
 def test_a_run_equals_its_baseline(tmp_path: Path) -> None:

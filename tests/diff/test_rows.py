@@ -16,7 +16,7 @@ from hookcli.diff.rows import beyond, diff, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import UsageError
-from hookcli.report import Column, Report, Row, Skipped, TensorStats, document
+from hookcli.table import Column, Report, Row, Skipped, TensorStats, document
 
 
 class Net(nn.Module):

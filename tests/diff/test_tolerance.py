@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hookcli.diff.tolerance import Tolerance, allowance, eps, excess
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 from hookcli.tensors.stats import stats
 
 

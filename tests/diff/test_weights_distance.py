@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hookcli.diff.weights.distance import distance, same_bytes
-from hookcli.report.stats import agree
+from hookcli.table.stats import agree
 from hookcli.tensors import distance as tensor_distance
 from hookcli.tensors.files.in_memory import stored
 

@@ -12,8 +12,8 @@ import torch
 from documentation.pages import PAGES, blocks, executed
 
 from hookcli.cli import main
-from hookcli.report import Report
 from hookcli.system.importing import load_object
+from hookcli.table import Report
 
 
 @pytest.fixture(autouse=True)

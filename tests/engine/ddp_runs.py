@@ -10,7 +10,7 @@ import torch.distributed as dist
 from ranks import run_ranks
 from torch import Tensor
 
-from hookcli.report import Report, Row
+from hookcli.table import Report, Row
 
 COUNTS_BYTES = hasattr(dist.ProcessGroup, "register_pre_hook")
 """Whether this torch tells of the bytes that collectives send; 2.14 does."""

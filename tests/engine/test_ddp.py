@@ -13,8 +13,8 @@ from ranks import run_ranks, stop_ranks
 from support import assert_stats, float64_stats
 from torch import Tensor
 
-from hookcli.report import STATS_KEYS, Row, TensorStats
-from hookcli.report.buckets import merge_ranks
+from hookcli.table import STATS_KEYS, Row, TensorStats
+from hookcli.table.buckets import merge_ranks
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 

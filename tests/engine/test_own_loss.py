@@ -15,8 +15,8 @@ from hookcli import capture
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
-from hookcli.report import Report
 from hookcli.reporters.footer import run_line
+from hookcli.table import Report
 
 
 @dataclass

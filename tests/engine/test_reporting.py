@@ -15,7 +15,7 @@ from torch import nn
 
 import hookcli
 from hookcli.errors import UsageError
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 class Net(nn.Module):
@@ -28,7 +28,7 @@ class Net(nn.Module):
         return out
 
 
-def measured(page: hookcli.report.ReportPage, probe: str, kind: str | None = None) -> Report:
+def measured(page: hookcli.ReportPage, probe: str, kind: str | None = None) -> Report:
     (found,) = [r for r in page.reports if r.probe == probe and (kind is None or r.rows[0]["kind"] == kind)]
     return found
 
@@ -81,19 +81,16 @@ def test_it_is_saved_as_page_or_json(tmp_path: Path) -> None:
     assert "<!doctype html>" in (tmp_path / "net.html").read_text()
     assert len(json.loads((tmp_path / "net.json").read_text())["reports"]) == len(page.reports)
     assert repr(page) == "<ReportPage of Net: check, shapes, flow, activations, grads, grads, parameters>"
-    assert repr(hookcli.report.ReportPage(page.reports[:1])) == "<ReportPage of Net: check>"
+    assert repr(hookcli.ReportPage(page.reports[:1])) == "<ReportPage of Net: check>"
     for path, why in (("net.csv", "unknown suffix '.csv'"), ("gone/net.html", "No such file")):
         with pytest.raises(UsageError, match=why):
             page.save(tmp_path / path)
 
 
-def test_the_package_is_called_without_importing_torch_before() -> None:
-    assert hookcli.report.Report is Report and list(inspect.signature(hookcli.report).parameters)[:2] == [
+def test_tables_are_imported_without_torch() -> None:
+    assert hookcli.table.Report is Report and list(inspect.signature(hookcli.report).parameters)[:2] == [
         "model",
         "inputs",
     ]
-    code = (
-        "import sys, hookcli; from hookcli.report import Report; import hookcli.report as r;"
-        "assert callable(r) and r is hookcli.report and 'torch' not in sys.modules"
-    )
+    code = "import sys, hookcli; from hookcli.table import Report; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

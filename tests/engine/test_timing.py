@@ -19,9 +19,9 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
 from hookcli.hooks.timers import DeviceTimer
-from hookcli.report import Report
-from hookcli.report.grouping import group_rows
-from hookcli.report.times import NAMES
+from hookcli.table import Report
+from hookcli.table.grouping import group_rows
+from hookcli.table.times import NAMES
 
 
 @pytest.fixture

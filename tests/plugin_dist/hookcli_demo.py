@@ -6,8 +6,8 @@ from torch import nn
 from hookcli.checks.base import Check, Threshold
 from hookcli.errors import UsageError
 from hookcli.probes.base import Probe
-from hookcli.report import Column, Row
 from hookcli.sources.base import InputSpec, Recipe
+from hookcli.table import Column, Row
 
 
 class DemoSource:

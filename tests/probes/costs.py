@@ -10,7 +10,7 @@ from support import untouched
 from torch import Tensor, nn
 
 from hookcli.engine.capture import capture
-from hookcli.report import Report
+from hookcli.table import Report
 
 ones = torch.ones
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import graph
 
 import hookcli
-from hookcli.report import Report, Row, TensorStats
+from hookcli.table import Report, Row, TensorStats
 
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 

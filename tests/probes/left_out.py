@@ -11,7 +11,7 @@ from torch.utils import _pytree
 from hookcli import capture
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.trace import TraceProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 PROBES: dict[str, Any] = {
     "shapes": lambda: "shapes",

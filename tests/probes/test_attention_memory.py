@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import hookcli
 from hookcli.engine.capture import capture
-from hookcli.report import Report
+from hookcli.table import Report
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 MASKS: dict[str, Callable[[int, int, torch.dtype, str], Tensor | None]] = {

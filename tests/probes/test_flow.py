@@ -19,10 +19,10 @@ from torch import Tensor, fx, nn
 from hookcli import capture
 from hookcli.engine.capture import capture_recipe
 from hookcli.hooks.flow_calls import is_leaf
-from hookcli.report import Report
 from hookcli.sources.base import Request
 from hookcli.sources.catalog import entries
 from hookcli.sources.torchvision import TorchvisionSource
+from hookcli.table import Report
 from hookcli.tensors import tree
 
 

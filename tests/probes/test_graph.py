@@ -11,7 +11,7 @@ from support import Hand, Shared, assert_stats, float64_stats, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 def test_the_nodes_of_two_layers_by_hand(way: str) -> None:

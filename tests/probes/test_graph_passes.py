@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
-from hookcli.report import Report
-from hookcli.report.grouping import group_rows
+from hookcli.table import Report
+from hookcli.table.grouping import group_rows
 
 
 def test_two_passes_fire_a_parameters_node_twice(way: str) -> None:

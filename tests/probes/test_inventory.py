@@ -14,7 +14,7 @@ from hookcli.hooks.torch_private.modules import module_tables, tensor_tables
 from hookcli.probes import inventory
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.shared.checksum import checksum
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 def health(model: nn.Module, inputs: object, **settings: bool) -> Report:

@@ -10,7 +10,7 @@ import hookcli
 from hookcli.hooks.native import build
 from hookcli.probes.graph import GraphProbe
 from hookcli.probes.trace import TraceProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 X = torch.tensor([[1.0, 2.0], [-1.0, 0.25]])
 NATIVE = [

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hookcli import capture
-from hookcli.report import Report
+from hookcli.table import Report
 
 FLOAT = 4  # bytes
 

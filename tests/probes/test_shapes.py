@@ -15,10 +15,10 @@ from hookcli.engine.capture import capture
 from hookcli.engine.prepare import prepare_run
 from hookcli.engine.setting import META, Setting
 from hookcli.errors import ModelError
-from hookcli.report import Report
 from hookcli.sources.base import InputSpec, Request
 from hookcli.sources.catalog import entries
 from hookcli.sources.torchvision import TorchvisionSource
+from hookcli.table import Report
 
 
 def published(name: str, member: str) -> dict[str, Any]:

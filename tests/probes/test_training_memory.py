@@ -18,8 +18,8 @@ from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.shapes import ShapesProbe
 from hookcli.probes.trace import TraceProbe
-from hookcli.report import Report
 from hookcli.reporters.footer import totals_line
+from hookcli.table import Report
 
 BATCH = 8
 

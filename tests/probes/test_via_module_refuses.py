@@ -17,7 +17,7 @@ from hookcli import capture
 from hookcli.errors import ModelError, UsageError
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.trace import TraceProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 def reasons(report: Report) -> dict[tuple[str, str], str]:

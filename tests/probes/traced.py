@@ -11,7 +11,7 @@ from torch.autograd import graph
 import hookcli
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from hookcli import capture
 from hookcli.probes.grads import GradsProbe
-from hookcli.report import Report, Row
+from hookcli.table import Report, Row
 
 Of = Literal["outputs", "inputs"]
 

@@ -21,9 +21,9 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
-from hookcli.report import STATS_KEYS, Reason, Report, Row
-from hookcli.report.merged_ranks import SUMMED
-from hookcli.report.rank_table import DIVIDED
+from hookcli.table import STATS_KEYS, Reason, Report, Row
+from hookcli.table.merged_ranks import SUMMED
+from hookcli.table.rank_table import DIVIDED
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 

@@ -14,7 +14,7 @@ from commands.growing import until
 from records import HEADER, activation, gradient, recorded_step
 from support import Later
 
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 
 wandb = Later("wandb.proto.wandb_internal_pb2")
 Cli = Callable[..., Any]

@@ -14,8 +14,8 @@ from torch import nn
 
 import hookcli
 from hookcli.registry import load
-from hookcli.report import Report
-from hookcli.report.grouping import View
+from hookcli.table import Report
+from hookcli.table.grouping import View
 from hookcli.tensors.stats import measure, resolve
 
 Cli = Callable[..., Any]

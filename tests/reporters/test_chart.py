@@ -9,9 +9,9 @@ import pytest
 from records import recorded_step
 
 from hookcli.record.file.views.over_time import over_time
-from hookcli.report import Column, Report, Row, TensorStats
-from hookcli.report.grouping import View, apply_view
 from hookcli.reporters.chart import ChartReporter
+from hookcli.table import Column, Report, Row, TensorStats
+from hookcli.table.grouping import View, apply_view
 
 
 def drawn(values: list[float | None], view: View | None = None, steps: list[int] | None = None) -> list[str]:

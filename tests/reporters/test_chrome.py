@@ -18,9 +18,9 @@ import hookcli
 from hookcli.errors import ModelError
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
-from hookcli.report import Report, Row
-from hookcli.report.grouping import View
 from hookcli.reporters.chrome import ChromeReporter
+from hookcli.table import Report, Row
+from hookcli.table.grouping import View
 
 # Chrome's trace events.
 

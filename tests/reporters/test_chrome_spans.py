@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import hookcli
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
-from hookcli.report.grouping import View
 from hookcli.reporters.chrome import ChromeReporter
+from hookcli.table.grouping import View
 
 
 class Fails(nn.Module):

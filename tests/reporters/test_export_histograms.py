@@ -11,10 +11,10 @@ from reporters.exports import wandb_runs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hookcli import registry
-from hookcli.report import Report, TensorStats
-from hookcli.report.grouping import View
-from hookcli.report.histogram import Histogram
 from hookcli.reporters import series
+from hookcli.table import Report, TensorStats
+from hookcli.table.grouping import View
+from hookcli.table.histogram import Histogram
 
 
 def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from records import gradient, save
 from reporters.exports import INF, figures, float32, lines, relaxed, reports, same, tag, wandb_runs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hookcli.report import Column, Report, Row
 from hookcli.reporters import series
+from hookcli.table import Column, Report, Row
 
 Cli = Callable[..., Any]
 

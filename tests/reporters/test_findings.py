@@ -21,9 +21,9 @@ from torch import nn
 from hookcli import check
 from hookcli.checks.judgement import Judgement
 from hookcli.registry import load
-from hookcli.report import Finding, Reason, Report, document
-from hookcli.report import Skipped as NotMeasured
-from hookcli.report.grouping import View
+from hookcli.table import Finding, Reason, Report, document
+from hookcli.table import Skipped as NotMeasured
+from hookcli.table.grouping import View
 
 ROOT = Path(__file__).parents[2]
 NASTY = 'a < b & "c"\x00 — 100 %,\nsecond: line'

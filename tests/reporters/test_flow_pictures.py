@@ -14,9 +14,9 @@ from reporters.test_graph_formats import plain
 from torch import Tensor, nn
 
 from hookcli import capture
-from hookcli.report import Report
-from hookcli.report.grouping import View
 from hookcli.reporters.dot import DotReporter
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 graphviz_only = pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli.errors import UsageError
-from hookcli.report import Report
-from hookcli.report.grouping import View
 from hookcli.reporters.dot import DotReporter
 from hookcli.reporters.svg import SvgReporter
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 graphviz_only = pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hookcli.report import Row, TensorStats, formatting, strict
-from hookcli.report.marks import mark
 from hookcli.reporters.html.scripts import ASSETS
+from hookcli.table import Row, TensorStats, formatting, strict
+from hookcli.table.marks import mark
 
 
 def node() -> str | None:

@@ -15,12 +15,12 @@ from typing import Any
 import paged
 import pytest
 
-from hookcli.report import Column, Finding, Report, Row, Skipped, TensorStats, columns_named, document
-from hookcli.report.grouping import View
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.page import page
 from hookcli.reporters.html.scripts import ASSETS, asset, imports, joined, reached
 from hookcli.reporters.json import JsonReporter
+from hookcli.table import Column, Finding, Report, Row, Skipped, TensorStats, columns_named, document
+from hookcli.table.grouping import View
 
 COLUMNS = (*columns_named("fqn", "type", "call"), Column("params", "Params", "parameters"), Column("l2", "L2"))
 HOSTILE = [

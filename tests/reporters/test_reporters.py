@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from hookcli import registry
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, formatting
-from hookcli.report.grouping import View
 from hookcli.reporters import selection
 from hookcli.reporters.table import TableReporter
+from hookcli.table import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, formatting
+from hookcli.table.grouping import View
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hookcli import registry
-from hookcli.report import Column, Report, Row
-from hookcli.report.grouping import View
 from hookcli.reporters.step_lines import step_lines
+from hookcli.table import Column, Report, Row
+from hookcli.table.grouping import View
 
 _TIMES = {"data": 0.005, "forward": 0.08, "backward": 0.12, "optimizer": 0.01, "rest": 0.0031, "hookcli": 0.05}
 TIMES = {f"{part}_seconds": seconds for part, seconds in _TIMES.items()}

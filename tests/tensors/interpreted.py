@@ -30,8 +30,8 @@ from tensors.test_stats import CASES
 from torch import Tensor
 from triton.runtime import interpreter
 
-from hookcli.report import TensorStats
-from hookcli.report.discrepancy import KEYS
+from hookcli.table import TensorStats
+from hookcli.table.discrepancy import KEYS
 from hookcli.tensors import chunks, distance, torch_private
 from hookcli.tensors.devices import launch
 from hookcli.tensors.stats import measure, resolve, stats

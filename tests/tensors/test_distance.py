@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hookcli.report.discrepancy import Discrepancy
+from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import distance, library
 from hookcli.tensors.chunks import PendingFigures
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hookcli.report import Report, Row, TensorStats
-from hookcli.report.histogram import FORMATS, Histogram
+from hookcli.table import Report, Row, TensorStats
+from hookcli.table.histogram import FORMATS, Histogram
 from hookcli.tensors import distance, histograms
 from hookcli.tensors import stats as tensor_stats
 from hookcli.tensors.stats import CHUNK, measure, resolve, stats

@@ -14,7 +14,7 @@ import forks
 import pytest
 from support import assert_stats
 
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 HERE = Path(__file__).parent

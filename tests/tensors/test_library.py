@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.testing._internal.two_tensor import TwoTensor
 
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 from hookcli.tensors import library
 from hookcli.tensors.stats import stats
 

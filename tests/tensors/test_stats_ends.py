@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import assert_stats, float64_stats
 from torch import Tensor
 
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 from hookcli.tensors import chunks
 from hookcli.tensors.stats import measure, resolve, stats
 

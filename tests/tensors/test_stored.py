@@ -17,8 +17,8 @@ from tensors.gguf_files import made_gguf
 from torch import Tensor
 
 from hookcli.errors import UsageError
-from hookcli.report import TensorStats
-from hookcli.report.stats import STATS_KEYS, agree
+from hookcli.table import TensorStats
+from hookcli.table.stats import STATS_KEYS, agree
 from hookcli.tensors import stats as tensor_stats
 from hookcli.tensors.files import gguf as gguf_file
 from hookcli.tensors.files.codings import CODINGS, table

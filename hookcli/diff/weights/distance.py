@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hookcli.diff.tolerance import eps
-from hookcli.report import raised
-from hookcli.report.discrepancy import Discrepancy
+from hookcli.table import raised
+from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors.files.codings import Floats, Values, values
 from hookcli.tensors.files.spectrum import WIDEST, LowRank, low_rank
 from hookcli.tensors.files.stored import BLOCK, StoredTensor

@@ -12,8 +12,8 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import CHECK
 from hookcli.diff.weights.distance import change_of_low_rank, distance, same_bytes
 from hookcli.diff.weights.pairing import Pairing
-from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named
-from hookcli.report.formatting import counted, shape
+from hookcli.table import Column, Finding, Report, Row, Skipped, columns_named
+from hookcli.table.formatting import counted, shape
 from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 

@@ -40,9 +40,9 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import unmeasured
-from hookcli.report import Report, Skipped
-from hookcli.report.columns import with_operators
 from hookcli.sources.base import copy_model
+from hookcli.table import Report, Skipped
+from hookcli.table.columns import with_operators
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
 

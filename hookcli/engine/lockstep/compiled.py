@@ -14,7 +14,7 @@ from hookcli.errors import UsageError, unknown
 from hookcli.hooks.observing_mode import without_mode
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.report.names import is_within_any, no_match
+from hookcli.table.names import is_within_any, no_match
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:

@@ -10,7 +10,7 @@ from torch import nn
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT
-from hookcli.report.dump import Dump
+from hookcli.table.dump import Dump
 from hookcli.tensors import tree
 
 

@@ -19,9 +19,9 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
-from hookcli.report import Report, Row, Skipped
-from hookcli.report.columns import with_operators
-from hookcli.report.dump import PLACE, Dump
+from hookcli.table import Report, Row, Skipped
+from hookcli.table.columns import with_operators
+from hookcli.table.dump import PLACE, Dump
 from hookcli.tensors.files.dump_reader import DumpReader
 
 Key = tuple[Any, ...]

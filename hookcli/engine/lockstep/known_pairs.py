@@ -13,7 +13,7 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import ModuleTensors
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.report.formatting import shape
+from hookcli.table.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import compare as compare_tensors

@@ -16,7 +16,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.known_pairs import reshaped
 from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
-from hookcli.report import Row, Skipped
+from hookcli.table import Row, Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import SameBits, compare, resolve

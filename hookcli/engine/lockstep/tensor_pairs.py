@@ -20,8 +20,8 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, GRAD_OUTPUT, OUTPUT, ModuleTensors, only, place
 from hookcli.hooks.events import HookEvent
 from hookcli.probes.shared.unmeasured import UNINITIALISED
-from hookcli.report import Row, Skipped
-from hookcli.report.discrepancy import Discrepancy
+from hookcli.table import Row, Skipped
+from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import cause
 from hookcli.tensors.distance import SameBits, resolve

@@ -16,7 +16,7 @@ from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, time_passes, why_untimed
 from hookcli.errors import HookcliError
 from hookcli.hooks.edits.base import Edit
-from hookcli.report import Report
+from hookcli.table import Report
 
 AddTimes = Callable[[Report, Alignment], Report]
 """Adds the times of both sides to the report of their comparison."""

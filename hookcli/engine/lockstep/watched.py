@@ -10,7 +10,7 @@ from hookcli.engine.lockstep.compiled import outermost, unseen_parts
 from hookcli.engine.lockstep.lockstep import A
 from hookcli.engine.lockstep.side import Side
 from hookcli.hooks.select import Select
-from hookcli.report.names import operator_owner
+from hookcli.table.names import operator_owner
 
 Names = tuple[set[str], set[str]]
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hookcli.errors import UsageError
-from hookcli.report.names import is_within_any, name_filter, no_match
+from hookcli.table.names import is_within_any, name_filter, no_match
 from hookcli.tensors import tree
 
 

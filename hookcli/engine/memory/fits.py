@@ -8,9 +8,9 @@ from hookcli.engine.memory.largest_batch import MOST, BatchSearch
 from hookcli.engine.memory.peak import kinds_of, peak_text, where
 from hookcli.engine.memory.profile import MemoryProfile
 from hookcli.errors import ModelError
-from hookcli.report import Report, Row
-from hookcli.report.columns import FITS
-from hookcli.report.formatting import size
+from hookcli.table import Report, Row
+from hookcli.table.columns import FITS
+from hookcli.table.formatting import size
 
 _CPU = "kernels and workspaces are a CPU's; --device cuda has those of a GPU"
 _NOT_INCLUDED = "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Peak, Place, StepMemory
-from hookcli.report.names import is_within
+from hookcli.table.names import is_within
 
 _ASSUMED = {
     "ddp": "ddp: gradients are held twice, the second time in buckets (gradient_as_bucket_view=False)",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
-from hookcli.report.columns import MEMORY_KINDS
-from hookcli.report.formatting import size
+from hookcli.table.columns import MEMORY_KINDS
+from hookcli.table.formatting import size
 
 _OUTSIDE = {"forward": "(program)", "loss": "(loss)", "backward": "(loss)", "step": "(optimizer)"}
 _IN_WORDS = {

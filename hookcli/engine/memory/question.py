@@ -20,9 +20,9 @@ from hookcli.engine.memory.timeline import timeline_report
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.setting import Setting
 from hookcli.engine.step import Step
-from hookcli.report import Report
-from hookcli.report.formatting import counted, listed, macs, size
 from hookcli.sources.base import Recipe, copy_model
+from hookcli.table import Report
+from hookcli.table.formatting import counted, listed, macs, size
 
 _REPORTS = {"memory": modules_report, "timeline": timeline_report}
 

@@ -42,8 +42,8 @@ from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
-from hookcli.report.names import owner_of
 from hookcli.sources.base import Recipe
+from hookcli.table.names import owner_of
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import random_states, set_random_states
 

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 from hookcli.engine.ranks.group import Group
-from hookcli.report import Report
-from hookcli.report.measured_rows import Places, pack, unpack
+from hookcli.table import Report
+from hookcli.table.measured_rows import Places, pack, unpack
 
 
 def gather(report: Report, group: Group) -> list[Report]:

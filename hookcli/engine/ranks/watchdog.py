@@ -21,9 +21,9 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from hookcli.errors import FAILED, OverdueError
-from hookcli.report.ranks import ranks_named
 from hookcli.system.streams import say
 from hookcli.system.torchrun import World
+from hookcli.table.ranks import ranks_named
 
 _LOOK = 0.2  # seconds between looks
 _ANSWER = 2.0  # seconds for the main thread to answer the signal, and for ranks to note their state

@@ -26,8 +26,8 @@ from torch.nn.parameter import is_lazy
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.report.names import no_match
 from hookcli.system.importing import load_object
+from hookcli.table.names import no_match
 from hookcli.tensors.tree import dtype_text, shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")

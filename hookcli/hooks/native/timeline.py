@@ -17,7 +17,7 @@ from torch import Tensor
 from hookcli.errors import UsageError
 from hookcli.hooks.native import build
 from hookcli.hooks.torch_private.autograd import tensor_hooks
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import resolve
 

@@ -13,8 +13,8 @@ from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.timers import Timer
-from hookcli.report.names import around, owner_of
-from hookcli.report.times import INCLUSIVE, Place, Times
+from hookcli.table.names import around, owner_of
+from hookcli.table.times import INCLUSIVE, Place, Times
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from hookcli.hooks.module_calls import Call
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
-from hookcli.report.formatting import listed
+from hookcli.table.formatting import listed
 
 
 class SavedMemory:

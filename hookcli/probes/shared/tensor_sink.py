@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from hookcli.hooks.session import HookSession
-from hookcli.report import Skipped
+from hookcli.table import Skipped
 
 
 class TensorSink(Protocol):
@@ -22,7 +22,7 @@ class TensorSink(Protocol):
         """Begin `session.batch_number`: the model is about to run on these arguments, and the loss on this target."""
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
-        """Take a tensor, whose place is in `values`: `kind` (see `hookcli.report.dump.KINDS`), `fqn`, `batch` ..."""
+        """Take a tensor, whose place is in `values`: `kind` (see `hookcli.table.dump.KINDS`), `fqn`, `batch` ..."""
 
     def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
         """End: the run is over, or has failed, as the report's `meta` and `skipped` say."""

@@ -8,8 +8,8 @@ from torch import nn
 
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import Reason, Skipped
-from hookcli.report.names import around
+from hookcli.table import Reason, Skipped
+from hookcli.table.names import around
 
 UNINITIALISED = "uninitialised memory: not all of it was written yet, so its values mean nothing"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli.report import Skipped
+from hookcli.table import Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.hidden import hidden_tensors
 from hookcli.tensors.tree import Unseen

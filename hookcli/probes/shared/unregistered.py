@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.parameter_counts import count_elements
-from hookcli.report import Skipped
+from hookcli.table import Skipped
 from hookcli.tensors.weak import WeakIds
 
 _LISTS = (list, tuple, set, frozenset, deque)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookcli.record.file.packing import Layout, unpack_columns, unpack_layout
-from hookcli.report import STATS_KEYS, Report
-from hookcli.report.files import sound
-from hookcli.report.measured_rows import MeasuredRows
-from hookcli.report.stats import COUNTS
+from hookcli.table import STATS_KEYS, Report
+from hookcli.table.files import sound
+from hookcli.table.measured_rows import MeasuredRows
+from hookcli.table.stats import COUNTS
 
 if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it
     import numpy as np

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from hookcli.record.file.recent import Recent
-from hookcli.report import Report, strict
 from hookcli.system.files import unzipped
+from hookcli.table import Report, strict
 
 _LARGEST = 2**28  # bytes of an unpacked text; nor must a file made to do so
 _DIGITS, _EXACT = 5, 8  # bytes of a float with 29 significant bits (9 digits), and of a whole one

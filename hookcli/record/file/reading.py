@@ -28,9 +28,9 @@ from hookcli.record.file.record_lines import (
     parsed,
 )
 from hookcli.record.file.whole_lines import whole_line, whole_lines
-from hookcli.report.fits import is_mapping, listed, require
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
+from hookcli.table.validation import is_mapping, listed, require
 
 Keep = Callable[[Mapping[str, Any]], bool]
 T = TypeVar("T")

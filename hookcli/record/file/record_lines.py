@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from hookcli.errors import UsageError
-from hookcli.report import Report, relaxed, strict
-from hookcli.report.files import sound
-from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
+from hookcli.table import Report, relaxed, strict
+from hookcli.table.files import sound
+from hookcli.table.validation import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""

@@ -16,7 +16,7 @@ from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
-from hookcli.report.formatting import counted
+from hookcli.table.formatting import counted
 
 
 class OptimizerCalls:

@@ -12,7 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from hookcli.hooks.torch_private.dynamo import WRAPPED
-from hookcli.report.names import operator_owner
+from hookcli.table.names import operator_owner
 from hookcli.tensors.tree import is_sharded, type_text
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, AveragedModel)

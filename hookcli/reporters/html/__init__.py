@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hookcli.report import SCHEMA, Report, document
-from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.html.frame import framed
 from hookcli.reporters.html.page import page
+from hookcli.table import SCHEMA, Report, document
+from hookcli.table.grouping import View
 
 
 class HtmlReporter(Reporter):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from hookcli.report import Report
-from hookcli.report.grouping import View
 from hookcli.reporters.html.static_table import static_table
 from hookcli.system.escaping import visible
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 _PLAIN = "hookcli-plain"
 _AROUND, _ROW = 320, 24  # pixels of height: of everything around a table, and of each row

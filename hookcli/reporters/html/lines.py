@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hookcli.report import Report
 from hookcli.reporters import footer, table_columns
 from hookcli.system.escaping import visible, visible_lines
+from hookcli.table import Report
 
 
 def lines_of(report: Report) -> dict[str, Any]:

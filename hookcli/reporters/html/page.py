@@ -12,14 +12,14 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
-from hookcli.report import Report
-from hookcli.report.grouping import View
-from hookcli.report.strict_json import document_text
 from hookcli.reporters.html.lines import lines_of
 from hookcli.reporters.html.scripts import asset, joined, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
+from hookcli.table import Report
+from hookcli.table.grouping import View
+from hookcli.table.strict_json import document_text
 
 _LONG = 2000  # rows of a report that takes long to group
 _FEWEST = 20  # rows of a static table that is one of many

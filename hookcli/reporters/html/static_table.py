@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
 
-from hookcli.report import Report, formatting
-from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table, tabulated
+from hookcli.table import Report, formatting
+from hookcli.table.grouping import View
 
 _LINES = 200  # more rows than these are grouped; the table scrolls
 # Colours are the page's own, and lines and dim text are shares of them, so that it reads on dark and on light.

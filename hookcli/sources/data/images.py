@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
-from hookcli.report.formatting import listed
 from hookcli.sources.base import Recipe, Transforms
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
 from hookcli.system import files
+from hookcli.table.formatting import listed
 from hookcli.tensors import tree
 
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError, in_brief, shortened
-from hookcli.report.formatting import listed
 from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.data.base import AllInput, Batches, Data
 from hookcli.system import files
 from hookcli.system.memory import available_memory
+from hookcli.table.formatting import listed
 
 _NUMBERED = "arr_"  # numpy's names for arrays that were saved without any
 

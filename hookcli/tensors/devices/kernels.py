@@ -15,7 +15,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from hookcli.report.histogram import FORMATS
+from hookcli.table.histogram import FORMATS
 
 GROUP = tl.constexpr(32)
 # Above this ratio of squared mean to variance, digits are lost, in a float32 sum first.

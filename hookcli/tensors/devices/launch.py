@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookcli.report import STATS_KEYS
-from hookcli.report.discrepancy import KEYS
-from hookcli.report.histogram import FORMATS
+from hookcli.table import STATS_KEYS
+from hookcli.table.discrepancy import KEYS
+from hookcli.table.histogram import FORMATS
 from hookcli.tensors import torch_private
 from hookcli.tensors.library import is_readable
 

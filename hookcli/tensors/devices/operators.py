@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from hookcli.report import STATS_KEYS
+from hookcli.table import STATS_KEYS
 from hookcli.tensors.chunks import unit_of
 
 

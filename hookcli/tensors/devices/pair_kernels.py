@@ -2,7 +2,7 @@
 
 As in `kernels`, a program sums a stretch in float32, groups of tiles in float64, and reads a stretch again in float64
 that float32 can't be trusted with; float64 and wide integers are read in float64 from the start. Rows are in the order
-of `hookcli.report.discrepancy.KEYS`.
+of `hookcli.table.discrepancy.KEYS`.
 """
 
 from __future__ import annotations

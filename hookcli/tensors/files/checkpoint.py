@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from hookcli.errors import UsageError, class_name, in_brief
-from hookcli.report.formatting import counted
 from hookcli.system.files import opened, regular
+from hookcli.table.formatting import counted
 from hookcli.tensors.files.in_memory import stored
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from hookcli.errors import UsageError
-from hookcli.report.dump import INPUTS, Dump, read_dump
-from hookcli.report.row import Row
 from hookcli.system.files import regular
+from hookcli.table.dump import INPUTS, Dump, read_dump
+from hookcli.table.row import Row
 from hookcli.tensors.files.arguments import decoded_call
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError
-from hookcli.report.dump import INDEX, INPUTS, PLACE, Dump
-from hookcli.report.report import Skipped
-from hookcli.report.row import Row
+from hookcli.table.dump import INDEX, INPUTS, PLACE, Dump
+from hookcli.table.report import Skipped
+from hookcli.table.row import Row
 from hookcli.tensors import tree
 from hookcli.tensors.files.arguments import Unwritable, encoded_call
 from hookcli.tensors.torch_private import is_mapped

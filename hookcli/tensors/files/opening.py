@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hookcli.errors import UsageError, shortened
-from hookcli.report.formatting import counted, listed
 from hookcli.system.files import content, is_file, is_folder, regular
+from hookcli.table.formatting import counted, listed
 from hookcli.tensors.files import gguf, safetensors
 from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hookcli.report import TensorStats, raised
-from hookcli.report.histogram import FORMATS, Histogram
+from hookcli.table import TensorStats, raised
+from hookcli.table.histogram import FORMATS, Histogram
 from hookcli.tensors.files.codings import CODINGS, Values, table
 from hookcli.tensors.files.stored import BLOCK, StoredTensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hookcli.report import Report, Row
+from hookcli.table import Report, Row
 
 
 class Block(nn.Module):

@@ -15,7 +15,7 @@ from torch.nn import functional
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.step import Step
-from hookcli.report import Report, Row
+from hookcli.table import Report, Row
 
 
 class Net(nn.Module):

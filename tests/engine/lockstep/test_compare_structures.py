@@ -16,9 +16,9 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
-from hookcli.report import strict
-from hookcli.report.grouping import View, group_rows
 from hookcli.reporters.table import TableReporter
+from hookcli.table import strict
+from hookcli.table.grouping import View, group_rows
 
 # Structures that differ.
 

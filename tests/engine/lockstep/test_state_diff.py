@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
-from hookcli.report import Report, Row
-from hookcli.report.grouping import View
 from hookcli.reporters.markdown import MarkdownReporter
 from hookcli.reporters.table import TableReporter
+from hookcli.table import Report, Row
+from hookcli.table.grouping import View
 
 
 def net(seed: int = 0) -> nn.Sequential:

@@ -15,10 +15,10 @@ from hookcli.diff.rows import diff
 from hookcli.engine.capture import capture
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.step import Step
-from hookcli.report import Report, document
-from hookcli.report.files import read_reports
-from hookcli.report.grouping import group_rows
-from hookcli.report.strict_json import document_text
+from hookcli.table import Report, document
+from hookcli.table.files import read_reports
+from hookcli.table.grouping import group_rows
+from hookcli.table.strict_json import document_text
 
 
 @pytest.fixture

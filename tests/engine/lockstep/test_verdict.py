@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hookcli.engine.lockstep import Side, compare
 from hookcli.registry import load
-from hookcli.report import Report
-from hookcli.report.grouping import View
+from hookcli.table import Report
+from hookcli.table.grouping import View
 
 
 class Named(nn.Module):

@@ -12,9 +12,9 @@ from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.question import MemoryQuestion
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
-from hookcli.report import Report
-from hookcli.report.names import operator_owner
 from hookcli.sources.base import Recipe
+from hookcli.table import Report
+from hookcli.table.names import operator_owner
 
 FLOAT = 4  # bytes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import forks
 
-from hookcli.report import Report
+from hookcli.table import Report
 
 MODELS = """
 import os, pathlib, signal, time

@@ -11,7 +11,7 @@ from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
 from hookcli.cli import main
-from hookcli.report import Report
+from hookcli.table import Report
 
 pytestmark = pytest.mark.xdist_group("together")  # one run of two ranks
 

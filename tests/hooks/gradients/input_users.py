@@ -10,7 +10,7 @@ from torch import nn
 
 from hookcli import capture
 from hookcli.probes.grads import GradsProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 class Fn(nn.Module):

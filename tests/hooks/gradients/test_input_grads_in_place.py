@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import hookcli
 from hookcli import watch
 from hookcli.probes.grads import GradsProbe
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 def reasons(report: Report) -> dict[tuple[str, str], str]:

@@ -13,7 +13,7 @@ from support import Hand, Shared, assert_stats, untouched
 import hookcli
 from hookcli.cli import main
 from hookcli.probes.graph import GraphProbe
-from hookcli.report import Row, TensorStats
+from hookcli.table import Row, TensorStats
 
 EXACT = ("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", "next")
 MODELS = {
@@ -96,7 +96,7 @@ def test_both_paths_report_the_same_on_torchvisions(name: str, capfd: pytest.Cap
     reports = []
     for way in ([], ["--native"]):
         assert main(["graph", name, *_inputs(name), "-q", "-f", "json", *way]) == 0, capfd.readouterr().err
-        reports.append(hookcli.report.Report.from_dict(json.loads(capfd.readouterr().out)["reports"][0]))
+        reports.append(hookcli.table.Report.from_dict(json.loads(capfd.readouterr().out)["reports"][0]))
     assert len(reports[0].rows) > 50
     assert_same_rows(*(list(report.rows) for report in reports))
     assert all(row["us"] > 0 for report in reports for row in report.rows if row["fired"])

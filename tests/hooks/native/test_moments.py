@@ -12,7 +12,7 @@ from support import assert_stats, float64_stats
 from torch import Tensor
 
 from hookcli.hooks.native import Timeline, build
-from hookcli.report import STATS_KEYS, TensorStats
+from hookcli.table import STATS_KEYS, TensorStats
 
 
 class Hands(torch.autograd.Function):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hookcli.errors import UsageError
 from hookcli.hooks.native import GradRecord, Timeline
-from hookcli.report import TensorStats
+from hookcli.table import TensorStats
 
 
 @pytest.fixture(params=MODELS)

@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli import capture, watch
 from hookcli.hooks.torch_private.overrides import innermost_function_mode
-from hookcli.report import Row
+from hookcli.table import Row
 
 _LINE = Path(__file__).read_text().splitlines().index("        y = F.relu(self.norm(x)) + x") + 1
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookcli import capture, check
 from hookcli.engine.lockstep import Side, compare
-from hookcli.report import Report
+from hookcli.table import Report
 
 
 class Buffers(nn.Module):

@@ -17,8 +17,8 @@ from hookcli.record.file.packing import Packer, unpack, unpack_layout
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.writer import RecordWriter
-from hookcli.report import Column, Report, Row, TensorStats
-from hookcli.report.histogram import Histogram
+from hookcli.table import Column, Report, Row, TensorStats
+from hookcli.table.histogram import Histogram
 
 HIST = Histogram(-3, (1, 2), (0, 5), (0, 0, 1, 0))
 OLD = Path(__file__).parent / "data" / "schema1.run.jsonl"

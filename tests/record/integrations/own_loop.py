@@ -18,7 +18,7 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _glob
 
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.report import Report
+from hookcli.table import Report
 from hookcli.tensors import tree
 
 Place = tuple[str, str]

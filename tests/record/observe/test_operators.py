@@ -25,9 +25,9 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.views.overview import overview
-from hookcli.report import Row
-from hookcli.report.grouping import View
 from hookcli.reporters.table import TableReporter
+from hookcli.table import Row
+from hookcli.table.grouping import View
 
 
 class Block(nn.Module):

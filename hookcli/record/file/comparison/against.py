@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.report import Column, Report, Row
+from hookcli.table import Column, Report, Row
 
 OTHER = "_b"
 """Ending of the columns of the other record."""

@@ -8,9 +8,9 @@ from typing import Any
 from hookcli.diff.align import NamedPart, align
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
-from hookcli.report import Column, Report, Row
-from hookcli.report.formatting import counted
 from hookcli.system.escaping import shell_path
+from hookcli.table import Column, Report, Row
+from hookcli.table.formatting import counted
 
 DIFFERENT = "different_models"
 """The key in a report's meta that tells that its models are different."""

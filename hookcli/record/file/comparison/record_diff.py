@@ -17,9 +17,9 @@ from hookcli.record.file.comparison.remarks import nothing_in_common
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.report import Column, Report, Row
-from hookcli.report.formatting import loss as loss_text
-from hookcli.report.formatting import number
+from hookcli.table import Column, Report, Row
+from hookcli.table.formatting import loss as loss_text
+from hookcli.table.formatting import number
 
 Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]

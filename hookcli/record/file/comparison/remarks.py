@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from hookcli.record.file.reading import Record, abridged
 from hookcli.record.file.record_lines import StepEntry
-from hookcli.report.formatting import counted
+from hookcli.table.formatting import counted
 
 
 def nothing_in_common(a: Record, b: Record) -> str:

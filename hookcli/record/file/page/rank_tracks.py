@@ -11,7 +11,7 @@ from hookcli.record.file.views.over_time import model_report, model_row, needed
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
-from hookcli.report import Row, document
+from hookcli.table import Row, document
 
 
 class RankTracks:

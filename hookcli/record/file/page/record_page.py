@@ -14,8 +14,8 @@ from hookcli.record.file.views.every_step import about
 from hookcli.record.file.views.overview import overview, probe_reports, rows_before
 from hookcli.record.file.views.query import finished
 from hookcli.record.file.views.summary import non_finite_line
-from hookcli.report import Report, document, strict
-from hookcli.report.formatting import counted
+from hookcli.table import Report, document, strict
+from hookcli.table.formatting import counted
 
 _MOST_STEPS = 10_000
 _MOST_CELLS = 1_000_000  # modules times steps of a model in a phase: megabytes per statistic

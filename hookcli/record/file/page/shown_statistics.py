@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hookcli.report import HIST_COLUMNS, Row
-from hookcli.report.times import TIMES
+from hookcli.table import HIST_COLUMNS, Row
+from hookcli.table.times import TIMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from hookcli.record.file.page.shown_statistics import COUNTS, FIGURES, counts, f
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import model_report, model_row
 from hookcli.record.file.views.overview import overview
-from hookcli.report import Column, Report, Row, strict
+from hookcli.table import Column, Report, Row, strict
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")

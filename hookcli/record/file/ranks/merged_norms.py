@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.report import Report, Row, Skipped, agree
-from hookcli.report.norms import norm, ratio
-from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
+from hookcli.table import Report, Row, Skipped, agree
+from hookcli.table.norms import norm, ratio
+from hookcli.table.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 
 _OWN_NORMS = "differs between ranks: norms are those of all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"

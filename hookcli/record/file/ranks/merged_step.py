@@ -9,10 +9,10 @@ from typing import Any
 from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
-from hookcli.report import SEVERITIES, Finding, Report, Row, Skipped
-from hookcli.report.norms import total
-from hookcli.report.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
-from hookcli.report.times import NAMES
+from hookcli.table import SEVERITIES, Finding, Report, Row, Skipped
+from hookcli.table.norms import total
+from hookcli.table.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
+from hookcli.table.times import NAMES
 
 
 def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) -> RecordedStep:
@@ -83,7 +83,7 @@ def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_fa
             return _slowest_times(parts)
         case _:
             pass
-    from hookcli.report.merged_ranks import merged  # imports numpy, which the record of one process can do without
+    from hookcli.table.merged_ranks import merged  # imports numpy, which the record of one process can do without
 
     return merged({rank: _of_whole_loss(report) for rank, report in parts.items()})
 
@@ -102,8 +102,8 @@ def _of_whole_loss(report: Report) -> Report:
 
 def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Report]) -> Report:
     """The gradients without those of tensors that are the same on all ranks: theirs are sums, whose summands differ."""
-    from hookcli.report.merged_ranks import SUMMANDS
-    from hookcli.report.rank_table import DIVIDED
+    from hookcli.table.merged_ranks import SUMMANDS
+    from hookcli.table.rank_table import DIVIDED
 
     def place(row: Row) -> tuple[str, Any]:
         return row.fqn, row.get("path")

@@ -11,7 +11,7 @@ from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.views import over_time as history
 from hookcli.record.file.views.overview import COLUMNS as OF_MODULES
 from hookcli.record.file.views.overview import findings, overview, probe_reports
-from hookcli.report import Column, Report
+from hookcli.table import Column, Report
 
 _WHEN = (Column("step", "Step"), Column("phase", "Phase"), Column("forward", "Forward"))
 _WITHOUT_HOOKS = Column("plain_seconds", "Time without hooks", "seconds")

@@ -8,9 +8,9 @@ from typing import Any
 
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
-from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row
-from hookcli.report.norms import gathered
-from hookcli.report.times import NAMES, TIMES
+from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row
+from hookcli.table.norms import gathered
+from hookcli.table.times import NAMES, TIMES
 
 _WHEN = (Column("step", "Step"), Column("forward", "Forward"), Column("seconds", "Time", "seconds"))
 _FIGURES = (

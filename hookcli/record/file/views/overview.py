@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.record.file.record_lines import NonFinite, RecordedStep
-from hookcli.report import Column, Reason, Report, Row
-from hookcli.report.columns import with_operators
-from hookcli.report.norms import gathered, norm, ratio
-from hookcli.report.times import NAMES, TIMES
+from hookcli.table import Column, Reason, Report, Row
+from hookcli.table.columns import with_operators
+from hookcli.table.norms import gathered, norm, ratio
+from hookcli.table.times import NAMES, TIMES
 
 COLUMNS = (
     Column("fqn", "Layer"),

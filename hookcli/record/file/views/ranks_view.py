@@ -14,9 +14,9 @@ from hookcli.record.file.record_lines import End, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, step_totals
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.summary import non_finite_line
-from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.ranks import beside, ranks_named
 from hookcli.system.escaping import shell_path
+from hookcli.table import Column, Report, Row, formatting
+from hookcli.table.ranks import beside, ranks_named
 
 _SLOW = 1.25
 """A rank is slow if its step took this many times the median of all ranks, or more."""

@@ -13,11 +13,11 @@ from hookcli.errors import shortened
 from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
-from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View
-from hookcli.report.screen import fitted
 from hookcli.system.escaping import shell_path, shell_word, visible
 from hookcli.system.wrapping import wrapped
+from hookcli.table import Column, Report, Row, formatting
+from hookcli.table.grouping import View
+from hookcli.table.screen import fitted
 
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hookcli.report import Column, Report, Row, Skipped, TensorStats
+from hookcli.table import Column, Report, Row, Skipped, TensorStats
 
 _CALLS = Column("calls", "Calls")
 

@@ -10,7 +10,7 @@ from torch import nn
 from hookcli.hooks.operators.functions import type_of
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.wrappers import PlainNames
-from hookcli.report.names import is_also_a_part, name_filter, no_match
+from hookcli.table.names import is_also_a_part, name_filter, no_match
 from hookcli.tensors import tree
 
 

@@ -12,7 +12,7 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.leftover_hooks import HooksLeft
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import choose
-from hookcli.report import Report, Row
+from hookcli.table import Report, Row
 
 _MEASURED = {"inventory", "activations", "grads"}
 

@@ -30,8 +30,8 @@ from hookcli.record.observe.optimizers.grad_scaling import GradScaling
 from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
-from hookcli.report import Report, Skipped
-from hookcli.report.formatting import number
+from hookcli.table import Report, Skipped
+from hookcli.table.formatting import number
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 

@@ -16,10 +16,10 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.timers import timer_for
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
-from hookcli.report import Row, columns_named
-from hookcli.report.names import around
-from hookcli.report.times import INCLUSIVE, NAMES, TIMES, by_module
 from hookcli.system.files import content
+from hookcli.table import Row, columns_named
+from hookcli.table.names import around
+from hookcli.table.times import INCLUSIVE, NAMES, TIMES, by_module
 from hookcli.tensors import tree
 
 

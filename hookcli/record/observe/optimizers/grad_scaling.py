@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.distributed import loss_scale
-from hookcli.report import Row
+from hookcli.table import Row
 
 _SKIPPED = "the GradScaler skipped a step: gradients overflowed"
 

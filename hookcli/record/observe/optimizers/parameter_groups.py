@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.report import Column, Row
-from hookcli.report.norms import norm, ratio
+from hookcli.table import Column, Row
+from hookcli.table.norms import norm, ratio
 
 SETTINGS = ("lr", "weight_decay", "momentum", "betas")
 COLUMNS = (

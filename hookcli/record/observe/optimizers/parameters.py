@@ -13,7 +13,7 @@ from hookcli.record.observe.optimizers import updates
 from hookcli.record.observe.optimizers.optimizer_steps import parameter_ids
 from hookcli.record.observe.optimizers.parameter_groups import ParameterGroup, group_row, groups_of
 from hookcli.record.observe.wrappers import PlainNames
-from hookcli.report import Reason, Row, Skipped
+from hookcli.table import Reason, Row, Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, measure, resolve

@@ -11,9 +11,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.observe.wrappers import PlainNames
-from hookcli.report import Column, Row
-from hookcli.report.discrepancy import Discrepancy
-from hookcli.report.norms import ratio
+from hookcli.table import Column, Row
+from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.norms import ratio
 from hookcli.tensors import distance, tree
 
 COLUMNS = (

@@ -15,12 +15,12 @@ from hookcli.record.file.views.summary import non_finite_line
 from hookcli.record.observe.measurements.evidence import Place
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
-from hookcli.report import Report, Row
-from hookcli.report.columns import with_operators
-from hookcli.report.formatting import setting
-from hookcli.report.names import around, is_operator, is_within, owner_of, relative
 from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
+from hookcli.table import Report, Row
+from hookcli.table.columns import with_operators
+from hookcli.table.formatting import setting
+from hookcli.table.names import around, is_operator, is_within, owner_of, relative
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
 

@@ -1,4 +1,4 @@
-// Values as text, the same as in the terminal's tables (hookcli/report/formatting.py).
+// Values as text, the same as in the terminal's tables (hookcli/table/formatting.py).
 
 const FIGURES = new Set(["mean", "std", "min", "max", "l2"]);
 const COUNTED = new Set(["zeros", "nan", "inf", "outside_float16", "outside_bfloat16", "outside_float8_e4m3", "outside_float8_e5m2"]);

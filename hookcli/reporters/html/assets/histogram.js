@@ -1,9 +1,9 @@
-// The distribution of one tensor, from counts by sign and power of two as hookcli/report/histogram.py keeps them.
+// The distribution of one tensor, from counts by sign and power of two as hookcli/table/histogram.py keeps them.
 import { count, num, number, shape } from "./format.js";
 import { h, s } from "./dom.js";
 import { tickText } from "./chart_values.js";
 
-/** Narrower formats, as FORMATS in hookcli/report/histogram.py: 2**least is the smallest number, `most` overflows. */
+/** Narrower formats, as FORMATS in hookcli/table/histogram.py: 2**least is the smallest number, `most` overflows. */
 const NARROW_FORMATS = [
   { title: "float16", least: -24, most: 65520 },
   { title: "bfloat16", least: -133, most: (2 - 2 ** -8) * 2 ** 127 },

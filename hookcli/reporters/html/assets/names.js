@@ -1,6 +1,6 @@
 // Names of modules, and of the operators that run in them: "layer1.0:add_1" is below "layer1.0", ":add_1" below the model.
 
-const OPERATOR = /^(.*):[^.:]+_\d+$/s; // as in hookcli/report/names.py
+const OPERATOR = /^(.*):[^.:]+_\d+$/s; // as in hookcli/table/names.py
 
 /** The name of the module around a module, parameter or operator; "" for the model. */
 export function ownerOf(fqn) {

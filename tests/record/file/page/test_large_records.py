@@ -12,8 +12,8 @@ from records import activation, gradient, update
 
 from hookcli.record.file.page.track import Track
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.report import Report, Row, TensorStats
 from hookcli.reporters.html.page import page
+from hookcli.table import Report, Row, TensorStats
 
 MODULES, STEPS = 500, 1000
 

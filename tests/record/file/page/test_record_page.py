@@ -18,7 +18,7 @@ from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record_lines import Line, RecordedStep
 from hookcli.record.file.views.query import Query
-from hookcli.report import Column, Finding, Report, Row, Skipped, TensorStats
+from hookcli.table import Column, Finding, Report, Row, Skipped, TensorStats
 
 NAMES = ("mean", "std", "min", "max", "l2", "output_grad", "param_grad", "weight", "update", "ratio")
 

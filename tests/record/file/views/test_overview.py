@@ -12,11 +12,11 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import needed, over_time
 from hookcli.record.file.views.overview import COLUMNS, overview
 from hookcli.record.file.views.query import known_names
-from hookcli.report import Reason, Report, Row, Skipped, TensorStats
-from hookcli.report.folding import folded as fold
-from hookcli.report.grouping import group_rows
-from hookcli.report.marks import mark
-from hookcli.report.norms import norm, ratio
+from hookcli.table import Reason, Report, Row, Skipped, TensorStats
+from hookcli.table.folding import folded as fold
+from hookcli.table.grouping import group_rows
+from hookcli.table.marks import mark
+from hookcli.table.norms import norm, ratio
 
 STATS = TensorStats(8, 0.5, 1.0, -1.0, 2.0, 3.0)
 

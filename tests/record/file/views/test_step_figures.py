@@ -17,8 +17,8 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import over_time
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
-from hookcli.report import Column, Report, Row
-from hookcli.report.grouping import View, apply_view
+from hookcli.table import Column, Report, Row
+from hookcli.table.grouping import View, apply_view
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 _GROUP = ("optimizer", "group", "parameters", "lr", "weight_decay", "momentum", "betas")

@@ -14,7 +14,7 @@ from records import HEADER, activation, bad, end, ran, recorded_step
 
 from hookcli.record.file.record_lines import End, RecordedStep
 from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
-from hookcli.report import Column, Report, TensorStats
+from hookcli.table import Column, Report, TensorStats
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 LATEST = {

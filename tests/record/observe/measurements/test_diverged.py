@@ -20,8 +20,8 @@ from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.summary import summary
 from hookcli.registry import load
-from hookcli.report import Report, TensorStats
-from hookcli.report.grouping import View, group_rows
+from hookcli.table import Report, TensorStats
+from hookcli.table.grouping import View, group_rows
 
 
 def test_weights_of_which_none_is_finite_have_no_norm() -> None:

@@ -15,10 +15,10 @@ from hookcli.record.file.reading import read_record
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import over_time
 from hookcli.record.file.views.overview import overview
-from hookcli.report import TensorStats, document, formatting
-from hookcli.report.grouping import View
-from hookcli.report.norms import norm
 from hookcli.reporters.chart import ChartReporter
+from hookcli.table import TensorStats, document, formatting
+from hookcli.table.grouping import View
+from hookcli.table.norms import norm
 
 
 @pytest.fixture

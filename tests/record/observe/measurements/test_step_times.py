@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from hookcli.hooks import clock
 from hookcli.record.file.views.overview import overview
 from hookcli.record.observe.optimizers import parameters
-from hookcli.report.times import NAMES
+from hookcli.table.times import NAMES
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,36 @@
+"""`ReportPage`: the reports of one run, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hookcli import registry
+from hookcli.reporters.saving import save
+from hookcli.table.report import Report
+
+
+@dataclass(frozen=True, repr=False)
+class ReportPage:
+    """The reports of one run of a model, which notebooks show as a page.
+
+    `reports` holds the findings of the checks first, then shapes, the flow of tensors, and statistics of activations,
+    gradients and parameters.
+    `error` is the error of a model that failed; the reports end there.
+    """
+
+    reports: Sequence[Report]
+    error: Exception | None = None
+
+    def __repr__(self) -> str:
+        """One line: the model and the probes."""
+        return f"<ReportPage of {self.reports[0].model}: {', '.join(report.probe for report in self.reports)}>"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, which notebooks show."""
+        return str(registry.load("reporters", "html")().frame(self.reports))
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file, or the reports where the suffix is .json. Raises UsageError if that can't be."""
+        save(self.reports, Path(path))

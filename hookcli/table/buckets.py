@@ -1,0 +1,141 @@
+"""Rows on buckets of gradients under communication hooks: of one rank, or of all ranks together; free of torch.
+
+A row keeps figures that add up (norms, counts, extremes), so that ranks, and buckets of a hook, merge exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
+from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.norms import norm as l2_norm
+from hookcli.table.norms import total
+from hookcli.table.ranks import ALIKE
+
+COLUMNS = (
+    *columns_named("hook", "step", "bucket", "order"),
+    Column("params", "Params", "parameters"),
+    Column("fqns", "Parameters"),
+    Column("elements", "Elements", "elements"),
+    Column("bytes_before", "Bytes before", "bytes"),
+    Column("bytes_after", "Bytes after", "bytes"),
+    Column("ratio", "Ratio"),
+    Column("seconds", "Time", "seconds"),
+    *(Column(f"before_{c.name}", f"{c.title} before", c.unit) for c in STATS_COLUMNS),
+    *STATS_COLUMNS,
+    Column("exact_l2", "Exact L2"),
+    Column("error_l2", "Error L2"),
+    Column("after_l2", "Result L2"),
+    Column("relative_l2", "Rel. error"),
+    Column("error_max", "Max error"),
+    Column("cosine", "Cosine"),
+)
+
+
+def bucket_row(
+    where: Mapping[str, Any],
+    handed: int | None,
+    before: TensorStats,
+    after: TensorStats,
+    errors: tuple[float, ...],
+    norm: float | None = None,
+) -> Row:
+    """A row on the bucket that `where` names; `handed` is the number of bytes, None if it could not be counted.
+
+    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it; `norm` is the
+    norm of the hook's result, if that is not `after`'s.
+    """
+    norm = after.l2 if norm is None else norm
+    sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
+    kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True)) | {"after_l2": norm}
+    return Row({**where, **sent, **before.named("before_"), **kept, **_relative(norm, *errors[:2])}, after)
+
+
+def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
+    """The error relative to the exact mean, and the cosine of the angle between the two, from three norms."""
+    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
+    return {"relative_l2": found.rel_l2, "cosine": found.cosine if math.isfinite(error) else math.nan}
+
+
+def totals(rows: Iterable[Row]) -> dict[str, Any]:
+    """The result of each hook in the last step, all its buckets taken together."""
+    by_hook: dict[str, list[Row]] = {}
+    for row in rows:
+        by_hook.setdefault(row["hook"], []).append(row)
+    last = {hook: [r for r in own if r["step"] == own[-1]["step"]] for hook, own in by_hook.items()}
+    return {"hooks": {hook: _whole(own) for hook, own in last.items()}}
+
+
+def _whole(rows: Sequence[Row]) -> dict[str, Any]:
+    handed = [row["bytes_after"] for row in rows]
+    before = sum(row["bytes_before"] for row in rows)
+    after = sum(handed) if None not in handed else None
+    norm, exact, error = (l2_norm(row[key] for row in rows) for key in ("after_l2", "exact_l2", "error_l2"))
+    return {
+        "step": rows[0]["step"],
+        "buckets": len(rows),
+        "bytes_before": before,
+        "bytes_after": after,
+        "ratio": after / before if after is not None else None,
+        **_relative(norm, exact, error),
+    }
+
+
+def merge_ranks(reports: Sequence[Report]) -> Report:
+    """The reports of all ranks as one: the first rank's, with the figures of all.
+
+    Statistics before the hook are those of all ranks' buckets together; after it, if the ranks agree, those of one.
+    Errors are root mean squares over ranks. The time is that of the slowest rank. Bytes are per rank; if ranks differ,
+    the most, with a note. The loss is the mean over ranks, as gradients are.
+    """
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    for report in reports:
+        for row in report.rows:
+            places.setdefault((row["hook"], row["step"], row["bucket"]), []).append(row)
+    rows = [_of_ranks(same) for same in places.values()]
+    skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
+    complete = all(report.meta.get("complete", True) for report in reports)
+    meta = {key: value for key, value in reports[0].meta.items() if key != "rank"} | {"complete": complete}
+    if meta.get("loss_value") is not None:
+        meta["loss_value"] = total(report.meta["loss_value"] for report in reports) / len(reports)
+    return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
+
+
+def _of_ranks(rows: Sequence[Row]) -> Row:
+    where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
+    before = TensorStats.merge(TensorStats.of(row.values, "before_") for row in rows)
+    after = _agreed([row.stats for row in rows if row.stats])
+    handed = [row["bytes_after"] for row in rows]
+    most = max(handed) if None not in handed else None
+    norm, *norms = (_rms([row[key] for row in rows]) for key in ("after_l2", "exact_l2", "error_l2"))
+    merged = bucket_row(where, most, before, after, (*norms, _highest(rows)), norm)
+    if most is None or len(set(handed)) == 1:
+        return merged
+    return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
+
+
+def _agreed(found: Sequence[TensorStats]) -> TensorStats:
+    """The statistics of one rank if all agree, else those of all together."""
+    import numpy as np  # which starts slower than the commands that show no ranks
+
+    from hookcli.table.merging import parts_agree
+
+    figures = np.array([[stats.floats()] for stats in found])
+    [agree] = parts_agree(figures, np.ones((len(found), 1), np.bool_), ALIKE)
+    return found[0] if agree else TensorStats.merge(found)
+
+
+_WHERE = ("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.hypot(*values) / math.sqrt(len(values))
+
+
+def _highest(rows: Sequence[Row]) -> float:
+    found = [row["error_max"] for row in rows]
+    return math.nan if any(map(math.isnan, found)) else max(found)

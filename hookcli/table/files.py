@@ -1,0 +1,126 @@
+"""Files of reports: written whole or not at all; JSON files are read back and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hookcli.errors import UsageError
+from hookcli.system.files import content, is_file, is_pipe, replacing
+from hookcli.table import SCHEMA, STATS_KEYS, Report
+from hookcli.table.ranks import RANK_COLUMNS
+from hookcli.table.stats import HIST_KEYS
+from hookcli.table.validation import (
+    COLUMN,
+    COMPLETE,
+    FINDING,
+    GROUPINGS,
+    META,
+    NEEDED,
+    ROW,
+    SKIPPED,
+    STEPS,
+    TOTALS,
+    is_figure,
+    is_mapping,
+    is_plain,
+    is_text,
+    optional,
+    require,
+)
+
+
+def looks_saved(text: str) -> bool:
+    """True for an argument that names a saved report rather than a model."""
+    return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not text.endswith((".py", ".pt2")))
+
+
+def read_reports(file: str, source: Path | None = None) -> list[Report]:
+    """The reports in a file. Raises UsageError if it holds none, or is damaged, empty or of a newer hookcli.
+
+    `source` is the file that holds the text, if not the one that messages name.
+    """
+    data = read_json(file, "a saved report", SCHEMA, source)
+    try:
+        reports = [sound(Report.from_dict(item)) for item in data["reports"]]
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: damaged, or not a report of hookcli ({_missing(error)})") from error
+    if not reports:
+        raise UsageError(f"{file}: holds no report")
+    return reports
+
+
+def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
+    """One line on the statistics in which a file's reports and this version of hookcli differ; None if in none."""
+    known = {*ROW, *HIST_KEYS, *(column.name for column in RANK_COLUMNS)}
+    measured = [r for r in reports if NEEDED.get(r.probe) is STATS_KEYS and r.grouping == "nested"]
+    lacking = {key: None for report in measured for key in STATS_KEYS if key not in report.statistics}
+    unknown = {column.name: None for report in measured for column in report.columns if column.name not in known}
+    said = [f"has {', '.join(unknown)}, which this version of hookcli does not know"] if unknown else []
+    said += [f"has no {', '.join(lacking)} (saved by another version of hookcli, or with --columns)"] if lacking else []
+    return f"{file}: {'; '.join(said)}" if said else None
+
+
+def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
+    """The JSON object in a file, of a known schema. Raises UsageError for anything else."""
+    try:
+        text = content(source or file).decode("utf-8")
+        if not text.strip():
+            raise UsageError(f"{file}: is empty, not {what}")
+        data = json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{file}: can't be read as {what} ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise UsageError(f"{file}: damaged, or not {what}: not JSON ({error})") from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if not isinstance(schema, int):
+        raise UsageError(f"{file}: not {what}: it has no schema number (hookcli writes them with --format json)")
+    if schema > newest:
+        raise UsageError(f"{file}: schema {schema} is of a newer hookcli; this one knows {newest}: upgrade it")
+    return dict(data)
+
+
+def write_whole(path: Path, text: str, *, output: bool = True) -> None:
+    """Write a file completely or leave it as it was; devices and named pipes are written directly. Raises OSError.
+
+    An `output` of the command is not written after an interrupt.
+    """
+    with replacing(path, output=output) as scratch:
+        scratch.write_bytes(text.encode("utf-8", "backslashreplace"))  # names of files and layers may be surrogates
+
+
+def sound(report: Report) -> Report:
+    """The report, after a check that its values have the types that their keys ask for; readers need not check again.
+
+    Raises ValueError, which names the first value of another type.
+    """
+    require({"probe": report.probe, "model": report.model}, {"probe": is_text, "model": is_text})
+    require({"grouping": report.grouping}, {"grouping": lambda value: value in GROUPINGS})
+    for what, values, fits in (("meta", report.meta, META), ("totals", report.totals, TOTALS)):
+        require({what: values}, {what: is_mapping})
+        require(values, fits, is_plain)
+    for column in report.columns:
+        require(asdict(column), COLUMN)
+    for item in report.skipped:
+        require(asdict(item), SKIPPED)
+    for finding in report.findings:
+        require(asdict(finding), FINDING)
+    named = [column.name for column in report.columns if column.name not in STATS_KEYS]
+    counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
+    needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
+    needed |= set(STEPS if report.grouping == "steps" else ())
+    needed -= set(STATS_KEYS).difference(report.statistics)
+    for row in report.rows:
+        flat = report.flat(row)
+        require(flat, ROW, is_plain)
+        require({name: flat.get(name) for name in counted}, counted)
+        if missing := needed - flat.keys():
+            raise ValueError(f"a row has no {min(missing)!r}")
+    return report
+
+
+def _missing(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,115 @@
+"""Folds repeated blocks: rows of blocks.0 to blocks.11, if alike, become those of blocks.0-11. Free of torch."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from hookcli.table import Report, Row
+from hookcli.table.marks import mark
+from hookcli.table.names import is_operator, owner_of, prefixes, relative
+
+_INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
+_ALIKE = ("kind", "type", "call", "calls", "pass", "path", "rank", "name", "dtype", "params", "trainable", "macs")
+_SHAPES = ("shape", "input_shape", "output_shape")
+
+
+def folded(report: Report) -> Report:
+    """The report with the names of repeated blocks replaced, so that grouping merges their rows; itself without any.
+
+    Blocks are repeated if they have consecutive numbers and are alike in types, shapes, costs and marks, with all their
+    parts; rows beyond tolerance are like no other. Their rows keep their own name as `origin`.
+    """
+    names = [row.fqn for row in report.rows]
+    containers = [str(name) for name in report.meta.get("containers", ())]
+    deepest = max((len(prefixes(name)) for name in names), default=0)
+    numbers: dict[str, int] = {}
+    signatures = [numbers.setdefault(_signature(row), len(numbers)) for row in report.rows]
+    changed = False
+    for level in range(deepest - 1, -1, -1):
+        if new := dict(_renamings(names, signatures, level)):
+            changed = True
+            names, containers = _renamed(names, new, level), _renamed(containers, new, level)
+    if not changed:
+        return report
+    rows = [
+        row if name == row.fqn else replace(row, values={**row.values, "fqn": name, "origin": row.fqn})
+        for row, name in zip(report.rows, names, strict=True)
+    ]
+    return replace(report, rows=rows, meta={**report.meta, "containers": list(dict.fromkeys(containers))})
+
+
+def repeats(fqn: str) -> int:
+    """The number of blocks that the last name of an fqn stands for: 12 for blocks.0-11, otherwise 1."""
+    found = re.fullmatch(r".*?(\d+)-(\d+)", fqn.rpartition(".")[2])
+    return int(found[2]) - int(found[1]) + 1 if found else 1
+
+
+def _signature(row: Row) -> str:
+    """All that rows of repeated blocks have in common; as text, since values need not be hashable or ordered."""
+    faults = (mark(row), bool(row.get("handed_on")), row.fqn if row.get("beyond") else "")
+    return repr([*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES), *faults])
+
+
+@dataclass(slots=True)
+class _Block:
+    """The rows of one block: the rest of each name and its signature's number, and their places in the report."""
+
+    rows: list[tuple[str, int]] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+
+    def repeats(self, other: _Block, anywhere: bool) -> bool:
+        """True if the other block is alike; unless it may be `anywhere`, also next to this one."""
+        near = self.places[-1] + 1 == other.places[0] or other.places[-1] + 1 == self.places[0]
+        return (anywhere or near) and sorted(self.rows) == sorted(other.rows)
+
+
+def _renamings(names: Sequence[str], signatures: Sequence[int], level: int) -> Iterator[tuple[str, str]]:
+    """Old and new names of blocks whose last name is at this level, counted from 0."""
+    families: dict[tuple[str, str], dict[int, _Block]] = defaultdict(lambda: defaultdict(_Block))
+    for place, (name, signature) in enumerate(zip(names, signatures, strict=True)):
+        block_name = next(islice(prefixes(name), level, None), "")
+        if not block_name or is_operator(block_name):  # add_1 and add_2 do not repeat each other
+            continue
+        owner = owner_of(block_name)
+        if found := _INDEXED.fullmatch(relative(block_name, owner)):
+            block = families[owner, found[1]][int(found[2])]
+            block.rows.append((name[len(block_name) :], signature))
+            block.places.append(place)
+    for (owner, stem), blocks in families.items():
+        start = f"{owner}.{stem}" if owner else stem
+        for run in _runs(blocks, anywhere=not stem):  # ln_1 and ln_2 of one block do not repeat each other
+            yield from ((f"{start}{number}", f"{start}{run[0]}-{run[-1]}") for number in run)
+
+
+def _runs(blocks: dict[int, _Block], anywhere: bool) -> Iterator[list[int]]:
+    """Runs of two or more consecutive numbers whose blocks are alike."""
+    run: list[int] = []
+    for number in sorted(blocks):
+        if run and not (number == run[-1] + 1 and blocks[run[-1]].repeats(blocks[number], anywhere)):
+            yield from [run] if run[1:] else []
+            run = []
+        run.append(number)
+    yield from [run] if run[1:] else []
+
+
+def _renamed(names: Iterable[str], new: Mapping[str, str], level: int) -> list[str]:
+    """The names with their first parts, down to this level, replaced."""
+    split = ((name, next(islice(prefixes(name), level, None), name)) for name in names)
+    return [new[old] + name[len(old) :] if old in new else name for name, old in split]
+
+
+def times(row: Row) -> str:
+    """How many calls, parameters or blocks a row stands for, as its name says it."""
+    merged = row.get("merged")
+    if not merged:
+        return ""
+    of_tensors = row.get("kind") in ("parameter", "weight") or ("bytes" in row.values and "call" not in row.values)
+    if blocks := row.get("folded"):
+        calls = f" x{merged // blocks}" if merged > blocks else ""
+        own = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if of_tensors else 0
+        return f" ({own}x)" if own else calls
+    return f" ({merged})" if of_tensors else f" x{merged}"

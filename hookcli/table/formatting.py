@@ -1,0 +1,250 @@
+"""Values as text, the same in tables and in Markdown: numbers, shapes and marks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from hookcli.system.escaping import visible, visible_lines
+from hookcli.table import Report, Row, TensorStats
+from hookcli.table.folding import times
+from hookcli.table.histogram import OUTSIDE
+from hookcli.table.marks import mark
+from hookcli.table.stats import COUNTS, FIGURES
+from hookcli.table.times import NAMES as TIMES
+from hookcli.table.times import SIDES
+
+T = TypeVar("T")
+
+
+def printable(report: Report, *, lines: bool = False) -> Report:
+    """The report with every text made safe to show, since names come from other people's models and files.
+
+    `lines`: keep line breaks, for formats that can show them.
+    """
+    return _made_visible(report, visible_lines if lines else visible)
+
+
+def _made_visible(value: T, shown: Callable[[str], str]) -> T:
+    found: Any = value
+    if isinstance(value, str):
+        found = value if isinstance(value, Enum) else shown(value)
+    elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
+        pass
+    elif isinstance(value, Mapping):
+        found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        found = [_made_visible(item, shown) for item in value]
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
+        found = replace(value, **whole)
+    return found  # type: ignore[no-any-return]
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: a, b and 3 more."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def number(value: float | None) -> str:
+    """Four significant digits: 0.01234, 12.34, 1.234e-07."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == 0:
+        return "0"
+    size = float(f"{abs(value):.3e}")  # rounded, so that 0.99999 is 1.000 and not 1.0000
+    if not 1e-3 <= size < 1e5:
+        return f"{value:.3e}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
+
+
+def quantity(value: int | None) -> str:
+    """A large count with an SI prefix: 4.089 G."""
+    if value is None:
+        return "-"
+    if value < 1000:
+        return str(value)
+    power = min(int(math.log10(value)) // 3, 5)
+    if round(value / 1000**power, 3) >= 1000 and power < 5:
+        power += 1
+    return f"{value / 1000**power:.4g} {' KMGTP'[power]}"
+
+
+def macs(value: int) -> str:
+    """A number of multiply-accumulates: 4.089 GMACs, 512 MACs."""
+    return f"{quantity(value)}{' ' * (value < 1000)}MACs"
+
+
+def size(value: int | None) -> str:
+    """Bytes with a binary prefix: 12.5 MiB."""
+    if value is None:
+        return "-"
+    if value < 0:
+        return f"-{size(-value)}"
+    power = min(int(math.log2(value)) // 10, 4) if value else 0
+    return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def shape(value: Any) -> str:
+    """Write a shape as 10x3x224x224, several shapes next to each other, and the shape of one number as "scalar"."""
+    if value is None:
+        return "-"
+    if value and isinstance(value[0], (list, tuple)):
+        return ", ".join(shape(part) for part in value)
+    return "x".join("*" if size < 0 else str(size) for size in value) or "scalar"
+
+
+def _shapes(row: Row, name: str) -> str:
+    """Write a shape, with the names of keyword arguments; of calls with several shapes each, or the first and last."""
+    each = row.get(f"{name}s")
+    if row.get(name) is None and each:
+        said = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
+        return (" | " if len(each) <= _SHAPES else " … ").join(said)
+    names = row.get("input_names") if name == "input_shape" else None
+    if not names or row.get(name) is None:
+        return shape(row.get(name))
+    parts = row[name] if names[1:] else [row[name]]
+    return ", ".join(f"{key}={shape(part)}" if key else shape(part) for key, part in zip(names, parts, strict=True))
+
+
+_SHAPES = 3  # shapes of one module's calls that a cell lists
+
+
+def cell(row: Row, name: str) -> str:
+    """The text of one cell."""
+    value = row.get(name)
+    if name.endswith("shape"):
+        return _shapes(row, name)
+    if name == "mark":
+        return mark(row)
+    if name == "fqn":
+        return f"{row.fqn or '(model)'}{times(row)}"
+    if name in OUTSIDE or (name in COUNTS and name != "numel"):
+        return share(row, name)
+    if name == "file" and row.get("line"):
+        return f"{value}:{row['line']}"
+    if isinstance(value, bool):
+        return name if value else ""
+    return _plain(name, value)
+
+
+def _plain(name: str, value: Any) -> str:
+    """Write a value in the format of its column."""
+    if name in _WRITTEN or name.endswith("_bytes"):
+        return _WRITTEN.get(name, size)(value)
+    if name.removeprefix("out_") in FIGURES or isinstance(value, float):
+        return number(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return listed(value, 3) if value else "-"
+    return "-" if value is None else str(value)
+
+
+def microseconds(value: float | None) -> str:
+    """8.9, 1,669."""
+    return "-" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def ends(value: list[str] | None) -> str:
+    """The first and the last of several names."""
+    names = value or ["-"]
+    return names[0] if len(names) == 1 else f"{names[0]} {'... ' if names[2:] else ''}{names[-1]}"
+
+
+def seconds(value: float | None) -> str:
+    """0.25 s, 25 ms, or 250 µs."""
+    return "-" if value is None else duration(value)
+
+
+def percent(value: float | None) -> str:
+    """A share of 1 as 12.3%."""
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def cosine(value: float | None) -> str:
+    """0.999986: six decimals, since its distance from 1 matters."""
+    return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
+
+
+def loss(value: float | None) -> str:
+    """A loss as text; NaN is a loss, - stands for none."""
+    return "NaN" if value is not None and math.isnan(value) else number(value)
+
+
+def figure(value: int | float | None) -> str:
+    """The figure of a check: counts, which are integers, as 52 or 25.56 M, other figures as 0.3125."""
+    if isinstance(value, int):
+        return quantity(value) if abs(value) >= 1e5 else f"{value:,}"
+    return number(value)
+
+
+def setting(value: Any) -> str:
+    """A setting of an optimizer as it is typed: 0.001, or 0.9, 0.999."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(setting, value))
+    return "-" if value is None else f"{value:.6g}"
+
+
+def source(value: str | None) -> str:
+    """The line of a program with the last parts of its path, which tell it from others: …/models/resnet.py:92."""
+    text = value or ""
+    folder = text.find("/", len(text) + 1 - _SOURCE)
+    return text if len(text) <= _SOURCE else f"…{text[folder if folder >= 0 else 1 - _SOURCE :]}"
+
+
+_SOURCE = 28  # characters
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("macs", "parameters"), quantity),
+    **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
+    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
+    **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
+    "source": source,
+    **dict.fromkeys(("us", *(side + name for side in ("", *SIDES) for name in TIMES)), microseconds),
+    **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
+    **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
+    "fqns": ends,
+    "inputs": lambda numbers: ", ".join(map(str, numbers or ())) or "-",
+    "cosine": cosine,
+    "value": figure,
+    "threshold": figure,
+}
+
+
+def share(row: Row, name: str) -> str:
+    """Write counts as percentages of all elements, but NaN and Inf as counts, since one is one too many."""
+    value, numel = row.get(name), row.get("numel")
+    if value is None or numel == 0:
+        return "-"
+    if numel is None:  # not saved
+        return f"{value:,}"
+    if name in ("nan", "inf"):
+        return f"{value:,}" if value else ""
+    if value in (0, numel):
+        return "0" if value == 0 else "100%"
+    return f"{min(max(100 * value / numel, 0.1), 99.9):.1f}%"
+
+
+def duration(seconds: float) -> str:
+    """0.25 s, 25 ms, or 250 µs."""
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def clock(seconds: float) -> str:
+    """A time that a person waited: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 100:
+        return duration(seconds) if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """1 model, 2,000 models; `several`: the plural, if it is not a plain s."""
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"

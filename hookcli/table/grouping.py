@@ -1,0 +1,202 @@
+"""Applies display options to a report: groups deep rows, chooses columns, sorts. Exact, and free of torch."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hookcli.errors import UsageError, shortened
+from hookcli.table import Report, Row
+from hookcli.table.columns import find_column
+from hookcli.table.levels import Levels
+from hookcli.table.merged_rows import merged, merged_by_owner
+from hookcli.table.names import owner_of
+from hookcli.table.norms import NORMS, gathered
+from hookcli.table.timeline import stretches
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The way a report is shown.
+
+    `depth` groups rows below it (None: the reporter decides; math.inf: no grouping); `columns` and `sort` name columns
+    (`-mean`: largest first). `width` and `height` are the terminal's, None if the output is a file or a pipe, where
+    `COLUMNS` may ask for a width; `color` allows escape codes, `bars` bars beside figures. `python`: a program asked,
+    so that remarks name arguments instead of options.
+    """
+
+    depth: float | None = None
+    columns: Sequence[str] = ()
+    sort: str | None = None
+    width: int | None = None
+    height: int | None = None
+    color: bool = False
+    bars: bool = False
+    python: bool = False
+
+
+def shown(report: Report, view: View, *, folds: bool = True) -> Report:
+    """The report grouped, sorted and reduced to columns as asked; without `folds` every row is left."""
+    if folds and view.depth is not None:
+        report = group_rows(report, as_asked(report, view.depth))
+    return apply_view(report, view)
+
+
+def parse_depth(text: str | None, option: str = "--depth") -> float | None:
+    """`3`, or `all` as infinity; None where it is left to the reporter. Raises UsageError for anything else."""
+    if text is None or text == "auto":
+        return None
+    if text == "all":
+        return math.inf
+    if not text.isdecimal() or int(text[:_DIGITS]) == 0 or len(text) > _DIGITS:
+        raise UsageError(f"{option} {shortened(text)!r}: give a number from 1, or all")
+    return int(text)
+
+
+_DIGITS = 9  # int() refuses thousands of digits
+
+
+def for_people(report: Report) -> Report:
+    """The report without the rows marked `aside`, which a line below the table sums up."""
+    return replace(report, rows=[row for row in report.rows if not row.get("aside")])
+
+
+def deepest(report: Report) -> int:
+    """The depth of the deepest row."""
+    levels = Levels.of(report.meta)
+    return max((levels.depth(row.fqn) for row in report.rows), default=0)
+
+
+def as_asked(report: Report, depth: float) -> float:
+    """The depth that was asked for; math.inf if the report is not so deep."""
+    return math.inf if has_names(report) and depth > deepest(report) else depth
+
+
+def has_names(report: Report) -> bool:
+    """True for rows that can be grouped by module; a list of models or findings can't."""
+    return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
+
+
+def group_rows(report: Report, depth: float, *, operators: bool = False) -> Report:
+    """The report with one row for all calls of a module, and rows deeper than `depth` grouped into their ancestor.
+
+    A module at the limit keeps its own figures, with a `note` if something below it is not finite. Parameters have no
+    row above them, so those below the limit are merged into one; so are modules below a container that was never called
+    itself: the statistics of the innermost, and the costs of the outermost, which include those of their parts.
+    `merged` counts the rows that a row stands for, if more than one.
+
+    If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
+    (columns with a unit) are summed. Events below the limit are left out; successive moments within one ancestor are
+    merged. For steps, the last one is kept, and the first if it had other buckets. Norms over a module's own parameters
+    become norms over all parameters within. `operators`: operators of modules at the limit keep their rows.
+    """
+    if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
+        return report
+    if report.grouping in _GROUPED:
+        return replace(report, rows=_GROUPED[report.grouping](report, depth))
+    levels = Levels.of(report.meta)
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    hidden: dict[str, list[Row]] = defaultdict(list)
+    present = {row.fqn for row in report.rows}
+    parents = {owner_of(row.fqn) for row in report.rows}
+    costs = any("macs" in row.values for row in report.rows)
+    for row in report.rows:
+        owner = levels.shown(row.fqn, depth, operators=operators)
+        if owner == row.fqn:
+            groups.setdefault(_identity(row), []).append(row)
+        elif owner in present:
+            hidden[owner].append(row)
+        elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
+            groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
+    rows = [merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    rows = [
+        replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if "depth" in row.values else row
+        for row in rows
+    ]
+    if any(name in row.values for row in report.rows[:1] for name in NORMS):
+        rows = _gathered(report.rows, rows, levels, depth)
+    return replace(report, rows=rows)
+
+
+def _no_deeper(report: Report, depth: float) -> list[Row]:
+    levels = Levels.of(report.meta)
+    return [row for row in report.rows if levels.depth(row.fqn) <= depth]
+
+
+def _stretches(report: Report, depth: float) -> list[Row]:
+    levels = Levels.of(report.meta)
+    return stretches(report.rows, lambda fqn: levels.owner(fqn, depth))
+
+
+def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
+    """The grouped rows with the norms of all parameters within, on the first row of each module."""
+    parts: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[levels.owner(row.fqn, depth)].append(row)
+    return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in grouped]
+
+
+def _first_and_last(report: Report, depth: float) -> list[Row]:
+    rows = report.rows
+    steps = [row["step"] for row in rows]
+    of = {step: {frozenset(row["fqns"]) for row in rows if row["step"] == step} for step in {*steps[:1], *steps[-1:]}}
+    return [row for row in rows if row["step"] == steps[-1] or of.get(row["step"], of[steps[-1]]) != of[steps[-1]]]
+
+
+_GROUPED: Mapping[str, Callable[[Report, float], list[Row]]] = {
+    "steps": _first_and_last,
+    "events": _no_deeper,
+    "moments": _stretches,
+    "disjoint": merged_by_owner,
+}
+
+
+def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
+    """True if a row between `owner` and this one already holds its costs."""
+    while (fqn := owner_of(fqn)) and fqn != owner:
+        if fqn in present:
+            return True
+    return False
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    """The key that the calls of one module, or the passes over one parameter, share."""
+    return row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
+
+
+def apply_view(report: Report, view: View) -> Report:
+    """The report, sorted and reduced to the chosen columns. Raises UsageError for an unknown column."""
+    dashes = "" if view.python else "--"
+    if view.sort:
+        name = find_column(f"{dashes}sort", view.sort.removeprefix("-"), report.columns).name
+        report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
+    if view.columns:
+        chosen = dict.fromkeys(find_column(f"{dashes}columns", name, report.columns) for name in view.columns)
+        report = replace(report, columns=[*chosen])
+    return report
+
+
+def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
+    """The rows, sorted; rows without a value (None, NaN) come last either way."""
+
+    def missing(value: Any) -> bool:
+        return value is None or (isinstance(value, float) and math.isnan(value))
+
+    valued = [row for row in rows if not missing(row.get(name))]
+    rest = [row for row in rows if missing(row.get(name))]
+
+    def rank(row: Row) -> Any:
+        """Sort zeros by their share, as the table shows them, not by their number."""
+        return row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
+
+    return sorted(valued, key=rank, reverse=descending) + rest
+
+
+def _rank(value: Any) -> Any:
+    """The sort key of a value: shapes by their number of elements, several shapes by the sum."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return sum(map(_rank, value)) if value and isinstance(value[0], (list, tuple)) else math.prod(value)

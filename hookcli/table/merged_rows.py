@@ -1,0 +1,170 @@
+"""Merges rows into one: calls of a module, parts of a container, repeated blocks. Exact, and free of torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.table import Report, Row, TensorStats
+from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.folding import repeats
+from hookcli.table.formatting import listed
+from hookcli.table.levels import Levels
+from hookcli.table.names import prefixes, relative
+from hookcli.table.norms import norm
+from hookcli.table.times import summed
+
+_SIZES = ("params", "params_share", "trainable")
+_COSTS = ("macs", "macs_share", "kept", "read_bytes", "written_bytes")
+
+
+def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
+    """One row named `fqn` for all these; `below` are the rows that it hides."""
+    values = dict(rows[0].values)
+    notes = [_note(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
+    if len(rows) > 1:
+        # Values that differ between the rows and can't be merged are left out; they would be the first row's.
+        differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
+        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)} | _said(rows)
+        if differing & {"input_names", "input_shape"}:
+            values.pop("input_names", None)
+        if all(row.fqn == fqn for row in rows):
+            values |= _each_shape(rows, differing)
+        if any("origin" in row.values for row in rows):
+            values["origin"] = None
+            if any(repeats(name) > 1 for name in prefixes(fqn)):
+                values |= _blocks(rows, fqn)
+                notes.append(_apart(rows))
+        if "macs" in values:
+            values |= _summed_costs(rows)
+        values |= summed(rows)
+        if any("times" in row.values for row in rows):
+            values |= _worst(rows)
+    if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
+        own = [values["edited"]] if values.get("edited") else []
+        values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
+    if any(notes):
+        values["note"] = "; ".join(filter(None, [*notes, values.get("note")]))
+    stats = [row.stats for row in rows if row.stats]
+    together = TensorStats.merge(stats) if stats[1:] else next(iter(stats), None)
+    return replace(rows[0], values=values, stats=together)
+
+
+def _said(rows: Sequence[Row]) -> dict[str, str]:
+    """Edits, changes and notes of the rows: the first of each kind, how many rows it holds for, and how many more."""
+    counts = {key: Counter(str(row[key]) for row in rows if row.get(key)) for key in ("edited", "change", "note")}
+    return {
+        key: listed([text if n == len(rows) else f"{text} ({n} of {len(rows)})" for text, n in found.items()], 1)
+        for key, found in counts.items()
+        if found
+    }
+
+
+def _worst(rows: Sequence[Row]) -> dict[str, Any]:
+    """The merged figures of compared rows, with the message of the row that is furthest off."""
+    worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
+    said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
+    parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
+    return said | (Discrepancy.merge(parts).figures() if parts else {})
+
+
+def _each_shape(rows: Sequence[Row], differing: Iterable[str]) -> dict[str, Any]:
+    """The shapes that a module had in its calls, each once."""
+    names = (key for key in differing if key.endswith("shape"))
+    return {f"{key}s": [list(x) for x in dict.fromkeys(_frozen(r[key]) for r in rows if r.get(key))] for key in names}
+
+
+def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
+
+
+def _blocks(rows: Sequence[Row], fqn: str) -> dict[str, Any]:
+    """How many blocks were folded, and the norms and times of modules that stand for them, over all."""
+    said: dict[str, Any] = {"folded": len({_origin(row) for row in rows})}
+    names = [name for name in _MERGE if name in rows[0].values] if all(row.fqn == fqn for row in rows) else []
+    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    return said | {name: _MERGE[name](figures) if figures else None for name, figures in known.items()}
+
+
+def _apart(rows: Sequence[Row]) -> str | None:
+    """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
+    norms = sorted((row.stats.l2, _origin(row)) for row in rows if row.stats and row.stats.numel)
+    if not norms or not norms[-1][0] > _APART * norms[0][0]:
+        return None
+    (least, first), (most, last) = norms[0], norms[-1]
+    return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
+
+
+def _origin(row: Row) -> str:
+    """The name that a row had before its block was folded."""
+    return str(row.get("origin", row.fqn))
+
+
+_MERGE: Mapping[str, Callable[[Iterable[float]], float]] = {
+    "output_grad": norm,
+}
+_APART = 10  # times the least norm: more is worth a word
+
+
+def _summed_costs(rows: Sequence[Row]) -> dict[str, Any]:
+    """Costs of every call, and parameters of every module once; None if none is known."""
+    once = {_origin(row): row for row in reversed(rows) if row["params"] is not None}.values()
+    sums = {key: [row.get(key) for row in (once if key in _SIZES else rows)] for key in (*_SIZES, *_COSTS)}
+    known = {key: [value for value in values if value is not None] for key, values in sums.items()}
+    return {key: sum(values) if values else None for key, values in known.items() if key in rows[0].values}
+
+
+def _note(below: Sequence[Row], fqn: str) -> str | None:
+    beyond = [row.fqn for row in below if row.get("beyond")]
+    if beyond:
+        return f"beyond in {_first_of(beyond, fqn)}"
+    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
+    if not bad:
+        return None
+    what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
+    return f"{what} in {relative(bad[0].fqn, fqn)}"
+
+
+def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
+    """The changes of hidden parts within tolerance; where the module itself was renamed its parts were, too."""
+    changes = {row.fqn: str(row["change"]) for row in below if row.get("change") and not row.get("beyond")}
+    if own.startswith(_RENAMED):
+        changes = {name: change for name, change in changes.items() if not change.startswith(_RENAMED)}
+    if not changes:
+        return None
+    name, change = next(iter(changes.items()))
+    more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
+    return f"{relative(name, fqn)}: {change}{more}"
+
+
+_RENAMED = "renamed"
+
+
+def _first_of(fqns: Sequence[str], owner: str) -> str:
+    """The first of these parts of a module, and how many more there are."""
+    return relative(fqns[0], owner) + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
+
+
+def merged_by_owner(report: Report, depth: float) -> list[Row]:
+    """A row for all rows within one ancestor at this depth, of a report whose rows stand for themselves alone."""
+    levels = Levels.of(report.meta)
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in report.rows:
+        owner = levels.owner(row.fqn, depth)
+        groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
+    counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
+    found = []
+    for (owner, *_), rows in groups.items():
+        row = merged(rows, owner, ())
+        sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
+        found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return found
+
+
+def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
+    """The merged statistics of outgoing gradients, for rows that have them."""
+    parts = [row for row in rows if row.get("out_numel") is not None]
+    stats = [TensorStats.of(part.values, "out_") for part in parts]
+    return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}

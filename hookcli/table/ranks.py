@@ -1,0 +1,141 @@
+"""Reports of several ranks: their rows next to each other, and what merging them takes, too. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from hookcli.table import Column, Report, Row, Skipped
+from hookcli.table.formatting import number, shape
+from hookcli.table.measured_rows import MeasuredRows
+from hookcli.table.norms import total
+
+Parts = Mapping[int, Report]
+"""Reports by rank."""
+_PLACE = ("fqn", "hook", "step", "bucket", "kind", "call", "pass", "path")
+# A rank's share of a batch deviates if its root mean square is this many times the other ranks', or more.
+_DEVIATES = 2.0
+# Values that should be equal on all ranks may differ by rounding.
+ALIKE = 1e-6
+
+RANK_COLUMNS = (Column("rank", "Rank"), Column("deviates", "Deviates"))
+"""Columns of a report that shows ranks beside each other."""
+
+
+def beside(parts: Parts) -> Report:
+    """The rows of these ranks next to each other, each with its `rank` and how it `deviates` from the others."""
+    first = next(iter(parts.values()))
+    if first.grouping in ("nested", "steps"):
+        rows = [row for found in rows_by_place(parts).values() for row in _compared(found)]
+    else:
+        rows = [_of(rank, row) for rank, part in parts.items() for row in part.rows]
+    return replace(
+        first,
+        columns=columns_beside(first.columns),
+        rows=rows,
+        skipped=common_skipped(parts),
+        meta=common_meta(parts) | {"rank": list(parts)},
+        totals={} if first.grouping == "steps" else common_totals(first, rows),
+    )
+
+
+def columns_beside(columns: Sequence[Column]) -> list[Column]:
+    """The columns of a report with the ranks' rows next to each other."""
+    return [*columns[:1], RANK_COLUMNS[0], *columns[1:], RANK_COLUMNS[1]]
+
+
+def merges(parts: Parts) -> bool:
+    """True for reports of tensors of which several ranks have parts."""
+    return all(
+        part.grouping == "nested" and (isinstance(part.rows, MeasuredRows) or all(row.stats for row in part.rows))
+        for part in parts.values()
+    )
+
+
+def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The place of a row in the model, by which rows of several ranks go together; the fqn first, the path last."""
+    return tuple(map(values.get, _PLACE))
+
+
+def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
+    """The rows of each place by rank, in the order of the first rank that has it."""
+    found: dict[tuple[Any, ...], dict[int, Row]] = {}
+    for rank, part in parts.items():
+        for row in part.rows:
+            found.setdefault(place_of(row.values), {})[rank] = row
+    return found
+
+
+def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
+    for rank, row in found.items():
+        others = [other for r, other in found.items() if r != rank]
+        yield _of(rank, row, _deviation(row, others))
+
+
+def _of(rank: int, row: Row, deviates: str = "") -> Row:
+    return replace(row, values={**row.values, "rank": rank, "deviates": deviates or None})
+
+
+def _deviation(row: Row, others: Sequence[Row]) -> str:
+    """The difference of a rank's row from the other ranks' rows, in words; "" if there is none."""
+    stats = [other.stats for other in others if other.stats]
+    if not others:
+        return ""
+    for name, count in (("NaN", "nan"), ("Inf", "inf")):
+        if _has(row, count) and not any(_has(other, count) for other in others):
+            return f"{name} here alone"
+    if not (row.stats and stats):
+        return ""
+    if row.get("sharded"):  # different pieces of one tensor
+        return "a shard"
+    if all(other.get("shape") != row.get("shape") for other in others):
+        return f"shape {shape(row['shape'])}"
+    sizes = [other.rms for other in stats if other.finite]
+    if not (row.stats.finite and sizes):
+        return ""
+    own = row.stats.rms
+    usual = median([own, *sizes]) if sizes[1:] else sizes[0]
+    if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
+        return ""
+    return f"{number(own / usual)} times the others" if usual else "the others are zero"
+
+
+def _has(row: Row, count: str) -> bool:
+    """True if there are any, also in gradients: those that a communication hook received, or a module's."""
+    own = row.stats and getattr(row.stats, count)
+    return bool(own or row.get(f"before_{count}") or row.get(f"grad_{count}"))
+
+
+def common_meta(parts: Parts) -> dict[str, Any]:
+    """The meta of the first rank, with the time of the slowest; a loss is the sum over all shares."""
+    metas = [part.meta for part in parts.values()]
+    meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
+    if "seconds" in meta:
+        meta["seconds"] = max(m["seconds"] for m in metas)
+    if meta.get("loss_value") is not None:
+        meta["loss_value"] = total(m["loss_value"] for m in metas)
+    return meta
+
+
+def common_skipped(parts: Parts) -> list[Skipped]:
+    """Items that no rank measured, and items that some ranks did not, with the ranks' numbers."""
+    by_item: dict[Skipped, list[int]] = {}
+    for rank, part in parts.items():
+        for item in part.skipped:
+            by_item.setdefault(item, []).append(rank)
+    return [
+        item if len(ranks) == len(parts) else replace(item, reason=f"{item.reason} ({ranks_named(ranks)})")
+        for item, ranks in by_item.items()
+    ]
+
+
+def ranks_named(numbers: Sequence[int]) -> str:
+    """rank 1; ranks 0, 2."""
+    return f"rank{'s' if numbers[1:] else ''} {', '.join(map(str, numbers))}"
+
+
+def common_totals(first: Report, rows: Sequence[Row]) -> Mapping[str, Any]:
+    """The totals of the first rank; a number of rows that of all `rows`."""
+    return {"rows": len(rows)} if first.totals.keys() == {"rows"} else first.totals

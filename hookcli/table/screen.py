@@ -1,0 +1,70 @@
+"""Fits a report to the rows of a screen: deeper rows are grouped, and repeated blocks folded. Free of torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hookcli.table import Report
+from hookcli.table.columns import find_column
+from hookcli.table.folding import folded
+from hookcli.table.grouping import View, apply_view, deepest, group_rows, has_names
+from hookcli.table.levels import Levels
+from hookcli.table.names import is_operator
+from hookcli.table.times import NAMES as TIMES
+
+
+def fitted(report: Report, lines: int) -> Report:
+    """The report, grouped to at most `lines` rows where possible; repeated blocks are folded if more depth fits so.
+
+    Operators of the modules shown come before deeper modules, if they fit.
+    """
+    if any(is_operator(row.fqn) for row in report.rows):
+        whole = _fitted(report, lines, operators=True)
+        if len(whole.rows) <= lines:
+            return whole
+    return _fitted(report, lines)
+
+
+def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
+    depth = fitting_depth(report, lines, operators=operators)
+    if math.isinf(depth) or report.grouping not in ("nested", "disjoint"):
+        return group_rows(report, depth, operators=operators)
+    blocks = folded(report)
+    deeper = range(deepest(blocks), int(depth), -1) if blocks is not report else ()
+    found = (group_rows(blocks, each, operators=operators) for each in deeper)
+    fits = next((rows for rows in found if len(rows.rows) <= lines), None)
+    return fits or group_rows(report, depth, operators=operators)
+
+
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept", "read_bytes", "written_bytes", *TIMES)
+"""Columns whose figures add up over the blocks of a model."""
+
+
+def leading(report: Report, view: View, lines: int) -> Report:
+    """The sorted report, cut to these rows if the view has a height; repeated blocks fold if their figures add up."""
+    if len(report.rows) <= lines:
+        return report
+    if view.sort and find_column("--sort", view.sort.removeprefix("-"), report.columns).name in _SUMS:
+        in_order = sorted(report.rows, key=lambda row: row.get("index") or 0)  # only neighbours are folded
+        blocks = folded(replace(report, rows=in_order))
+        report = apply_view(group_rows(blocks, deepest(blocks)), replace(view, columns=()))
+    return replace(report, rows=report.rows[:lines]) if view.height else report
+
+
+def fitting_depth(report: Report, lines: int, *, operators: bool = False) -> float:
+    """The greatest depth with at most `lines` rows, or the least that tells parts apart; math.inf if all fit."""
+    if report.grouping == "steps":
+        return 1
+    if len(report.rows) <= lines or not has_names(report):
+        return math.inf
+    levels = range(deepest(report), _branching(report), -1)
+    fits = (depth for depth in levels if len(group_rows(report, depth, operators=operators).rows) <= lines)
+    return next(fits, levels.stop)
+
+
+def _branching(report: Report) -> int:
+    """The least depth at which there is more than a lone child of the model, whose row would say nothing new."""
+    levels = Levels.of(report.meta)
+    names = {row.fqn for row in report.rows if levels.depth(row.fqn)}
+    return next((n for n in range(1, deepest(report) + 1) if len({levels.owner(x, n) for x in names}) > 1), 1)

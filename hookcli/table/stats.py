@@ -1,0 +1,192 @@
+"""`TensorStats`: the statistics of a tensor, each declared once with its title, its unit and how it merges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Any
+
+from hookcli.table.histogram import OUTSIDE, QUANTILES, Histogram
+
+
+def _count(title: str, kw_only: bool = True) -> Any:
+    """A count of elements: an integer; counts of parts are added up."""
+    return field(default=0, kw_only=kw_only, metadata={"title": title, "unit": "elements"})
+
+
+def _figure(
+    title: str,
+    merge: str | None = None,
+    moves: Callable[[int], float] | None = None,
+) -> Any:
+    """A float over the finite elements, in their unit.
+
+    `merge` names the rule that makes one figure of those of several parts. `moves` is by how much the figure of n
+    elements moves at most when the elements move by an rms of 1.
+    """
+    return field(default=math.nan, metadata={"title": title, "merge": merge, "moves": moves})
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """Statistics of one tensor, or exactly merged statistics of several.
+
+    `zeros`, `nan` and `inf` are counts among the `numel` elements. `mean`, `std`, `min`, `max` and `l2` are over
+    the finite elements, `std` with Bessel's correction as `torch.Tensor.std` has it. Without a finite element (in an
+    empty tensor, or one that is all NaN) all five are NaN; `std` also with one alone. `hist` is None unless asked for.
+    """
+
+    numel: int = _count("Elements", kw_only=False)
+    mean: float = _figure("Mean", moves=lambda n: 1.0)  # merged together with std
+    std: float = _figure("Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0)
+    min: float = _figure("Min", merge="least")
+    max: float = _figure("Max", merge="most")
+    l2: float = _figure("L2", merge="norm", moves=math.sqrt)
+    zeros: int = _count("Zeros")
+    nan: int = _count("NaN")
+    inf: int = _count("Inf")
+    hist: Histogram | None = field(default=None, kw_only=True)
+
+    @property
+    def finite(self) -> int:
+        """Number of elements that are neither NaN nor infinite."""
+        return self.numel - self.nan - self.inf
+
+    @property
+    def masks(self) -> bool:
+        """True for zeros and infinities alone, as in a mask that is added to attention scores."""
+        return bool(not self.nan and self.inf and self.zeros and self.zeros == self.finite)
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the finite elements; 0 without any. If `l2` is unknown, by what is known of mean and std.
+
+        NaN if neither is known.
+        """
+        n = self.finite
+        if not n or not math.isnan(self.l2):
+            return self.l2 / math.sqrt(n) if n else 0.0
+        known = [x for x in (self.mean, self.std * math.sqrt((n - 1) / n)) if not math.isnan(x)]
+        return math.hypot(*known) if known else math.nan
+
+    def of_histogram(self, key: str) -> float | None:
+        """A figure of HIST_KEYS: a quantile, or the number of elements outside of a format; None without `hist`."""
+        if self.hist is None or not self.finite:
+            return None
+        if key in QUANTILES:
+            return self.hist.quantile(QUANTILES[key], self.zeros, self.min, self.max)
+        return self.hist.outside(OUTSIDE[key])
+
+    def named(self, prefix: str = "") -> dict[str, float]:
+        """The statistics by name, for a row; `prefix` tells two sets in one row apart ("before_mean")."""
+        return {prefix + key: getattr(self, key) for key in STATS_KEYS}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], prefix: str = "") -> TensorStats:
+        """The inverse of `named`."""
+        return cls(**{key: values[prefix + key] for key in STATS_KEYS})
+
+    def floats(self) -> tuple[float, ...]:
+        """The statistics as numbers in the order of `STATS_KEYS`, for an array of float64."""
+        found: tuple[float, ...] = _in_order(self)
+        return found
+
+    @classmethod
+    def from_floats(cls, floats: Iterable[float]) -> TensorStats:
+        """The inverse of `floats`."""
+        values: Any = {key: kind(number) for (key, kind), number in zip(_KINDS, floats, strict=True)}
+        return cls(**values)
+
+    @classmethod
+    def measured(cls, floats: Iterable[float]) -> TensorStats:
+        """Statistics from `floats` that were reduced without a look at whether each is defined."""
+        found = cls.from_floats(floats)
+        if found.finite > 1:
+            return found
+        undefined: dict[str, Any] = dict.fromkeys(("std",) if found.finite else FIGURES, math.nan)
+        return replace(found, **undefined)
+
+    @classmethod
+    def of_zeros(cls, numel: int) -> TensorStats:
+        """The statistics of `numel` zeros, one or more."""
+        return cls.measured({**dict.fromkeys(STATS_KEYS, 0), "numel": numel, "zeros": numel}.values())
+
+    def scaled(self, factor: float) -> TensorStats:
+        """The statistics of the tensor times a positive factor."""
+        figures: dict[str, Any] = {key: factor * getattr(self, key) for key in FIGURES}
+        return replace(self, **figures, hist=self.hist.scaled(factor) if self.hist else None)
+
+    @classmethod
+    def merge(cls, parts: Iterable[TensorStats]) -> TensorStats:
+        """The statistics of the concatenation of the parts, exactly (never an average of averages)."""
+        parts = list(parts)
+        solid = [part for part in parts if part.finite]
+        columns = _columns(parts)
+        counts = {key: sum(columns[key]) for key in COUNTS}
+        if solid:
+            columns = columns if len(solid) == len(parts) else _columns(solid)
+            mean, std = _spread(columns, [part.finite for part in solid])
+            figures: dict[str, Any] = {key: _MERGE[rule](columns[key]) for key, rule in RULES.items()}
+            return cls(mean=mean, std=std, **figures, **counts, hist=_merged_histograms(parts))
+        return cls(**counts, hist=_merged_histograms(parts))
+
+
+def _merged_histograms(parts: Sequence[TensorStats]) -> Histogram | None:
+    """The histogram of all parts; None if one of them has none and needs one."""
+    found = [part.hist for part in parts if part.hist is not None or part.finite > part.zeros]
+    return Histogram.merge(filter(None, found)) if any(found) and None not in found else None
+
+
+_FIELDS = tuple(f for f in fields(TensorStats) if "title" in f.metadata)
+STATS_KEYS = tuple(f.name for f in _FIELDS)
+COUNTS = tuple(f.name for f in _FIELDS if "unit" in f.metadata)
+FIGURES = tuple(f.name for f in _FIELDS if "unit" not in f.metadata)
+HIST_KEYS = (*QUANTILES, *OUTSIDE)
+TITLES = tuple((f.name, f.metadata["title"], f.metadata.get("unit")) for f in _FIELDS)
+MOVES = {f.name: f.metadata["moves"] for f in _FIELDS if f.metadata.get("moves")}
+_KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)
+RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge")}
+_MERGE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "least": min,
+    "most": max,
+    "norm": lambda norms: math.hypot(*norms),
+}
+_in_order = attrgetter(*STATS_KEYS)
+
+
+def _columns(parts: Sequence[TensorStats]) -> dict[str, Sequence[Any]]:
+    """The values of all parts by the name of the statistic."""
+    values = zip(*map(_in_order, parts), strict=True) if parts else [()] * len(STATS_KEYS)
+    return dict(zip(STATS_KEYS, values, strict=True))
+
+
+def _spread(columns: Mapping[str, Sequence[float]], sizes: Sequence[int]) -> tuple[float, float]:
+    """Mean and standard deviation of parts that have these numbers of finite elements, one or more each.
+
+    Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance". Computed in units of the power of
+    two next to the largest magnitude, which is exact, and so that squares neither overflow nor vanish (as BLAS `nrm2`
+    does).
+    """
+    n = sum(sizes)
+    exponent = math.frexp(max(-min(columns["min"]), max(columns["max"])))[1]
+    means = [math.ldexp(mean, -exponent) for mean in columns["mean"]]
+    # The mean is summed about the first part's, so that nothing cancels where it is far above the spread.
+    mean = means[0] + math.fsum([(m - means[0]) * size for m, size in zip(means, sizes, strict=True)]) / n
+    stds = zip(columns["std"], sizes, strict=True)
+    squares = [math.ldexp(std, -exponent) ** 2 * (size - 1) for std, size in stds if size > 1]
+    squares += [size * (m - mean) ** 2 for m, size in zip(means, sizes, strict=True)]
+    std = math.sqrt(math.fsum(squares) / (n - 1)) if n > 1 else math.nan
+    return raised(mean, exponent), raised(std, exponent)
+
+
+def raised(x: Any, exponent: int) -> Any:
+    """A number (or tensor) times two to the power of an integer; infinite where `math.ldexp` raises OverflowError."""
+    half = exponent // 2
+    return x * 2.0**half * 2.0 ** (exponent - half)
+
+
+def agree(a: float, b: float, rel_tol: float, abs_tol: float = 0.0) -> bool:
+    """True if two figures are equal within the tolerances of `math.isclose`; NaN agrees with NaN."""
+    return math.isclose(a, b, rel_tol=rel_tol, abs_tol=abs_tol) or (math.isnan(a) and math.isnan(b))

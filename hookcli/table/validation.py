@@ -1,0 +1,236 @@
+"""Tests for the values of a report, by key: a damaged file must not reach what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hookcli.table.histogram import is_histogram
+from hookcli.table.report import SEVERITIES
+from hookcli.table.stats import COUNTS, STATS_KEYS
+from hookcli.table.times import NAMES as TIMES
+from hookcli.table.times import SIDES
+
+_GREATEST = 2**63
+_SHOWN = 40  # characters of a value in a message
+_DEEPEST = 4  # lists within lists
+
+Fits = Callable[[Any], bool]
+
+
+def require(values: Mapping[str, Any], fits: Mapping[str, Fits], otherwise: Fits | None = None) -> None:
+    """Raises ValueError for a value that does not fit its key; keys that are not in `fits` must fit `otherwise`, if
+    given.
+    """
+    for key, value in values.items():
+        fit = fits.get(key, otherwise)
+        if fit is not None and not fit(value):
+            raise ValueError(f"{key} can't be {str(value)[:_SHOWN]!r}")
+
+
+def is_text(value: Any) -> bool:
+    """Text."""
+    return isinstance(value, str)
+
+
+def is_count(value: Any) -> bool:
+    """True for a whole number from 0 that fits into 64 bits."""
+    return type(value) is int and 0 <= value < _GREATEST
+
+
+def is_figure(value: Any) -> bool:
+    """A number."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < _GREATEST)
+
+
+def is_mapping(value: Any) -> bool:
+    """True for a JSON object."""
+    return isinstance(value, Mapping)
+
+
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """True for None, a flag, text, a number, or a list of these."""
+    if isinstance(value, list):
+        return depth < _DEEPEST and all(is_plain(item, depth + 1) for item in value)
+    return value is None or isinstance(value, (bool, str)) or is_figure(value)
+
+
+def optional(fits: Fits) -> Fits:
+    """A condition that None meets, too."""
+    return lambda value: value is None or fits(value)
+
+
+def listed(fits: Fits) -> Fits:
+    """A condition for a list whose items all meet the given one."""
+    return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value))
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int and abs(value) < _GREATEST
+
+
+def _is_shape(value: Any) -> bool:
+    """True for one shape or several."""
+    return isinstance(value, list) and (all(map(_is_integer, value)) or all(map(_is_shape, value)))
+
+
+def _is_hooks(value: Any) -> bool:
+    """True for the totals of communication hooks over a step."""
+    keys = {"buckets": is_count, "step": is_count, "bytes_before": is_count, "bytes_after": optional(is_count)}
+    fits = keys | dict.fromkeys(("relative_l2", "cosine"), optional(is_figure))
+    steps: list[Any] = list(value.values())
+    return all(is_mapping(s) and s.keys() >= fits.keys() and all(fit(s[k]) for k, fit in fits.items()) for s in steps)
+
+
+GROUPINGS = ("nested", "disjoint", "events", "steps", "list", "moments")
+STEPS = ("step", "fqns")
+COMPLETE = ("shapes", "graph", "trace", "comm", "timeline")  # probes whose rows have all columns
+NEEDED = {
+    "updates": ("weight", "update"),
+    **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),
+}
+COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
+SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
+FINDING: Mapping[str, Fits] = {
+    **dict.fromkeys(("check", "severity", "fqn", "message", "hint", "remedy", "cause"), is_text),
+    **dict.fromkeys(("value", "threshold"), optional(is_figure)),
+    "file": optional(is_text),
+    "line": optional(is_count),
+}
+# Types of a row's values under these keys, if it has them.
+ROW: Mapping[str, Fits] = {
+    **dict.fromkeys(
+        (
+            *("type", "kind", "path", "dtype", "name", "check", "severity", "message", "hint", "source", "note"),
+            *("remedy", "cause"),
+            *(
+                "optimizer",
+                "change",
+                "reset",
+                "differs",
+                "edited",
+                "hook",
+                "file",
+                "figure",
+                "module",
+                "action",
+                "rule",
+                "needed_by",
+            ),
+        ),
+        optional(is_text),
+    ),
+    "fqn": is_text,
+    **dict.fromkeys(
+        (
+            *("call", "calls", "pass", "index", "depth", "params", "trainable", "macs", "order", "fired", "bytes"),
+            *(
+                "kept",
+                "bytes_before",
+                "bytes_after",
+                "elements",
+                "step",
+                "forward",
+                "forwards",
+                "steps",
+                "recorded_steps",
+                "recorded_forwards",
+            ),
+            *(
+                "no_grad_forwards",
+                "parameters",
+                "group",
+                "grad_nan",
+                "grad_inf",
+                "merged",
+                "folded",
+                "line",
+                "size",
+                "bucket",
+            ),
+        ),
+        optional(is_count),
+    ),
+    "id": is_count,
+    "next": listed(optional(is_count)),
+    **dict.fromkeys(("fqns", "input_names"), listed(is_text)),
+    **dict.fromkeys(("shapes", "input_shapes", "output_shapes"), listed(_is_shape)),
+    **dict.fromkeys(
+        (
+            *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
+            *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
+            *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank", "rank_share"),
+            *("params_share", "macs_share", "slowdown", *TIMES, *(side + name for side in SIDES for name in TIMES)),
+            *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
+            *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
+        ),
+        optional(is_figure),
+    ),
+    **{key: is_count if key in COUNTS else is_figure for key in STATS_KEYS},
+    **dict.fromkeys(
+        ("shape", "input_shape", "output_shape", "in_shape", "out_shape", "grad_shape"), optional(_is_shape)
+    ),
+    "sharded": lambda value: value is True or optional(listed(is_count))(value),
+    "mesh": optional(listed(is_count)),
+    "settings": is_mapping,
+    "requires_grad": lambda value: value is None or isinstance(value, bool),
+    "betas": optional(listed(is_figure)),
+    "hist": is_histogram,
+}
+
+
+def value_type(name: str) -> type | None:
+    """The type of a row's values under this key; None if it is not known, or no single one."""
+    fits = ROW.get(name)
+    return next((type(value) for value in ("", 0.5, 0) if fits(value)), None) if fits else None
+
+
+META: Mapping[str, Fits] = {
+    "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
+    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format"), is_text),
+    **dict.fromkeys(("input", "device", "simulated", "mode", "phase", "error", "parallel"), optional(is_text)),
+    "fail_on": lambda value: value in SEVERITIES,
+    **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
+    **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
+    **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
+    "forward": optional(is_count),
+    "replicas": lambda value: is_count(value) and value > 0,
+    "tensor_parallel": listed(is_count),
+    **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
+    "losses": listed(is_figure),
+    "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
+    **dict.fromkeys(("a", "b", "ddp", "metadata"), is_mapping),
+}
+_GROUP = (
+    "optimizer",
+    "group",
+    "parameters",
+    "lr",
+    "weight_decay",
+    "momentum",
+    "betas",
+    "param_grad",
+    "weight",
+    "ratio",
+)
+SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights", "times")
+"""Totals that are printed on lines of their own."""
+OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
+"""Totals that sentences say."""
+TOTALS: Mapping[str, Fits] = {
+    "groups": listed(lambda group: is_mapping(group) and all(key in group and ROW[key](group[key]) for key in _GROUP)),
+    **dict.fromkeys(
+        (f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest", "hookcli")), is_figure
+    ),
+    **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
+    **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
+    **dict.fromkeys((*SENTENCES, "order", "kept_mode", "nothing"), is_text),
+    **dict.fromkeys(OF_PEAK, lambda value: value is None or is_text(value) or is_count(value)),
+    "dtypes": lambda value: (
+        is_mapping(value) and all(is_mapping(v) and is_count(v.get("bytes")) for v in value.values())
+    ),
+    "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
+    **dict.fromkeys(("forward_us", "backward_us"), is_figure),
+    **dict.fromkeys(("errors", "warnings", "checks", "modules"), is_count),
+    **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes", "bytes"), is_count),
+}

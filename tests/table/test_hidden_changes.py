@@ -1,0 +1,26 @@
+"""What grouped rows say of the parts that they hide."""
+
+from __future__ import annotations
+
+from hookcli.table import Column, Report, Row
+from hookcli.table.grouping import group_rows
+
+
+def test_changes_of_hidden_parts_are_named_on_the_row_that_hides_them() -> None:
+    def changed(**changes: str) -> Report:
+        names = ("", "a", "a.pool", "a.act", "b", "b.pool")
+        rows = [
+            Row({"fqn": n, "type": "M", "times": 0.0, "change": changes.get(n.replace(".", "_"), "")}) for n in names
+        ]
+        return Report("diff", "m", (Column("fqn", "Layer"),), rows)
+
+    report = group_rows(changed(a_pool="Max → Avg", a_act="ReLU → GELU"), 1)
+    assert {row.fqn: row.get("note") for row in report.rows} == {
+        "": None,
+        "a": "pool: Max → Avg, and 1 more",
+        "b": None,
+    }
+    assert "pool: Max → Avg, and 1 more" in str(report)
+    renamed = group_rows(changed(b="renamed: c", b_pool="renamed: c.pool"), 1)
+    assert [row.get("note") for row in renamed.rows] == [None] * 3  # the row says it already
+    assert group_rows(changed(b_pool="renamed: b.max"), 1).rows[2]["note"] == "pool: renamed: b.max"
