@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table.rank_reports import parts_of, report, row
 from support import assert_stats, float64_stats
+from table.rank_reports import parts_of, report, row
 
 from hookcli.table import STATS_KEYS, Row, Skipped, TensorStats, ranks
 from hookcli.table.measured_rows import pack, unpack
