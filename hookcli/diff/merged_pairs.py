@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.tensors import MeasuredPair
-from hookcli.table.batch_rows import concatenated
 from hookcli.table.columns import place_of
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.merge import concatenated
 
 Compared = MeasuredPair | Mapping[str, Any]
 """A pair of tensors, or the values of a row that has no figures and says why."""
