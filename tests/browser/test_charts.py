@@ -21,9 +21,9 @@ from hookcli.probes.parameters import ParametersProbe
 from hookcli.probes.shapes import ShapesProbe
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.table import Report, Row
+from hookcli.table.columns.statistics import QUANTILES
 from hookcli.table.formatting import number, size
 from hookcli.table.grouping import View
-from hookcli.table.histogram import QUANTILES
 
 Visit = Callable[..., Any]
 FIRST = ".chart-plot >> nth=0"
