@@ -1,5 +1,8 @@
 """Simulated memory against PyTorch's profiler, which counts what the CPU's allocator hands out in a real step."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -63,7 +66,7 @@ IMPLEMENTATIONS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-
 
 
 def measured(
-    build: type[nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
+    build: Callable[[], nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
 ) -> list[int]:
     """The peaks of the first and second step, by PyTorch's profiler."""
     peaks, used = [], 0
@@ -103,6 +106,28 @@ def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
     assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
     assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
+
+
+class Normed(nn.Module):
+    """Batch normalization, whose gradient is expanded, contiguous, or laid out unlike the input."""
+
+    def __init__(self, after: str) -> None:
+        super().__init__()
+        self.conv, self.norm, self.after = nn.Conv2d(3, 32, 1), nn.BatchNorm2d(32), after
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x))
+        if self.after == "last":
+            return x.contiguous(memory_format=torch.channels_last).sigmoid()
+        return x.sigmoid() if self.after == "contiguous" else x
+
+
+@pytest.mark.parametrize("after", ["expanded", "contiguous", "last"])
+def test_backward_of_batch_normalization_allocates_twice_for_layouts_that_are_alike(after: str) -> None:
+    recipe = Recipe("normed", partial(Normed, after), (InputSpec((2, 3, 96, 96)),))
+    found = simulate(recipe, Setting(train=True), MemoryPlan("sgd")).steady.peak
+    assert found.moment.operator == "aten.native_batch_norm_backward" or after != "contiguous"
+    assert found.bytes == pytest.approx(measured(partial(Normed, after), (2, 3, 96, 96), "sgd")[1], rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hookcli.engine.memory.kernels import convolutions
-from hookcli.engine.memory.kernels.device import DeviceKernels, norm_backward, size
+from hookcli.engine.memory.kernels.device import DeviceKernels, copied, norm_backward, size
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.fake_tensors import has_values
 from hookcli.hooks.torch_private.overrides import without_dispatch_modes
@@ -79,6 +79,13 @@ def _and_of_first(args: tuple[Any, ...], out: Any) -> int:
     return size(*out) + size(args[0])
 
 
+def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
+    """The input's gradient is allocated twice where the gradient and the input are laid out alike."""
+    grad, x, wanted = args[0], args[1], args[-1]
+    alike = not copied(grad, x) and not copied(x, grad)
+    return size(*out) + (size(x) if wanted[0] and alike else 0)
+
+
 def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
     """A copy of `grad_out` where it is not laid out as the output is (_flash_attention_backward)."""
     grad, output = args[0], args[4]
@@ -88,7 +95,7 @@ def _attention_backward(args: tuple[Any, ...], out: Any) -> int:
 _FORMULAS = {
     "aten.convolution": convolutions.forward,
     "aten.convolution_backward": convolutions.backward,
-    "aten.native_batch_norm_backward": _and_of_first,  # a copy of `grad_out` (batch_norm_cpu_backward)
+    "aten.native_batch_norm_backward": _batch_norm_backward,
     "aten.native_layer_norm_backward": _layer_norm_backward,
     "aten.native_dropout": _and_of_first,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
