@@ -23,7 +23,8 @@ from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.checkpointing import checkpoint_modules
-from hookcli.engine.memory.kernels import cpu, cuda
+from hookcli.engine.memory.kernels.cpu import CpuKernels
+from hookcli.engine.memory.kernels.cuda import CudaKernels
 from hookcli.engine.memory.lives import Lives
 from hookcli.engine.memory.mixed_precision import autocast, castable
 from hookcli.engine.memory.optimizers import make_optimizer
@@ -92,9 +93,9 @@ class _Simulation:
         self._unfused = False
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
         real, on_cuda = run.info.device != META.type, plan.device == "cuda"
-        self._kernels = cuda.CudaKernels(real, fake=plan.amp is not None) if on_cuda else cpu.CpuKernels()
+        self._kernels = CudaKernels(real, fake=plan.amp is not None) if on_cuda else CpuKernels()
         ran = [f"ran for real, not on the meta device: {run.info.not_on_meta}"] if real else []
-        self._notes = [*ran, *(cuda.remarks(run.model, real) if on_cuda else cpu.remarks(run.model))]
+        self._notes = [*ran, *self._kernels.remarks(run.model)]
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from hookcli.engine.memory.kernels.convolutions import Convolution
+from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.parallel import one_of
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, Place
@@ -39,7 +39,7 @@ class Net(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Convolutions that oneDNN computes in different ways: strided, depthwise, grouped, dilated, channels last."""
+    """Convolutions of all sorts: strided, depthwise, grouped, dilated, channels last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,11 +101,29 @@ def test_peaks_are_those_of_a_real_step(optimizer: str, way: str) -> None:
     )
 
 
-def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
+def test_convolutions_take_less_than_measured_without_the_memory_of_onednn() -> None:
     recipe = Recipe("convolutions", Convolutions, (InputSpec((2, 3, 96, 96)),))
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
-    assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
-    assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
+    assert 0.75 < found.steady.peak.bytes / measured(Convolutions, (2, 3, 96, 96), "sgd")[1] < 1.001
+    assert any("oneDNN takes while it computes a convolution" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("last", ["input", "weight", "neither"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_results_of_convolutions_are_laid_out_as_on_the_cpu(dims: int, transposed: bool, last: str) -> None:
+    tensors = {"input": torch.ones(2, 8, *[9] * dims), "weight": torch.ones(8, 8, *[3] * dims)}
+    if last in tensors:
+        layout = {2: torch.channels_last, 3: torch.channels_last_3d}[dims]
+        tensors[last] = tensors[last].contiguous(memory_format=layout)
+    convolution, numbers = torch.ops.aten.convolution.default, [[n] * dims for n in (1, 0, 1)]
+    real, simulated = (
+        CpuKernels().call(
+            convolution, (*(x.to(device) for x in tensors.values()), None, *numbers, transposed, [0] * dims, 1), {}
+        )
+        for device in ("cpu", "meta")
+    )
+    assert simulated.stride() == real.stride()
 
 
 class Normed(nn.Module):
@@ -128,15 +146,6 @@ def test_backward_of_batch_normalization_allocates_twice_for_layouts_that_are_al
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd")).steady.peak
     assert found.moment.operator == "aten.native_batch_norm_backward" or after != "contiguous"
     assert found.bytes == pytest.approx(measured(partial(Normed, after), (2, 3, 96, 96), "sgd")[1], rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "transposed", "first"),
-    [(3, 1, False, True), (1, 1, False, True), (4, 1, False, False), (3, 3, False, False), (3, 1, True, False)],
-)
-def test_an_input_of_few_channels_is_read_as_it_is(channels: int, groups: int, transposed: bool, first: bool) -> None:
-    x, weight = torch.ones(1, channels, 8, 8), torch.ones(6, channels // groups, 3, 3)
-    assert Convolution(x, weight, [1, 1], [0, 0], [1, 1], transposed, groups).first == first
 
 
 def test_autocast_keeps_what_it_casts() -> None:
