@@ -61,13 +61,6 @@ class Peak:
         """The peak itself."""
         return self.moment.highest
 
-    def by_kind(self) -> dict[Kind, int]:
-        """The bytes by kind; kinds without any are left out."""
-        found: dict[Kind, int] = {}
-        for (_, kind), size in self.held.items():
-            found[kind] = found.get(kind, 0) + size
-        return {kind: found[kind] for kind in Kind if found.get(kind)}
-
 
 @dataclass(frozen=True, slots=True)
 class StepMemory:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.question import MemoryQuestion
+from hookcli.engine.memory.request import MemoryRequest
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
 from hookcli.sources.base import Recipe
@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 def reports(ops: str | None, names: tuple[str, ...] = ("memory", "timeline")) -> list[Report]:
     recipe = Recipe("Net", Net, example=lambda model: (torch.randn(16, 8),))
-    return MemoryQuestion(recipe, Setting(train=True), MemoryPlan(optimizer="sgd", ops=ops)).reports(names)
+    return MemoryRequest(recipe, Setting(train=True), MemoryPlan(optimizer="sgd", ops=ops)).reports(names)
 
 
 def test_operators_hold_what_they_made() -> None:

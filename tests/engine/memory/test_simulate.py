@@ -159,7 +159,7 @@ def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
     model = Net()
     used = {n: p for n, p in model.named_parameters() if "unused" not in n}
     size = sum(4 * p.numel() for p in used.values())
-    by_kind = found.peak.by_kind()
+    by_kind = found.peak.moment.held
     assert by_kind[Kind.PARAMETERS] == 4 * sum(p.numel() for p in model.parameters())
     assert by_kind[Kind.OPTIMIZER_STATE] == 2 * size + 4 * len(used)
     assert by_kind[Kind.INPUTS] == 4 * 32 * 64
@@ -173,13 +173,13 @@ def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
 def test_inference_holds_no_activations() -> None:
     found = simulate(RECIPE, Setting(), MemoryPlan(inference=True)).steady
     assert [*found.by_phase()] == ["forward"]
-    assert Kind.ACTIVATIONS not in found.peak.by_kind()
+    assert Kind.ACTIVATIONS not in found.peak.moment.held
 
 
 def test_a_model_without_operators_holds_its_input() -> None:
     profile = simulate(Recipe("flat", nn.Flatten, (InputSpec((2, 3, 4)),)), plan=MemoryPlan(inference=True))
     for found in (profile, one_of(profile, "ddp", 2), one_of(profile, "fsdp", 2)):
-        assert found.steady.peak.by_kind() == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
+        assert found.steady.peak.moment.held == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
 
 
 def test_replicas_without_gradients_hold_no_buckets() -> None:
@@ -196,7 +196,7 @@ class Lazy(nn.Sequential):
 
 def test_lazy_parameters_are_held_as_others() -> None:
     found = simulate(Recipe("lazy", Lazy, (InputSpec((4, 64)),)), Setting(train=True), MemoryPlan("sgd")).steady
-    assert found.peak.by_kind()[Kind.PARAMETERS] == found.peak.by_kind()[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
+    assert found.peak.moment.held[Kind.PARAMETERS] == found.peak.moment.held[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
 
 
 class Constant(nn.Module):
@@ -229,7 +229,7 @@ def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
 @pytest.mark.parametrize("optimizer", sorted({*MEMORY_OPTIMIZERS} - {"none"}))
 def test_every_optimizer_takes_its_step(optimizer: str) -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
-    state = found.steady.peak.by_kind().get(Kind.OPTIMIZER_STATE, 0)
+    state = found.steady.peak.moment.held.get(Kind.OPTIMIZER_STATE, 0)
     assert (state > 0) == (optimizer != "sgd")
 
 
