@@ -27,7 +27,6 @@ from hookcli.engine.memory.checkpointing import checkpoint_modules
 from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.kernels.cuda import CudaKernels
 from hookcli.engine.memory.mixed_precision import castable
-from hookcli.engine.memory.optimizers import make_optimizer
 from hookcli.engine.memory.places import OUTSIDE, Called, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
@@ -94,7 +93,9 @@ class _Simulation:
         self._owners = {id(parameter): Place(owner_of(fqn)) for fqn, parameter in parameters}
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
         self._real = run.info.device != META.type
-        self._kernels = CudaKernels(self._real, plan.amp is not None) if plan.device == "cuda" else CpuKernels()
+        self._kernels: CpuKernels | CudaKernels = CpuKernels()
+        if plan.device == "cuda":
+            self._kernels = CudaKernels(self._real, fake=plan.amp is not None)
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""
@@ -106,7 +107,7 @@ class _Simulation:
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), self._kernels)
             self._hold_what_exists()
-            optimizer = make_optimizer(self._plan, [p for p in model.parameters() if p.requires_grad])
+            optimizer = self._plan.make_optimizer([p for p in model.parameters() if p.requires_grad])
             self._note_state(optimizer)  # Adagrad has it from the beginning
             timelines = Timelines(self._lifetimes)
             with self._lifetimes, UserCode(partial(failure.crashed, model, run.info)):
@@ -130,10 +131,10 @@ class _Simulation:
         )
 
     def _hold_what_exists(self) -> None:
-        for fqn, parameter in self._model.named_parameters():
-            self._lifetimes.hold([parameter], Kind.PARAMETERS, Place(owner_of(fqn)))
-        for fqn, buffer in self._model.named_buffers():
-            self._lifetimes.hold([buffer], Kind.BUFFERS, Place(owner_of(fqn)))
+        model = self._model
+        for kind, named in ((Kind.PARAMETERS, model.named_parameters()), (Kind.BUFFERS, model.named_buffers())):
+            for fqn, tensor in named:
+                self._lifetimes.hold([tensor], kind, Place(owner_of(fqn)))
         self._lifetimes.hold([x for _, x in tree.leaves(self._run.inputs)], Kind.INPUTS, OUTSIDE)
 
     def _step(self, optimizer: torch.optim.Optimizer | None) -> None:

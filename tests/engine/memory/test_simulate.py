@@ -233,11 +233,6 @@ def test_every_optimizer_takes_its_step(optimizer: str) -> None:
     assert (state > 0) == (optimizer != "sgd")
 
 
-def test_an_unknown_optimizer_is_refused() -> None:
-    with pytest.raises(UsageError, match="did you mean adamw"):
-        MemoryPlan("adanw")
-
-
 def test_a_model_of_ones_own_is_left_alone() -> None:
     model = Net()
     recipe = Recipe("net", lambda: copy_model(model), (InputSpec((32, 64)),), ready=model)

@@ -34,14 +34,14 @@ class CpuKernels(DeviceKernels):
         out = super().call(func, args, kwargs)
         if func is not _LSTM or has_values(args[0]) or not torch.is_grad_enabled():
             return out
-        x, hidden, biases, first = args[0], args[5].shape[-1], args[12], args[14]
-        steps, sequences = (x.shape[1], x.shape[0]) if first else (x.shape[0], x.shape[1])
+        x, hidden, biases, batch_first = args[0], args[5].shape[-1], args[12], args[14]
+        sizes = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
         with without_dispatch_modes():
-            nbytes = _workspace(steps, sequences, x.shape[2], hidden, x.dtype, biases)
+            nbytes = _workspace(sizes, x.shape[2], hidden, x.dtype, biases)
         return *out[:3], out[3].new_empty(nbytes)
 
     def remarks(self, model: nn.Module) -> Iterator[str]:
-        """See DeviceKernels."""
+        """Sentences on memory that the figures of a model leave out."""
         if any(isinstance(module, _CONVOLUTIONS) for module in model.modules()):
             yield (
                 "not included: memory that oneDNN takes while it computes a convolution and releases at once; in "
@@ -55,15 +55,13 @@ class CpuKernels(DeviceKernels):
 
 
 @cache
-def _workspace(steps: int, sequences: int, width: int, hidden: int, dtype: torch.dtype, biases: bool) -> int:
-    """The bytes that oneDNN keeps for the backward of one layer of an LSTM, in one direction."""
-    same = (width, hidden, dtype, biases)
-    if steps > _MOST:
-        half, most = (_workspace(n, sequences, *same) for n in (_MOST // 2, _MOST))
-        return most + (most - half) * (steps - _MOST) * 2 // _MOST
-    if sequences > _MOST:
-        half, most = (_workspace(steps, n, *same) for n in (_MOST // 2, _MOST))
-        return most + (most - half) * (sequences - _MOST) * 2 // _MOST
+def _workspace(sizes: tuple[int, int], width: int, hidden: int, dtype: torch.dtype, biases: bool) -> int:
+    """The bytes that oneDNN keeps for the backward of an LSTM's layer in one direction, by its steps and sequences."""
+    steps, sequences = sizes
+    if max(sizes) > _MOST:
+        fewer = [(n, sequences) if steps > _MOST else (steps, n) for n in (_MOST // 2, _MOST)]
+        half, most = (_workspace(asked, width, hidden, dtype, biases) for asked in fewer)
+        return most + (most - half) * ((steps if steps > _MOST else sequences) - _MOST) * 2 // _MOST
     x = torch.zeros(steps, sequences, width, dtype=dtype)
     weights = [torch.zeros(4 * hidden, n, dtype=dtype) for n in (width, hidden)]
     bias = [torch.zeros(4 * hidden, dtype=dtype) for _ in range(2)]

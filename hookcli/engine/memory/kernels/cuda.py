@@ -16,8 +16,6 @@ from hookcli.hooks.torch_private.cuda_operators import operators_as_on_cuda
 
 _BLOCK = 512
 """The allocator hands out multiples of so many bytes (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
-_ROWS = 128
-"""Flash attention pads the sequence to multiples of so many rows."""
 
 
 class CudaKernels(DeviceKernels):
@@ -38,7 +36,7 @@ class CudaKernels(DeviceKernels):
         return _padded(nbytes, _BLOCK) if self._all or x.device.type != "cpu" else 0
 
     def remarks(self, model: nn.Module) -> Iterator[str]:
-        """See DeviceKernels."""
+        """Sentences on memory that the figures of a model leave out."""
         yield "computed for a GPU of compute capability 8.0 or newer"
         yield "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
         if self._real:
@@ -52,7 +50,7 @@ def _flash_backward(args: tuple[Any, ...], out: Any) -> int:
     query: Tensor = args[1]
     key: Tensor = args[2]
     batch, heads, length, width = query.shape
-    rows, columns = _padded(length, _ROWS), _padded(width, 32 if width <= 128 else 64)
+    rows, columns = _padded(length, 128), _padded(width, 32 if width <= 128 else 64)
     expanded = 2 * size(key) * heads // key.shape[1] if key.shape[1] != heads else 0
     return size(*out) + 4 * batch * heads * rows * (columns + 1) + expanded
 

@@ -7,12 +7,12 @@ released before it returns. Those here are of copies that the kernels of all dev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 Formula = Callable[[tuple[Any, ...], Any], int]
 Choices = Callable[[Callable[[], object]], AbstractContextManager[None]]
@@ -47,10 +47,6 @@ class DeviceKernels:
     def allocated(self, x: Tensor) -> int:
         """The bytes that the device's allocator hands out for the storage of a tensor."""
         return x.untyped_storage().nbytes()
-
-    def remarks(self, model: nn.Module) -> Iterator[str]:
-        """Sentences on memory that the figures of a model leave out."""
-        raise NotImplementedError
 
 
 def size(*tensors: Any) -> int:
