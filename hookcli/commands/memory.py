@@ -127,7 +127,6 @@ def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options
             ops=options.ops,
         ),
         step.make(),
-        parallel,
         feedback,
         partial(_wanted, options) if options.match is not None or options.type is not None else None,
     )

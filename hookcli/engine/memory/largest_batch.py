@@ -40,9 +40,9 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
         if profiles:
             raise
         largest = search.largest(lowest=2)
-    shown = profiles[largest or min(profiles)]
-    general = () if shown.info.simulated == "cuda" else _CPU  # the notes of CUDA say it in detail
-    meta = {**shown.info.to_meta(), "notes": [*shown.notes, *general]}
+    best = profiles[largest or min(profiles)]
+    general = () if best.info.simulated == "cuda" else _CPU  # the notes of CUDA say it in detail
+    meta = {**best.info.to_meta(), "notes": [*best.notes, *general]}
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = []
     for batch, profile in sorted(profiles.items()):
@@ -50,7 +50,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
         left = {"batch": batch, "highest": moment.highest, "left_bytes": limit - moment.highest}
         at = {"phase": moment.phase, "fqn": where(moment.place, moment.phase)}
         rows.append(Row(left | at | by_column(moment.held)))
-    return Report("fits", shown.model, FITS, rows, meta, totals, grouping="list")
+    return Report("fits", best.model, FITS, rows, meta, totals, grouping="list")
 
 
 def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, processes: int) -> str:

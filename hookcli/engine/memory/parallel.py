@@ -25,7 +25,7 @@ _ASSUMED = {
 }
 
 
-def one_of(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfile:
+def one_process(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfile:
     """The memory of each of these processes, from the profile of a process alone with a process's part of the batch."""
     if parallel == "ddp" and not any(moment.phase == "backward" for moment in profile.steady.timeline):
         return profile  # without gradients there is nothing to communicate
@@ -63,17 +63,17 @@ class _Sharding:
                 continue
             if here and here != block:
                 before, block, done = block, here, whole
-            own = whole - done if block else 0
+            unreduced = whole - done if block else 0
             upcoming_size = sizes[upcoming.get(block, "")]
             gathered = self._rest + sizes[block] + upcoming_size + upcoming_size // processes
             ends = following is None or following.phase != "backward" or self._block(following.place) != here
-            copied = own + own // processes if ends and block else 0
-            yield self._divided(moment, gathered, own, copied + sizes[before])
+            copied = unreduced + unreduced // processes if ends and block else 0
+            yield self._divided(moment, gathered, unreduced, copied + sizes[before])
 
-    def _divided(self, moment: Moment, gathered: int, own: int = 0, copied: int = 0) -> Moment:
-        """A moment with shards; `own` gradients are whole, and `gathered` and `copied` are in use besides."""
+    def _divided(self, moment: Moment, gathered: int, unreduced: int = 0, copied: int = 0) -> Moment:
+        """A moment with shards; `unreduced` gradients are whole; `gathered` and `copied` bytes are in use besides."""
         share = {kind: moment.held.get(kind, 0) for kind in (Kind.PARAMETERS, Kind.GRADIENTS, Kind.OPTIMIZER_STATE)}
-        share[Kind.GRADIENTS] -= own
+        share[Kind.GRADIENTS] -= unreduced
         change = {kind: size // self._processes - size for kind, size in share.items()}
         change[Kind.PARAMETERS] += gathered
         change[Kind.GRADIENTS] += copied

@@ -14,8 +14,6 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import current_node, in_backward, next_sequence_number, sequence_number
 
 OUTSIDE = Place()
-Called = tuple[str, str]
-"""An operator's name and the line that called it."""
 
 
 class Places:
@@ -24,7 +22,8 @@ class Places:
     In backward it is the place whose forward created the running node. Autograd numbers nodes as they are created, so
     that it is enough to note the number of the next node wherever the place changes.
 
-    Where the session watches operators they are places, too; `operators` are those that ran, by fqn.
+    Where the session watches operators they are places, too; `operators` has the name of each that ran, by fqn, and the
+    line that called it.
     """
 
     def __init__(self, session: HookSession) -> None:
@@ -33,7 +32,7 @@ class Places:
         self._places: list[Place] = []
         self._last = OUTSIDE
         self._next = 0
-        self.operators: dict[str, Called] = {}
+        self.operators: dict[str, tuple[str, str]] = {}
         self._running: tuple[Call, Place] | None = None
         if session.ops:
             session.before_operators.append(self._begin)

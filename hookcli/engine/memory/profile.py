@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 
 from hookcli.engine.run_info import RunInfo
 
@@ -72,10 +73,8 @@ class StepMemory:
 
     def by_phase(self) -> dict[str, int]:
         """The highest number of bytes in use in each phase."""
-        highest: dict[str, int] = {}
-        for moment in self.timeline:
-            highest[moment.phase] = max(highest.get(moment.phase, 0), moment.highest)
-        return highest
+        phases = groupby(self.timeline, lambda moment: moment.phase)
+        return {phase: max(moment.highest for moment in moments) for phase, moments in phases}
 
 
 @dataclass(frozen=True, slots=True)

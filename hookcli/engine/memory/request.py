@@ -11,7 +11,7 @@ from hookcli.engine.capture import capture_recipe
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.largest_batch import fits_report
-from hookcli.engine.memory.parallel import one_of
+from hookcli.engine.memory.parallel import one_process
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import MemoryProfile
 from hookcli.engine.memory.reports import REPORTS
@@ -26,7 +26,7 @@ from hookcli.table.formatting import counted, listed, macs, size
 
 @dataclass(frozen=True)
 class MemoryRequest:
-    """The step whose memory is wanted. `parallel` spreads it over the setting's `parts`; None: one process.
+    """The step whose memory is wanted, of one of the setting's `parts` where these are processes in `parallel`.
 
     `narrow` makes, from the modules' types by name, the test of the modules whose rows are wanted.
     """
@@ -35,7 +35,6 @@ class MemoryRequest:
     setting: Setting
     plan: MemoryPlan
     step: Step = Step()
-    parallel: str | None = None
     feedback: Feedback = Feedback()
     narrow: Callable[[Mapping[str, str]], Callable[[str], bool]] | None = None
 
@@ -61,7 +60,7 @@ class MemoryRequest:
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
-        return one_of(profile, self.parallel, setting.parts) if self.parallel else profile
+        return one_process(profile, setting.parallel, setting.parts) if setting.parallel else profile
 
     def _saved(self, profile: MemoryProfile) -> dict[str, object]:
         """The effect of checkpointing: the peak without it, and the MACs that are computed again."""

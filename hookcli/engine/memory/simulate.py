@@ -27,7 +27,7 @@ from hookcli.engine.memory.checkpointing import checkpoint_modules
 from hookcli.engine.memory.kernels.cpu import CpuKernels
 from hookcli.engine.memory.kernels.cuda import CudaKernels
 from hookcli.engine.memory.mixed_precision import castable
-from hookcli.engine.memory.places import OUTSIDE, Called, Places
+from hookcli.engine.memory.places import OUTSIDE, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.memory.timelines import Timelines
@@ -185,7 +185,7 @@ def _describe(plan: MemoryPlan, info: RunInfo) -> None:
         info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
 
 
-def _types(model: nn.Module, operators: Mapping[str, Called]) -> Iterable[tuple[str, str]]:
+def _types(model: nn.Module, operators: Mapping[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
     """The class of each module, and after it the names of the operators that ran in it."""
     of = defaultdict[str, list[str]](list)
     for operator in operators:

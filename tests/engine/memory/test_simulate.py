@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from hookcli.engine.memory.kernels.cpu import CpuKernels
-from hookcli.engine.memory.parallel import one_of
+from hookcli.engine.memory.parallel import one_process
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, Place
 from hookcli.engine.memory.simulate import simulate
@@ -178,13 +178,13 @@ def test_inference_holds_no_activations() -> None:
 
 def test_a_model_without_operators_holds_its_input() -> None:
     profile = simulate(Recipe("flat", nn.Flatten, (InputSpec((2, 3, 4)),)), plan=MemoryPlan(inference=True))
-    for found in (profile, one_of(profile, "ddp", 2), one_of(profile, "fsdp", 2)):
+    for found in (profile, one_process(profile, "ddp", 2), one_process(profile, "fsdp", 2)):
         assert found.steady.peak.moment.held == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
 
 
 def test_replicas_without_gradients_hold_no_buckets() -> None:
     profile = simulate(RECIPE, Setting(), MemoryPlan(inference=True))
-    assert one_of(profile, "ddp", 2).steady.peak.bytes == profile.steady.peak.bytes
+    assert one_process(profile, "ddp", 2).steady.peak.bytes == profile.steady.peak.bytes
 
 
 class Lazy(nn.Sequential):

@@ -66,8 +66,8 @@ def _workspace(sizes: tuple[int, int], width: int, hidden: int, dtype: torch.dty
     weights = [torch.zeros(4 * hidden, n, dtype=dtype) for n in (width, hidden)]
     bias = [torch.zeros(4 * hidden, dtype=dtype) for _ in range(2)]
     state = torch.zeros(1, sequences, hidden, dtype=dtype)
-    given = (x, *weights, *bias, state, state, False, [], 2, hidden, 1, biases, False, False, True)
-    return int(_LSTM(*given)[3].nbytes)
+    arguments = (x, *weights, *bias, state, state, False, [], 2, hidden, 1, biases, False, False, True)
+    return int(_LSTM(*arguments)[3].nbytes)
 
 
 def _batch_norm_backward(args: tuple[Any, ...], out: Any) -> int:
