@@ -136,8 +136,8 @@ class Normed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(self.conv(x))
         if self.after == "last":
-            return x.contiguous(memory_format=torch.channels_last).sigmoid()
-        return x.sigmoid() if self.after == "contiguous" else x
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x if self.after == "expanded" else x.sigmoid()
 
 
 @pytest.mark.parametrize("after", ["expanded", "contiguous", "last"])
