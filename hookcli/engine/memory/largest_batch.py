@@ -9,7 +9,7 @@ from hookcli.engine.memory.profile import MemoryProfile
 from hookcli.engine.memory.reports import by_column, peak_text, where
 from hookcli.errors import ModelError
 from hookcli.table import Report, Row
-from hookcli.table.columns import FITS
+from hookcli.table.columns.layouts import FITS
 from hookcli.table.formatting import size
 
 MOST = 2**20

@@ -9,7 +9,8 @@ from typing import Any
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
 from hookcli.table import Report, Row
-from hookcli.table.columns import MEMORY, MEMORY_KINDS, TIMELINE, with_operators
+from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
+from hookcli.table.columns.memory import MEMORY_KINDS
 from hookcli.table.formatting import size
 
 
