@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.merged_pairs import Compared, MergedPairs
 from hookcli.diff.origin import both_sources
-from hookcli.diff.tensors import MeasuredPair, tensor_rows
+from hookcli.diff.tensors import Compared, MeasuredPair, MergedPairs, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.known_pairs import Inputs, KnownPairs, Pair, reshaped
 from hookcli.engine.lockstep.lockstep import A, B
