@@ -33,7 +33,8 @@ def _filled(line: str, width: int, used: int) -> list[str]:
     if used + _columns(line) <= width:
         return [line]
     lines, room = [""], width - used
-    for place, piece in enumerate(_pieces(line)):
+    whole = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), line.replace("\0", " "))
+    for place, piece in enumerate(word.replace("\0", " ") for word in whole.split(" ")):
         taken = f"{lines[-1]} {piece}" if place else piece
         if place and lines[-1].strip() and _columns(taken) > room:
             lines.append(INDENT + piece)
@@ -41,12 +42,6 @@ def _filled(line: str, width: int, used: int) -> list[str]:
         else:
             lines[-1] = taken
     return [line.rstrip() for line in lines]
-
-
-def _pieces(line: str) -> list[str]:
-    """Return the words of a line, each command or quoted text as one."""
-    whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\0"), line.replace("\0", " "))
-    return [piece.replace("\0", " ") for piece in whole.split(" ")]
 
 
 def _columns(text: str) -> int:
