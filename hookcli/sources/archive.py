@@ -71,7 +71,7 @@ class Archive:
             return None
         with opened(self.path) as file, zipfile.ZipFile(file) as archive:
             try:
-                noted = json.loads(member(archive, _folder(archive) + name))
+                noted = json.loads(member(archive, root_of(archive) + name))
             except ValueError:
                 return None
         return noted if isinstance(noted, dict) else None
@@ -86,7 +86,7 @@ def read_archive(file: str | Path) -> Archive:
         raise UsageError(f"no file {shortened(str(file))!r}")
     try:
         with opened(path) as found, zipfile.ZipFile(found) as archive:
-            folder = _folder(archive)
+            folder = root_of(archive)
             sizes = {item.filename.removeprefix(folder): item.file_size for item in archive.infolist()}
             if _EXTERNS not in sizes:
                 raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
@@ -97,7 +97,7 @@ def read_archive(file: str | Path) -> Archive:
         raise UsageError(f"can't read {file}: {error.strerror or error}") from error
 
 
-def _folder(archive: zipfile.ZipFile) -> str:
+def root_of(archive: zipfile.ZipFile) -> str:
     """The folder of all records, which PyTorch names after the file that it first wrote."""
     return next((name.partition("/")[0] + "/" for name in archive.namelist()), "")
 

@@ -24,8 +24,9 @@ from torch.export.passes import move_to_device_pass
 from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.sources.archive import root_of
 from hookcli.sources.base import Arguments, Recipe, Request
-from hookcli.sources.plain_program import PROGRAM, NotPlainError, root_of, write_plain
+from hookcli.sources.plain_program import PROGRAM, NotPlainError, write_plain
 from hookcli.system.files import is_file, member, opened, regular
 from hookcli.system.streams import logged_from
 from hookcli.tensors.weak import WeakIds
@@ -73,10 +74,10 @@ def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, 
             program = move_to_device_pass(program, "meta")
         model = torch.export.unflatten(program)
     _name_classes(model)
-    names = program.module_call_graph[0].signature
+    signature = program.module_call_graph[0].signature
     args, keywords = program.example_inputs or ((), {})
-    known = (names and names.forward_arg_names) or ()
-    positional = known[: len(args)] if len(known) >= len(args) else [f"args_{number}" for number in range(len(args))]
+    names = (signature and signature.forward_arg_names) or ()
+    positional = names[: len(args)] if len(names) >= len(args) else [f"args_{number}" for number in range(len(args))]
     model.positional = tuple(positional)  # type: ignore[assignment]
     examples[model] = dict(zip(positional, args, strict=True)) | keywords if keywords else tuple(args)
     return model

@@ -17,9 +17,9 @@ def in_hub_cache(repository: str, *names: str) -> Path | None:
     hub = import_library("huggingface_hub", repository, "huggingface")
     name, _, revision = repository.partition("@")
     for file in names:
-        found = hub.try_to_load_from_cache(name, file, revision=revision or None)
-        if isinstance(found, str):
-            return Path(found)
+        path = hub.try_to_load_from_cache(name, file, revision=revision or None)
+        if isinstance(path, str):
+            return Path(path)
     return None
 
 
@@ -29,22 +29,18 @@ def config_folder(repository: str, spec: str) -> Path:
     Raises UsageError if there is no such repository, if it is gated, or if the hub can't be reached.
     """
     hub = import_library("huggingface_hub", spec, "huggingface")
+    name, _, revision = repository.partition("@")
     try:
-        if found := in_hub_cache(repository, CONFIG):
-            return found.parent
-        return _downloaded(hub, repository).parent
+        if cached := in_hub_cache(repository, CONFIG):
+            return cached.parent
+        url = hub.hf_hub_url(name, CONFIG, revision=revision or None)
+        head = hub.get_session().head(url, headers=hub.utils.build_hf_headers(), timeout=_PATIENCE)
+        hub.utils.hf_raise_for_status(head)
+        return Path(hub.hf_hub_download(name, CONFIG, revision=revision or None)).parent
     except UsageError:
         raise
     except Exception as error:  # of the hub's client, or of the one that it uses for HTTP
         raise UsageError(f"{spec}: {_reason(hub.errors, error, repository)}") from error
-
-
-def _downloaded(hub: Any, repository: str) -> Path:
-    name, _, revision = repository.partition("@")
-    headers = hub.utils.build_hf_headers()
-    url = hub.hf_hub_url(name, CONFIG, revision=revision or None)
-    hub.utils.hf_raise_for_status(hub.get_session().head(url, headers=headers, timeout=_PATIENCE))
-    return Path(hub.hf_hub_download(name, CONFIG, revision=revision or None))
 
 
 def _reason(errors: Any, error: Exception, repository: str) -> str:

@@ -56,15 +56,12 @@ def noted_input(inputs: tuple[Any, ...] | dict[str, Any]) -> dict[str, Any] | No
 def _with_input(recipe: Recipe, noted: Mapping[str, Any]) -> Recipe:
     specs = tuple(map(parse_input, noted["inputs"]))
     if names := noted.get("names"):
-        return replace(recipe, example=lambda _: _keywords(names, specs))
+        pairs = list(zip(names, specs, strict=True))
+        return replace(
+            recipe, example=lambda _: {name: torch.ones(s.shape, dtype=s.dtype or torch.float32) for name, s in pairs}
+        )
     listed = noted.get("listed")
     return replace(recipe, inputs=specs, arrange=one_list if listed else positional, batched=not listed)
-
-
-def _keywords(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, Any]:
-    return {
-        name: torch.ones(spec.shape, dtype=spec.dtype or torch.float32) for name, spec in zip(names, specs, strict=True)
-    }
 
 
 def _load(archive: Archive, resource: str) -> nn.Module:
@@ -80,8 +77,8 @@ def _load(archive: Archive, resource: str) -> nn.Module:
 
 
 def _refusal(archive: Archive) -> str:
-    own = archive.modules
-    has = f"{len(own)} modules of its own ({_some(own)})" if own else "no modules of its own"
+    modules = archive.modules
+    has = f"{len(modules)} modules of its own ({_some(modules)})" if modules else "no modules of its own"
     packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
     uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"

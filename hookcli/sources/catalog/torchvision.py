@@ -30,8 +30,14 @@ def _read(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
     weights = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
-            own = [weights[n.id] for n in _weights_annotation(node) if n.id in weights]
-            described = [_describe(value, constants) for value in _weight_entries(own[0])] if own else []
+            arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg == "weights" and a.annotation]
+            named = [n for a in arguments for n in ast.walk(a.annotation or a) if isinstance(n, ast.Name)]
+            own = [weights[n.id] for n in named if n.id in weights]  # such as ResNet50_Weights
+            described = [
+                _describe(entry.value, constants)  # `Weights(...)`
+                for entry in (own[0].body if own else ())
+                if isinstance(entry, ast.Assign) and isinstance(entry.value, ast.Call)
+            ]
             yield _model_entry(name, kind, described, _fixed_size(node))
 
 
@@ -44,27 +50,13 @@ def _registered_name(node: ast.FunctionDef) -> str | None:
     return None
 
 
-def _weights_annotation(node: ast.FunctionDef) -> Iterator[ast.Name]:
-    """The names in the annotation of the `weights` parameter, such as ResNet50_Weights."""
-    for argument in (*node.args.args, *node.args.kwonlyargs):
-        if argument.arg == "weights" and argument.annotation:
-            yield from (n for n in ast.walk(argument.annotation) if isinstance(n, ast.Name))
-
-
-def _weight_entries(node: ast.ClassDef) -> Iterator[ast.Call]:
-    """The `Weights(...)` calls in a weights class."""
-    for statement in node.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            yield statement.value
-
-
 def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
     """The sizes in a `Weights(...)` call: the keywords of its transforms, and its meta."""
     given = {k.arg: k.value for k in weights.keywords}
     transforms, meta = given.get("transforms"), given.get("meta")
     keywords = transforms.keywords if isinstance(transforms, ast.Call) else []
-    said = {k.arg: literal(k.value) for k in keywords if k.arg}
-    return said | (_literal_dict(meta, constants) if isinstance(meta, ast.Dict) else {})
+    sizes = {k.arg: literal(k.value) for k in keywords if k.arg}
+    return sizes | (_literal_dict(meta, constants) if isinstance(meta, ast.Dict) else {})
 
 
 def _literal_dict(node: ast.Dict, constants: dict[str, ast.expr]) -> dict[str, Any]:

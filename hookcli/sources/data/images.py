@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
         number = min(size or ITEMS, len(pictures))
         groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
         each = (AllInput(recipe.arrange(_items(group, transforms, recipe.batched))) for group in groups)
-        how = {"pictures": len(pictures), "transforms": _described(transforms)}
+        how = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
         return Batches(each, len(groups), how)
 
     return Data(said, open_, batches)
@@ -86,8 +85,3 @@ def _item(picture: Path, transforms: Transforms) -> Tensor:
     if not isinstance(item, Tensor):
         raise _wrong(f"the transforms made {type(item).__name__} of {picture}, not a tensor")
     return item
-
-
-def _described(transforms: Callable[..., Any]) -> str:
-    """The transforms on one line."""
-    return " ".join(repr(transforms).split())

@@ -39,7 +39,8 @@ def iterable_input(spec: str, batches: int | None) -> Data:
         elif size is not None:
             why = f"--batch-size: {said} makes batches of its own size; leave it out"
             raise UsageError(why, option="batch-size")
-        each = [made] if _is_batch(made) else made
+        pair = isinstance(made, tuple) and bool(made) and isinstance(made[0], Tensor)
+        each = [made] if pair or isinstance(made, (Tensor, Mapping)) else made  # one batch in place of several
         if not _has_batches(each):
             raise UsageError(f"{said}: gave {class_name(made)}, not an iterable of batches", option="data")
         total = None
@@ -52,10 +53,3 @@ def iterable_input(spec: str, batches: int | None) -> Data:
 
 def _has_batches(value: Any) -> bool:
     return isinstance(value, (Iterable, Dataset)) or hasattr(value, "__getitem__")
-
-
-def _is_batch(value: Any) -> bool:
-    """True for one batch in place of several: a tensor, keywords, or a tuple that begins with a tensor."""
-    return isinstance(value, (Tensor, Mapping)) or (
-        isinstance(value, tuple) and bool(value) and isinstance(value[0], Tensor)
-    )

@@ -27,11 +27,11 @@ def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None)
         raise UsageError(f"--tokenizer: no folder {shortened(tokenizer)!r}", option="tokenizer")
 
     def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
-        own = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
+        maker = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
         number = min(size or ITEMS, len(texts))
         groups = [texts[start : start + number] for start in range(0, len(texts), number)]
-        each = (AllInput(_tokens(own, group), spare=True) for group in groups)
-        return Batches(each, len(groups), {"texts": len(texts), "tokenizer": type(own).__name__})
+        each = (AllInput(_tokens(maker, group), spare=True) for group in groups)
+        return Batches(each, len(groups), {"texts": len(texts), "tokenizer": type(maker).__name__})
 
     return Data(said, open_, batches)
 
