@@ -83,7 +83,6 @@ class FunctionCalls(ObservingMode):
         return self.remember(func, func, args, kwargs) if matters else func(*args, **kwargs)
 
     def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run the function, and record the call."""
         given = signature_of(func, args, kwargs)  # before the function changes its arguments
         output = run(*args, **kwargs)
         if isinstance(func, OPERATORS):

@@ -17,9 +17,9 @@ from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
+from hookcli.hooks.session_core import HookGroup, Needs
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.autograd import pop_saved_tensor_hooks, push_saved_tensor_hooks, saved_tensor_hooks
 from hookcli.hooks.torch_private.exchange import replaced

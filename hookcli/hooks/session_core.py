@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, TypeVar
+from enum import Enum, auto
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -151,3 +152,28 @@ class SessionCore:
                 raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error
             finally:
                 self.clock.leave()
+
+
+class Needs(Enum):
+    """The calls of modules that a hook group must know; the modules are hooked for it."""
+
+    NOTHING = auto()
+    WATCHED_CALLS = auto()
+    EVERY_CALL = auto()
+    """Including calls of unwatched modules, since it matters which module is running."""
+
+
+class HookGroup:
+    """Hooks that are registered in one way, each on the session's stack, so that they end with the session."""
+
+    kinds: ClassVar[Sequence[HookKind]]
+    needs: ClassVar[Needs] = Needs.NOTHING
+
+    def __init__(self, core: SessionCore) -> None:
+        self.core = core
+
+    def release(self) -> None:
+        """Forget the model's parts, as the session forgets the model."""
+
+    def start(self, kind: HookKind) -> None:
+        """Register the hooks of a kind that a probe asks for; the calls that the group needs are hooked already."""

@@ -39,7 +39,6 @@ class TensorOrigins:
         return max(made, self._written.get(memory, CONSTANT))
 
     def made(self, x: Tensor, call: int) -> None:
-        """Note that this call made the tensor."""
         self._made[id(x)] = ref(x), call
         self._remember(x, call)
 

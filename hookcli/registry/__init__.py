@@ -50,7 +50,6 @@ class Plugin:
 
     @property
     def built_in(self) -> bool:
-        """True if the plugin is built in."""
         return self.distribution == "hookcli"
 
     @property

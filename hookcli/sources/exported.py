@@ -36,7 +36,6 @@ class ExportedSource:
     """A program in a file, with the example input that it was exported with."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe that loads the program from the file."""
         if request.args.keys() - {"trust"}:
             raise UsageError(f"--arg: {request.spec} is an exported program, which takes only trust=true", option="arg")
         version = _version(request.spec)
@@ -114,7 +113,6 @@ class _Program(UnflattenedModule):
     positional: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
-        """Run the program."""
         named = [keywords.pop(name) for name in self.positional if name in keywords]
         return super().forward(*args, *named, **keywords)  # type: ignore[no-untyped-call]
 

@@ -40,7 +40,6 @@ class HuggingFaceSource:
     has_tasks = True
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe of a model of Transformers."""
         spec = f"hf:{request.spec}"
         library = import_library("transformers", spec, "huggingface")
         if "TRANSFORMERS_VERBOSITY" not in os.environ:
@@ -89,7 +88,6 @@ class _ConfigPlace:
             raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
 
     def has(self, *files: str) -> bool:
-        """True if the folder has one of these files."""
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
 
 

@@ -36,7 +36,6 @@ class Inputs:
 
     @classmethod
     def of(cls, model_class: Any, config: Any) -> Inputs:
-        """The inputs of a class for a configuration."""
         parameters = inspect.signature(model_class.forward).parameters
         found: dict[str, InputSpec | None] = {}
         for name in _needed(model_class, config, parameters):
@@ -48,7 +47,6 @@ class Inputs:
         return cls(names, tuple(known) if len(known) == len(found) else None, tuple(_labels(model_class, parameters)))
 
     def arrange(self, tensors: Sequence[Tensor]) -> Arguments:
-        """The tensors by name."""
         return dict(zip(self.names, tensors, strict=False))
 
     def arrange_training(self, tensors: Sequence[Tensor]) -> Arguments:

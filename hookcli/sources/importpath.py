@@ -21,7 +21,6 @@ class ImportPathSource:
     """A class or function that returns an nn.Module, or `(module, example inputs)`; or an nn.Module itself."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Import the object and return its recipe."""
         target = load_object(request.spec)
         if isinstance(target, nn.Module):
             if request.args:

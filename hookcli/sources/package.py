@@ -24,7 +24,6 @@ class PackageSource:
     """The object in a torch.package; refused without trust, since loading it runs its code."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe that loads the object from the package."""
         for name in request.args:
             if name not in _ARGUMENTS:
                 raise UsageError(unknown("argument of a package", name, _ARGUMENTS))

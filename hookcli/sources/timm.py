@@ -26,7 +26,6 @@ class TimmSource:
     """Every model that timm can create, with the input of its weights' configuration. Never downloads weights."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe of a timm model."""
         timm = import_library("timm", f"timm:{request.spec}")
         for name in request.args.keys() & set(_REFUSED):
             raise UsageError(f"--arg {name}: give --weights TAG or FILE instead", option="arg")

@@ -28,7 +28,6 @@ class TorchvisionSource:
     """Every model of `torchvision.models.list_models()`, with natural inputs. Never downloads anything."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe of a torchvision model."""
         catalog = entries()
         if not catalog:
             raise UsageError(

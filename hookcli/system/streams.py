@@ -32,15 +32,12 @@ class Descriptor(io.RawIOBase):
         self.name = "<stderr>" if number == STDERR else "<stdout>"
 
     def writable(self) -> bool:
-        """Return True, as an output stream must."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._number
 
     def isatty(self) -> bool:
-        """Return whether the descriptor is a terminal."""
         return os.isatty(self._number)
 
     def write(self, data: Any) -> int:

@@ -29,7 +29,6 @@ def wrapped(text: str, width: int | None, used: int = 0) -> str:
 
 
 def _filled(line: str, width: int, used: int) -> list[str]:
-    """Return a line as one or several lines that fit."""
     if used + _columns(line) <= width:
         return [line]
     lines, room = [""], width - used

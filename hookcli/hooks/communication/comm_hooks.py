@@ -130,15 +130,12 @@ class _Trial:
     """The part of a GradBucket that these hooks use; Python code can't make a real one."""
 
     def buffer(self) -> Tensor:
-        """Return a small gradient."""
         return torch.arange(16.0, device="cpu" if dist.get_backend() == "gloo" else "cuda")
 
     def index(self) -> int:
-        """Return the bucket's number."""
         return 0
 
-    def is_last(self) -> bool:
-        """Say that no bucket follows."""
+    def is_last(self) -> bool:  # PowerSGD's state asks
         return True
 
 
@@ -159,7 +156,12 @@ def _check_signature(spec: str, target: Any) -> None:
         raise UsageError(f"--hook {spec}: {what}; give a function (state, bucket) -> Future")
     signature = inspect.signature(target)
     named = list(signature.parameters)
-    if named[1:2] != ["bucket"] or not _takes_two(signature):
+    try:
+        signature.bind(None, None)
+        takes_two = True
+    except TypeError:
+        takes_two = False
+    if named[1:2] != ["bucket"] or not takes_two:
         raise UsageError(
             f"--hook {spec}: takes ({', '.join(named)}); a communication hook takes (state, bucket), and PyTorch "
             "requires the second to be named bucket"
@@ -177,11 +179,3 @@ def _check_signature(spec: str, target: Any) -> None:
         if annotation not in (inspect.Parameter.empty, right):
             shown = getattr(annotation, "__qualname__", annotation)
             raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch accepts `{of}`, or no annotation")
-
-
-def _takes_two(signature: inspect.Signature) -> bool:
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        return False
-    return True

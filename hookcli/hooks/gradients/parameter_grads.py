@@ -10,11 +10,10 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.select import selects_parameter
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.session_core import HookGroup, SessionCore
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.tensors.tree import is_dense
 
@@ -33,16 +32,17 @@ class ParameterHooks(HookGroup):
         self._grouped = False
 
     def release(self) -> None:
-        """See HookGroup."""
         self.watched.clear()
 
     def start(self, kind: HookKind) -> None:
-        """Register hooks of this kind on the selected parameters."""
-        if not self.watched:
-            self._find()
+        for fqn, parameter in () if self.watched else self.core.model.named_parameters():
+            if selects_parameter(self.core.select, self.core.model, fqn):
+                self.watched[fqn] = parameter
+                if parameter.requires_grad and not is_lazy(parameter):
+                    self.hooked.add(fqn)
         if kind is HookKind.MULTI_GRAD:
             # Not earlier: with such a hook on leaves, autograd.grad inside the model's forward raises.
-            self.core.before_backward(lambda roots: self._hook_groups())
+            self.core.before_backward(self._hook_groups)
             return
         for fqn in filter(self.hooked.__contains__, self.watched):
             # The closure must not hold the parameter: it would outlive even the garbage collector.
@@ -64,14 +64,7 @@ class ParameterHooks(HookGroup):
             for edit in edits:
                 self.core.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
 
-    def _find(self) -> None:
-        for fqn, parameter in self.core.model.named_parameters():
-            if selects_parameter(self.core.select, self.core.model, fqn):
-                self.watched[fqn] = parameter
-                if parameter.requires_grad and not is_lazy(parameter):
-                    self.hooked.add(fqn)
-
-    def _hook_groups(self) -> None:
+    def _hook_groups(self, roots: object) -> None:
         """Register a hook on the parameters of each module, and one on all; PyTorch takes no nested or sparse ones."""
         if self._grouped:
             return
@@ -79,8 +72,8 @@ class ParameterHooks(HookGroup):
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
         groups = {"": whole} if self.core.select is None else {}
         for fqn, module in self.core.model.named_modules():
-            own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
-            groups |= {fqn: own} if own else {}
+            group = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
+            groups |= {fqn: group} if group else {}
         with self._nodes.ours():  # registering creates nodes
             for fqn, group in groups.items():
                 tensors = [p for p in group if p.requires_grad and is_dense(p)]  # frozen by forward; refused

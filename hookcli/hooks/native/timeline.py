@@ -137,11 +137,6 @@ class Timeline:
         return _or_none(self._timeline.passes()[1])
 
     @property
-    def firings_under_gil(self) -> int:
-        """Number of firings of hooks that held Python's global lock; 0 unless something is wrong."""
-        return int(self._timeline.passes()[2])
-
-    @property
     def reductions(self) -> int:
         """Number of tensors that were reduced; an unchanged tensor, or a view of all of it, counts once."""
         return int(self._timeline.passes()[3])
@@ -190,12 +185,12 @@ class Timeline:
 
     def _gradients(self) -> list[GradRecord]:
         rows = self._timeline.gradients()
-        found = resolve([_pending(row) for row in rows])
+        statistics = resolve([_pending(row) for row in rows])
         return [
             GradRecord(
                 tuple(shape), _DTYPES.get(dtype, dtype), device, stats if self._statistics and not why else None, why
             )
-            for (shape, dtype, device, why, *_), stats in zip(rows, found, strict=True)
+            for (shape, dtype, device, why, *_), stats in zip(rows, statistics, strict=True)
         ]
 
 

@@ -203,8 +203,8 @@ _tensor_uses: Callable[[Tensor], int] = caller(Tensor, "_use_count", lambda tens
 _storage_uses: Callable[[int], int] = private("torch._C", "_storage_Use_Count", lambda storage: 0, _ADDED)
 
 
-def use_counts(tensor: Tensor) -> tuple[int, int]:
-    """The numbers of references to a tensor and to its storage, Python's included; 0 where PyTorch tells none."""
+def reference_counts(tensor: Tensor) -> tuple[int, int]:
+    """The number of references to a tensor, and to its storage, Python's included; each 0 if PyTorch has no count."""
     return _tensor_uses(tensor), _storage_uses(storage_key(tensor.untyped_storage()))
 
 

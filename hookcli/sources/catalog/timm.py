@@ -46,7 +46,6 @@ class _Module:
                 self._add(node.value)
 
     def models(self, family: str) -> Iterator[ModelEntry]:
-        """The models that the file registers."""
         for name, node in self._functions.items():
             if any(isinstance(one, ast.Name) and one.id == "register_model" for one in node.decorator_list):
                 configs = self._configs.get(name, {})
