@@ -31,12 +31,7 @@ from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import current_node, sequence_number
-from hookcli.hooks.torch_private.modules import (
-    full_backward,
-    global_full_backward,
-    set_full_backward,
-    set_global_full_backward,
-)
+from hookcli.hooks.torch_private.modules import full_backward, global_full_backward, put_back_full_backward
 from hookcli.tensors import tree
 
 _APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
@@ -85,11 +80,11 @@ class FullBackwardHooks(HookGroup):
                 if id(module) in by_id:
                     self._fire(kind, by_id[id(module)], module, *grads)
 
-            self.core.stack.callback(set_global_full_backward, global_full_backward())
+            self.core.stack.callback(put_back_full_backward(None))
             self.core.stack.enter_context(getattr(torch_module, f"register_module_{kind}_hook")(fired))
             return
         for hooked in modules:
-            self.core.stack.callback(set_full_backward, hooked.module, full_backward(hooked.module))
+            self.core.stack.callback(put_back_full_backward(hooked.module))
             register = getattr(hooked.module, f"register_{kind}_hook")
             self.core.stack.enter_context(register(PicklableHook(partial(self._fire, kind, hooked))))
 

@@ -39,20 +39,20 @@ def read_state(file: str) -> tuple[dict[str, Any], str | None]:
         return _read_parts(file), None
     if not files.is_file(file):
         raise _wrong(f"--weights: no file {shortened(file)!r}")
-    state, found = _state_of(Path(file))
+    state, key = _state_of(Path(file))
     for prefix in _WRAPPERS:
         consume_prefix_in_state_dict_if_present(state, prefix)
-    return state, f"--weights {file}: took the state dict under {found!r}" if found else None
+    return state, f"--weights {file}: took the state dict under {key!r}" if key else None
 
 
 def _state_of(file: Path) -> tuple[dict[str, Any], str | None]:
     """The state dict in one file, and the key under which a checkpoint has it. Raises UsageError if there is none."""
     state = _read(file)
-    found = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
-    state = state[found] if found else state
-    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+    key = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
+    state = state[key] if key else state
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise _wrong(f"--weights {file}: holds an object of type {class_name(state)}, not a state dict")
-    return state, found
+    return state, key
 
 
 def _read_parts(place: str) -> dict[str, Any]:
@@ -104,15 +104,8 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     with UserCode(lambda error: _wrong(f"--weights {name} does not fit the model: {in_brief(error)}")):
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in state]
-    faults = [
-        f"{label} {len(keys)} ({listed(keys, _NAMED)})"
-        for label, keys in (
-            ("missing", missing),
-            ("extra", result.unexpected_keys),
-            ("wrong shape", list(wrong.values())),
-        )
-        if keys
-    ]
+    unfit = {"missing": missing, "extra": result.unexpected_keys, "wrong shape": list(wrong.values())}
+    faults = [f"{label} {len(keys)} ({listed(keys, _NAMED)})" for label, keys in unfit.items() if keys]
     if faults and strict:
         raise _wrong(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
     loaded = len(own.keys() & fits.keys())

@@ -59,14 +59,14 @@ class Library:
 
         Those of a forked process are always the library's.
         """
-        found = None
+        runtime = None
         if share:
             with suppress(OSError, AttributeError):
                 pytorch = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
                 everywhere = ctypes.CDLL(None)  # as the loader looks: a runtime in LD_PRELOAD is PyTorch's, too
-                found = getattr(everywhere, "GOMP_parallel", None) or pytorch.GOMP_parallel
-        self._use_openmp(ctypes.cast(found, _POINTER) if found else None)
-        return found is not None
+                runtime = getattr(everywhere, "GOMP_parallel", None) or pytorch.GOMP_parallel
+        self._use_openmp(ctypes.cast(runtime, _POINTER) if runtime else None)
+        return runtime is not None
 
     def statistics(self, x: Tensor, *, hist: bool) -> tuple[list[float], Histogram | None] | None:
         """The statistics by the names of STATS_KEYS, and the histogram if asked for; None if `x` is empty, or not for
@@ -82,7 +82,11 @@ class Library:
         layout = (address, x.numel(), *((0, None, None) if is_dense(x) else _gaps(x)))
         if not self._statistics(*layout, kind, values, torch.get_num_threads(), limits, figures, room):
             return None
-        return list(figures), _histogram(room) if room else None
+        if room is None:
+            return list(figures), None
+        (low, bins), begin = room[:2], 2 + len(FORMATS)
+        counts = room[begin : begin + 2 * bins]
+        return list(figures), Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(room[2:begin]))
 
     def distance(self, a: Tensor, b: Tensor) -> list[float] | None:
         """The sums by the names of `DISTANCE`, of float32, float16 or bfloat16 of one size; None if one of the tensors
@@ -142,17 +146,12 @@ def _values_of_bytes(dtype: torch.dtype) -> Any:
         return (ctypes.c_float * 256)(*numbers.to(torch.float32).tolist())
 
 
-def _histogram(room: ctypes.Array[ctypes.c_int64]) -> Histogram:
-    low, bins = room[:2]
-    begin = 2 + len(FORMATS)
-    overflows, counts = room[2:begin], room[begin : begin + 2 * bins]
-    return Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(overflows))
-
-
 def described() -> str:
     """The code that takes statistics on the CPU here, and its threads, or why it is not the library's."""
     if not loaded:
-        return f"PyTorch's operators ({_why_not()})"
+        another = f"{_FILE} is of another machine or of another hookcli: install hookcli again"
+        why = another if _FILE.exists() else "hookcli was installed without a C++ compiler"
+        return f"PyTorch's operators ({why})"
     count = torch.get_num_threads()
     threads = "one thread" if count == 1 else f"{count} threads of {'PyTorch' if loaded.shares_threads else 'its own'}"
     return f"the C++ library with {loaded.instructions}, in {threads}"
@@ -162,12 +161,6 @@ def _loaded() -> Library | None:
     with suppress(OSError, AttributeError, ValueError):  # without a compiler; of another machine; of another hookcli
         return Library()
     return None
-
-
-def _why_not() -> str:
-    if not _FILE.exists():
-        return "hookcli was installed without a C++ compiler"
-    return f"{_FILE} is of another machine or of another hookcli: install hookcli again"
 
 
 loaded = _loaded()

@@ -84,7 +84,7 @@ def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMP
         inner = find_hook(rest, rank_approximation, warm_up)
         return replace(inner, name=f"{prefix}+{inner.name}", function=_WRAPPERS[prefix](inner.function), exact=False)
     if ":" in spec:
-        return _own(spec)
+        return _user_defined(spec)
     if spec not in _FUNCTIONS:
         other = " (combined: fp16+powersgd; your own: pkg.mod:fn or path/to/file.py:fn)"
         raise UsageError(unknown("--hook", spec, COMM_HOOKS) + other)
@@ -139,14 +139,14 @@ class _Trial:
         return True
 
 
-def _own(spec: str) -> CommHook:
+def _user_defined(spec: str) -> CommHook:
     target = load_object(spec)
     _check_signature(spec, target)
-    name = spec.rpartition("/")[2]
-    if hasattr(target, "__name__") and hasattr(target, "__qualname__"):
-        return CommHook(name, target)
-    wants = "register_comm_hook takes functions only, so in training wrap it in one"
-    return CommHook(name, target, remark=f"{spec} is a {type(target).__name__}: {wants}")
+    remark = (
+        f"{spec} is a {type(target).__name__}: register_comm_hook takes functions only, so in training wrap it in one"
+    )
+    is_function = hasattr(target, "__name__") and hasattr(target, "__qualname__")
+    return CommHook(spec.rpartition("/")[2], target, remark="" if is_function else remark)
 
 
 def _check_signature(spec: str, target: Any) -> None:

@@ -133,14 +133,14 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "")
-    given = {"generator": None} if _takes_generator(function) else {}
-    if given.keys() & settings.keys():
+    ours = {"generator": None} if _takes_generator(function) else {}
+    if ours.keys() & settings.keys():
         raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; seed it with --seed")
     try:
-        inspect.signature(function).bind(None, *arguments, **settings, **given)
+        inspect.signature(function).bind(None, *arguments, **settings, **ours)
     except TypeError as error:
-        known = list(inspect.signature(function).parameters.values())[1:]
-        takes = [p.name for p in known if p.kind != p.KEYWORD_ONLY and p.name not in given]
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        takes = [p.name for p in parameters if p.kind != p.KEYWORD_ONLY and p.name not in ours]
         right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
         raise UsageError(f"--edit {text!r}: {error}; use {right}") from error
     except ValueError:  # built in C: let it speak for itself
@@ -151,17 +151,17 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
 def _function(text: str, name: str) -> Callable[..., Any]:
     if ":" in name:
         try:
-            found = load_object(name)
+            operation = load_object(name)
         except HookcliError as error:
             raise type(error)(f"--edit {text!r}: {error}") from error
     elif name in registry.names("edits"):
-        found = registry.load("edits", name)
+        operation = registry.load("edits", name)
     else:
-        known = unknown("operation", name, registry.names("edits"))
-        raise UsageError(f"--edit {text!r}: {known}, or your own function as pkg.mod:fn")
-    if not callable(found):
-        raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
-    return cast("Callable[..., Any]", found)
+        names = unknown("operation", name, registry.names("edits"))
+        raise UsageError(f"--edit {text!r}: {names}, or your own function as pkg.mod:fn")
+    if not callable(operation):
+        raise UsageError(f"--edit {text!r}: {name} is {type(operation).__name__}, not a function from tensor to tensor")
+    return cast("Callable[..., Any]", operation)
 
 
 def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
@@ -180,11 +180,11 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
 
 def matching_edits(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
     """Return the edits that apply to a module or parameter, by what they change, in their order."""
-    found: dict[str, list[Edit]] = {}
+    by_place: dict[str, list[Edit]] = {}
     for edit in edits:
         if edit.matches(fqn):
-            found.setdefault(edit.what, []).append(edit)
-    return found
+            by_place.setdefault(edit.what, []).append(edit)
+    return by_place
 
 
 def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
@@ -204,21 +204,17 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
     parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
     kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
     for name in filter(edit.matches, right):
-        return _why_not_this(name, right[name], model)
+        named = [*model.named_parameters(), *model.named_modules()]
+        first = next(known for known, item in named if item is right[name])
+        if first != name:
+            return f"{name} is another name of {first}: use that"
+        why = "lazy: it takes no hook yet" if right[name].requires_grad else "frozen (requires_grad=False)"
+        return f"{name} is {why}"
     for name in filter(edit.matches, other):
         if edit.what == "grad":
             return f"{name or 'the model'} is a module: name its parameters, as in '{f'{name}.*'.lstrip('.')}:grad'"
         return f"{name} is a parameter: what changes is its gradient, '{name}:grad'"
     return no_match(edit.pattern, right, kind)
-
-
-def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:
-    named = [*model.named_parameters(), *model.named_modules()]
-    first = next(known for known, item in named if item is found)
-    if first != name:
-        return f"{name} is another name of {first}: use that"
-    assert isinstance(found, nn.Parameter)
-    return f"{name} is " + ("lazy: it takes no hook yet" if found.requires_grad else "frozen (requires_grad=False)")
 
 
 def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:

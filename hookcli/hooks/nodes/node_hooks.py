@@ -157,8 +157,16 @@ class NodeHooks(HookGroup):
                     self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
             self._hook(node, self._made(node))
-        if self.core.wants(HookKind.ENGINE_CALLBACK):
-            self._queue_callback(ends[0])
+        queued = not self.core.wants(HookKind.ENGINE_CALLBACK)
+
+        def queue(grads: Any) -> None:
+            nonlocal queued
+            if not queued:
+                queued = True
+                queue_callback(partial(self._emit, HookKind.ENGINE_CALLBACK, None))
+
+        if not queued:
+            self.core.stack.enter_context(ends[0].register_prehook(queue))
 
     def in_walk_order(self, roots: Iterable[Tensor]) -> list[NodeInfo]:
         """Return the nodes below these tensors in walk order, as the C++ hooks number them."""
@@ -174,17 +182,6 @@ class NodeHooks(HookGroup):
             for kind, register in ((HookKind.NODE_PRE, node.register_prehook), (HookKind.NODE, node.register_hook)):
                 if self.core.wants(kind):
                     self.core.stack.enter_context(register(self.core.guarded(partial(self._emit, kind, made))))
-
-    def _queue_callback(self, first: Node) -> None:
-        queued = False
-
-        def queue(grads: Any) -> None:
-            nonlocal queued
-            if not queued:
-                queued = True
-                queue_callback(partial(self._emit, HookKind.ENGINE_CALLBACK, None))
-
-        self.core.stack.enter_context(first.register_prehook(queue))
 
     def _emit(self, kind: HookKind, made: NodeInfo | None, *grads: tuple[Tensor | None, ...]) -> None:
         """Emit an event. `grads`: the gradients that a pre-hook gets, of outputs; or a hook, of inputs and outputs."""

@@ -134,15 +134,16 @@ class OutermostCalls:
             self._later[thread] = handle, None
             return None
         token = Token()
-        self._later[thread] = handle, when_gone(token, partial(self._let_go, thread, handle))
-        return token
 
-    def _let_go(self, thread: int, handle: RemovableHandle) -> None:
-        later = self._later.get(thread)
-        if later is not None and later[0] is handle:
-            del self._later[thread]
-            handle.remove()
-            self._listener.call_failed(thread)
+        def let_go() -> None:
+            later = self._later.get(thread)
+            if later is not None and later[0] is handle:
+                del self._later[thread]
+                handle.remove()
+                self._listener.call_failed(thread)
+
+        self._later[thread] = handle, when_gone(token, let_go)
+        return token
 
     def _drop(self, call: _OutermostCall) -> None:
         self._local.call = None

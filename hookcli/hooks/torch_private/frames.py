@@ -65,8 +65,8 @@ def keywords(module: nn.Module) -> dict[str, Any]:
         if frame is None:
             break
         if frame.f_code is _CALLS_HOOKS:
-            found = frame.f_locals
-            return found["kwargs"] if found.get("self") is module and type(found["kwargs"]) is dict else {}
+            names = frame.f_locals
+            return names["kwargs"] if names.get("self") is module and type(names["kwargs"]) is dict else {}
         frame = frame.f_back
     return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hookcli.errors import UsageError, shortened
@@ -36,12 +37,10 @@ def open_tensors(text: str) -> TensorFile:
     """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none."""
     path = Path(text)
     if is_folder(text):
-        found = _folder(path)
-    elif not is_file(text):
+        return replace(_folder(path), name=text)
+    if not is_file(text):
         raise UsageError(f"{shortened(text)}: no such file")
-    else:
-        found = _indexed(path) if text.endswith(INDEX) else _opened(path)
-    return TensorFile(text, found.format, found.tensors, found.metadata, found.notes)
+    return replace(_indexed(path) if text.endswith(INDEX) else _opened(path), name=text)
 
 
 def _opened(file: Path) -> TensorFile:
@@ -89,8 +88,8 @@ def _folder(folder: Path) -> TensorFile:
 
 def _indexes(folder: Path) -> list[Path]:
     """The indexes of sharded checkpoints in a folder; only the indexes of safetensors files if it has any."""
-    found = sorted(folder.glob(f"*{INDEX}"))
-    return [file for file in found if file.name.endswith(f".safetensors{INDEX}")] or found
+    indexes = sorted(folder.glob(f"*{INDEX}"))
+    return [file for file in indexes if file.name.endswith(f".safetensors{INDEX}")] or indexes
 
 
 def _files(folder: Path) -> list[Path]:
@@ -100,7 +99,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _indexed(index: Path) -> TensorFile:
-    """The tensors that an index names."""
     try:
         weight_map = json.loads(content(index))["weight_map"]
         names = dict.fromkeys(weight_map.values())
@@ -127,8 +125,8 @@ def _joined(files: Sequence[TensorFile]) -> TensorFile:
     for tensor in (tensor for file in files for tensor in file.tensors):
         if (other := first.setdefault(tensor.name, tensor)) is not tensor:
             raise UsageError(f"{tensor.name!r} is in {other.file} and in {tensor.file}; name one of these files")
-    said = f", {len(files)} files" if files[1:] else ""
+    number = f", {len(files)} files" if files[1:] else ""
     notes: Iterable[str] = dict.fromkeys(note for file in files for note in file.notes)
     metadata = {key: value for file in reversed(files) for key, value in file.metadata.items()}
     whole = [tensor for file in files for tensor in file.tensors]
-    return TensorFile("", f"{files[0].format}{said}", whole, metadata, [*notes])
+    return TensorFile("", f"{files[0].format}{number}", whole, metadata, [*notes])

@@ -63,7 +63,7 @@ def _of_numbers(values: Values, counts: Counts | None = None) -> TensorStats:
     exponent = exponent if abs(exponent) > _FARTHEST else 0
     units = raised(values, -exponent) if exponent else values
     least = raised(low, -exponent)
-    mean = least + _sum(units - least, counts) / n
+    mean = least + float((units - least).sum() if counts is None else np.dot(units - least, counts)) / n
     hist = _histogram(values, counts)
     return TensorStats(
         numel=numel,
@@ -83,16 +83,11 @@ def _number(chosen: NDArray[np.bool_], counts: Counts | None) -> int:
     return int(np.count_nonzero(chosen) if counts is None else counts[chosen].sum())
 
 
-def _sum(values: Values, counts: Counts | None) -> float:
-    return float(values.sum() if counts is None else np.dot(values, counts))
-
-
 def _squares(values: Values, counts: Counts | None) -> float:
     return float(np.dot(values, values if counts is None else values * counts))
 
 
 def _histogram(values: Values, counts: Counts | None) -> Histogram:
-    """The histogram of finite numbers."""
     sizes = np.abs(values)
     most = float(sizes.max())
     overflows = [
