@@ -149,13 +149,8 @@ def _entries(
         flags += ["prepend"] if prepended else []
         flags += ["private"] if private and kind in ("state_dict_post", "load_state_dict_pre") else []
         at = origin(hook)
-        note = None if own is None else _foreign(hook, own)
+        # A deepcopy's hooks keep the original's closures.
+        foreign = ((how, part) for how, part in held_modules(hook) if own is not None and id(part) not in own)
+        remark = "that is not part of this model, as after a deepcopy"
+        note = next((f"{how} a {type(part).__name__} {remark}" for how, part in foreign), None)
         yield ExistingHook(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)
-
-
-def _foreign(hook: Any, own: Collection[int]) -> str | None:
-    """Name a module of another model that a hook refers to: a deepcopy's hooks keep the original's closures."""
-    for how, module in held_modules(hook):
-        if id(module) not in own:
-            return f"{how} a {type(module).__name__} that is not part of this model, as after a deepcopy"
-    return None

@@ -68,7 +68,7 @@ class FlowCalls(ObservingMode):
         self._running = False
         self._leaf: _Received | None = None
         self.past_compiled = model if session.follow else None
-        session.enter_context(self)
+        session.stack.enter_context(self)
         session.forward_pre(self._enter)
         session.forward(self._leave)
 

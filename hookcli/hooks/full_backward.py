@@ -35,6 +35,10 @@ from hookcli.hooks.torch_private.modules import full_backward, global_full_backw
 from hookcli.tensors import tree
 
 _APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
+_LEGACY = (
+    "has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses full backward hooks: "
+    "`hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
+)
 Grads = tuple[Tensor | None, ...] | Tensor
 
 
@@ -72,7 +76,9 @@ class FullBackwardHooks(HookGroup):
         watched = [] if self._searching else [h for h in self._modules.hooked.values() if h.watched]
         modules = [hooked for hooked in watched if hooked.fqn not in self._left_out]
         for hooked in modules:
-            _check_not_legacy(hooked)
+            if full_backward(hooked.module) is False or global_full_backward() is False:
+                where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
+                raise RefusedError(f"{where} {_LEGACY}")
         if self.core.globally:
             by_id = {id(hooked.module): hooked for hooked in modules}
 
@@ -135,15 +141,6 @@ class FullBackwardHooks(HookGroup):
             return None
         place = bisect_left(made, (sequence_number(node), -1)) - (not at_input)
         return made[place][1] if 0 <= place < len(made) else None
-
-
-def _check_not_legacy(hooked: HookedModule) -> None:
-    if full_backward(hooked.module) is False or global_full_backward() is False:
-        where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
-        raise RefusedError(
-            f"{where} has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses "
-            "full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
-        )
 
 
 def _remove_filter(entry: Any) -> None:

@@ -153,23 +153,21 @@ def _export(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExpor
 def _modules(exporter: PackageExporter, rules: Sequence[Rule], fired: Sequence[str]) -> list[PackagedModule]:
     nodes: dict[str, dict[str, Any]] = exporter.dependency_graph.nodes
     order = {module: index for index, module in enumerate(fired)}
-    modules = [_module(name, node, exporter, rules, order.get(name)) for name, node in nodes.items() if node]
+    modules = []
+    for name, node in nodes.items():
+        if not node:
+            continue
+        action = node["action"].name.lower() if "action" in node else None
+        first = next((rule for rule in rules if rule.matches(name)), None)
+        decided = str(first) if first and first.kind == action else _ALWAYS
+        if name.startswith("<"):
+            decided = _ITSELF
+        importers = sorted(exporter.get_rdeps(name), key=lambda importer: not importer.startswith("<"))
+        reason: Reason | None = node.get("error")
+        problem = _PROBLEMS.get(reason, str(reason.value)).format(rule=decided) if reason else None
+        needed_by = importers[0] if importers else ""
+        modules.append(PackagedModule(name, action, decided, needed_by, order.get(name), problem))
     return sorted(modules, key=lambda module: order.get(module.name, 0))
-
-
-def _module(
-    name: str, node: dict[str, Any], exporter: PackageExporter, rules: Sequence[Rule], index: int | None
-) -> PackagedModule:
-    action = node["action"].name.lower() if "action" in node else None
-    first = next((rule for rule in rules if rule.matches(name)), None)
-    decided = str(first) if first and first.kind == action else _ALWAYS
-    if name.startswith("<"):
-        decided = _ITSELF
-    importers = sorted(exporter.get_rdeps(name), key=lambda importer: not importer.startswith("<"))
-    needed_by = importers[0] if importers else ""
-    reason: Reason | None = node.get("error")
-    problem = _PROBLEMS.get(reason, str(reason.value)).format(rule=decided) if reason else None
-    return PackagedModule(name, action, decided, needed_by, index, problem)
 
 
 _PROBLEMS = {

@@ -56,10 +56,10 @@ class SavedTensorHooks(HookGroup):
         pack, unpack = self._pack, self._unpack
         self.core.calls.own_pack = id(pack)
         aside = partial(self._stepping_aside, pack, unpack)
-        self.core.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, _FUNC))
-        self.core.enter_context(saved_tensors_hooks(pack, unpack))
+        self.core.stack.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, _FUNC))
+        self.core.stack.enter_context(saved_tensors_hooks(pack, unpack))
         if not self.core.callers_run and any(p.is_meta for p in self.core.model.parameters()):
-            self.core.enter_context(attention_as_on_cpu(self._note_unfused))
+            self.core.stack.enter_context(attention_as_on_cpu(self._note_unfused))
 
     def _note_unfused(self) -> None:
         self._unfused = True

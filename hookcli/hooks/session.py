@@ -142,7 +142,7 @@ class HookSession(SessionCore):
             call = self.calls.innermost()
             self.created_modules.setdefault(call.hooked.fqn if call else "", []).append(created)
 
-        self.enter_context(noting_created_modules(self.model, note))
+        self.stack.enter_context(noting_created_modules(self.model, note))
 
     def backward_ended(self) -> None:
         """Call the callbacks of `after_backward`: the backward pass is over."""
@@ -175,7 +175,7 @@ class HookSession(SessionCore):
         if self._operators is None:
             self.modules.hook(everything=True)  # operators are named by the module that runs
             if self.ops == "aten":
-                self.enter_context(not_imported_by_operators())
+                self.stack.enter_context(not_imported_by_operators())
             self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
             self.watch_functions(self._operators)
 

@@ -6,10 +6,10 @@ Every hook group gets the core; the session (session.py) is the core with all gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum, auto
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -23,7 +23,6 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts
 
-T = TypeVar("T")
 Roots = Sequence[Tensor]
 CallbackGuard = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -97,10 +96,6 @@ class SessionCore:
         return ((n, m) for n, m in self.model.named_modules() if self.select is None or self.select(n, m))
 
     # Events.
-
-    def enter_context(self, context: AbstractContextManager[T]) -> T:
-        """Enter a context, such as a dispatch mode, that ends with the session."""
-        return self.stack.enter_context(context)
 
     def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
         """Call back with every event of this kind; with operators' events only if `operators_too`."""

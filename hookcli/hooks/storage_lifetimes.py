@@ -83,20 +83,16 @@ class StorageLifetimes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         place = self._place(args)
-        out = self._run(func, args, kwargs)
+        # A sum of gradients is added in place where autograd would do so without this mode.
+        sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
+        in_place = sums and reference_counts(args[0]) == self._owned and args[0].shape == args[1].shape
+        out = _ADD_(*args) if in_place else self._kernels.call(func, args, kwargs)
         created = [storage for x in _tensors(out) if (storage := self._created(x, func, args, place))]
         inside = self._kernels.workspace(func, args, out)
         if created or inside:
             size = sum(storage.nbytes for storage in created)
             self.log.append(OperatorCall(str(func.overloadpacket), place, created, max(size, inside)))
         return out
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the operator. A sum of gradients is added in place where autograd would do so without this mode."""
-        sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
-        if sums and reference_counts(args[0]) == self._owned and args[0].shape == args[1].shape:
-            return _ADD_(*args)
-        return self._kernels.call(func, args, kwargs)
 
     def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""

@@ -36,14 +36,15 @@ class Plugin:
 
     def load(self) -> Any:
         """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
+        module, _, attribute = self.target.partition(":")
         if self.built_in:
-            return self._imported()
+            return attrgetter(attribute)(import_module(module))
         with UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}")):
-            found = self._imported()
-            if wrong := misfit(self.kind, found):
+            plugin = attrgetter(attribute)(import_module(module))
+            if wrong := misfit(self.kind, plugin):
                 raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
-            _owners[id(found)] = self, found
-        return found
+            _owners[id(plugin)] = self, plugin
+        return plugin
 
     def __str__(self) -> str:
         return f"plugin {self.name!r} ({self.kind}, from {self.distribution})"
@@ -56,10 +57,6 @@ class Plugin:
     def shadowed(self) -> bool:
         """True if a built-in plugin of the same name is used instead."""
         return not self.built_in and self.name in BUILT_IN[self.kind]
-
-    def _imported(self) -> Any:
-        module, _, attribute = self.target.partition(":")
-        return attrgetter(attribute)(import_module(module))
 
 
 _owners: dict[int, tuple[Plugin, Any]] = {}  # by id(); the object is kept alive, so that its id is not reused
@@ -76,9 +73,9 @@ def guarded(made: Any) -> AbstractContextManager[None, None]:
 
 def remarks() -> list[str]:
     """Return the remarks on plugins looked up so far, each once."""
-    said = list(_remarks)
+    texts = list(_remarks)
     _remarks.clear()
-    return said
+    return texts
 
 
 def _any_declared() -> bool:
@@ -102,12 +99,12 @@ def _external() -> tuple[Plugin, ...]:
         return ()
     from importlib.metadata import entry_points
 
-    found = set()
+    declared = set()
     for kind in KINDS:
         for entry in entry_points(group=f"hookcli.{kind}"):
             owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
-            found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
-    return tuple(sorted(found))
+            declared.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
+    return tuple(sorted(declared))
 
 
 def plugins(kind: str) -> Iterator[Plugin]:

@@ -89,7 +89,10 @@ def read_archive(file: str | Path) -> Archive:
             folder = root_of(archive)
             sizes = {item.filename.removeprefix(folder): item.file_size for item in archive.infolist()}
             if _EXTERNS not in sizes:
-                raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
+                exported = any(name.startswith("models/") for name in sizes)
+                what = "torch.export wrote it" if exported else "a zip file without .data/extern_modules"
+                what = "torch.save or torch.jit.save wrote it" if "data.pkl" in sizes else what
+                raise UsageError(f"{file} is not a torch.package: {what}")
             return Archive(path, sizes, tuple(member(archive, folder + _EXTERNS).decode().split()), path.stat().st_size)
     except zipfile.BadZipFile as error:
         raise UsageError(f"{file} is not a torch.package, or is damaged ({error})") from error
@@ -100,11 +103,3 @@ def read_archive(file: str | Path) -> Archive:
 def root_of(archive: zipfile.ZipFile) -> str:
     """The folder of all records, which PyTorch names after the file that it first wrote."""
     return next((name.partition("/")[0] + "/" for name in archive.namelist()), "")
-
-
-def _what(sizes: Mapping[str, int]) -> str:
-    if "data.pkl" in sizes:
-        return "torch.save or torch.jit.save wrote it"
-    if any(name.startswith("models/") for name in sizes):
-        return "torch.export wrote it"
-    return "a zip file without .data/extern_modules"

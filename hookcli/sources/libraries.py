@@ -15,16 +15,11 @@ def import_library(name: str, spec: str, extra: str | None = None) -> Any:
     """The module. Raises UsageError, with the extra to install, where it is missing or does not fit this torch."""
     try:
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
-            raise _broken(name, spec, error) from error
-        raise UsageError(f"{spec} needs {error.name}: pip install 'hookcli[{extra or name}]'") from error
     except (ImportError, RuntimeError, AttributeError) as error:
-        raise _broken(name, spec, error) from error
-
-
-def _broken(name: str, spec: str, error: Exception) -> UsageError:
-    return UsageError(f"{spec}: importing {name} failed ({in_brief(error)}); pip install -U torch {name}")
+        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+            raise UsageError(f"{spec} needs {error.name}: pip install 'hookcli[{extra or name}]'") from error
+        why = f"importing {name} failed ({in_brief(error)}); pip install -U torch {name}"
+        raise UsageError(f"{spec}: {why}") from error
 
 
 @contextmanager

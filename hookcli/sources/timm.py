@@ -31,7 +31,9 @@ class TimmSource:
             raise UsageError(f"--arg {name}: give --weights TAG or FILE instead", option="arg")
         name, config = _named(timm, request)
         tag = config.get("tag") or config.get("hf_hub_id") or config.get("file") or "default"
-        size = _input_size(config, request.args)
+        channels, *sides = config["input_size"]  # as the arguments change it
+        side = request.args.get("img_size") or sides
+        size = (request.args.get("in_chans") or channels, *((side, side) if isinstance(side, int) else side))
         build = partial(_build, timm, name, request.args)
         return Recipe(
             name=f"timm:{request.spec}",
@@ -75,14 +77,6 @@ def _configured(timm: Any, name: str) -> dict[str, Any]:
         place = f"timm:{name.removeprefix('local-dir:')}"
         raise UsageError(f"{place}: no configuration of a timm model there ({in_brief(error)})") from error
     return config
-
-
-def _input_size(config: Mapping[str, Any], args: Mapping[str, Any]) -> tuple[int, ...]:
-    """Channels, height and width of the input, as the arguments change them."""
-    channels, *sides = config["input_size"]
-    size = args.get("img_size") or sides
-    sides = [size, size] if isinstance(size, int) else list(size)
-    return (args.get("in_chans") or channels, *sides)
 
 
 def _build(timm: Any, name: str, args: Mapping[str, Any], weights: Path | None = None) -> nn.Module:

@@ -66,7 +66,10 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return PendingFigures([TensorStats(numel=values.numel())])
-        if chunks.on_cpu(values) and (whole := _by_library(values, hist)):
+        # None without the library, and for a tensor that it can't read.
+        measured = library.loaded.statistics(values, hist=hist) if library.loaded and chunks.on_cpu(values) else None
+        if measured:
+            whole = replace(TensorStats.measured(measured[0]), hist=measured[1]) if hist else measured[0]
             pending = PendingFigures([whole])
         else:
             on_cpu = (lambda x: replace(_finished(_by_operators(x)), hist=histogram(x))) if hist else _by_operators
@@ -124,13 +127,6 @@ def _magnitudes(values: Tensor) -> Tensor:
     finite = torch.isfinite(wide.real) & torch.isfinite(wide.imag)
     exact = torch.where(finite, exact.clamp(max=torch.finfo(torch.float64).max), exact)
     return torch.where(torch.isfinite(sizes), sizes.to(torch.float64), exact)  # as where all of them are finite
-
-
-def _by_library(x: Tensor, hist: bool) -> Part | None:
-    """Statistics of a tensor of any size on the CPU; None if the library is not there, or can't read the tensor."""
-    if not (library.loaded and (measured := library.loaded.statistics(x, hist=hist))):
-        return None
-    return replace(TensorStats.measured(measured[0]), hist=measured[1]) if hist else measured[0]
 
 
 def _by_operators(chunk: Tensor) -> Part:

@@ -140,17 +140,8 @@ class _Trial:
 
 
 def _user_defined(spec: str) -> CommHook:
+    """A user's hook. Raises UsageError for one that `DistributedDataParallel.register_comm_hook` would not take."""
     target = load_object(spec)
-    _check_signature(spec, target)
-    remark = (
-        f"{spec} is a {type(target).__name__}: register_comm_hook takes functions only, so in training wrap it in one"
-    )
-    is_function = hasattr(target, "__name__") and hasattr(target, "__qualname__")
-    return CommHook(spec.rpartition("/")[2], target, remark="" if is_function else remark)
-
-
-def _check_signature(spec: str, target: Any) -> None:
-    """Check, before the run, what `DistributedDataParallel.register_comm_hook` requires of a hook."""
     if not callable(target) or isinstance(target, type):
         what = "is a class" if isinstance(target, type) else f"is of type {type(target).__name__}"
         raise UsageError(f"--hook {spec}: {what}; give a function (state, bucket) -> Future")
@@ -177,5 +168,9 @@ def _check_signature(spec: str, target: Any) -> None:
                 "`from __future__ import annotations`, or the annotations"
             )
         if annotation not in (inspect.Parameter.empty, right):
-            shown = getattr(annotation, "__qualname__", annotation)
-            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch accepts `{of}`, or no annotation")
+            name = getattr(annotation, "__qualname__", annotation)
+            raise UsageError(f"--hook {spec}: is annotated with {name}; PyTorch accepts `{of}`, or no annotation")
+    wants = "register_comm_hook takes functions only, so in training wrap it in one"
+    is_function = hasattr(target, "__name__") and hasattr(target, "__qualname__")
+    remark = "" if is_function else f"{spec} is a {type(target).__name__}: {wants}"
+    return CommHook(spec.rpartition("/")[2], target, remark=remark)

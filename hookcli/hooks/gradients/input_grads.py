@@ -137,22 +137,20 @@ class InputGrads:
             with torch.no_grad():
                 use.add(grad.detach())
         if use.arrived == use.made:
-            self._tell(use)
+            self._emit(use)
 
     def _settle(self, use: ReceivedTensor, grad: Tensor | None) -> None:
         """Emit what has arrived: the tensor's gradient is complete, though backward may not have reached every node."""
         if use.handed_on and grad is not None:
             self._emit(use, grad.detach())
         elif use.arrived:
-            self._tell(use)
+            self._emit(use)
 
-    def _tell(self, use: ReceivedTensor) -> None:
-        total, use.total, use.arrived = use.total, None, 0
-        if total is not None:
-            self._emit(use, total)
-
-    def _emit(self, use: ReceivedTensor, grad: Tensor) -> None:
-        if use.lost or any(version.changed() for version in use.views):
+    def _emit(self, use: ReceivedTensor, grad: Tensor | None = None) -> None:
+        """Emit a tensor's whole gradient; without one, the sum of what has arrived."""
+        if grad is None:
+            grad, use.total, use.arrived = use.total, None, 0
+        if grad is None or use.lost or any(version.changed() for version in use.views):
             return
         for event in use.events:
             self._core.emit_gradient(replace(event, handed_on=use.handed_on), grad)

@@ -48,8 +48,12 @@ class ParameterHooks(HookGroup):
             # The closure must not hold the parameter: it would outlive even the garbage collector.
             parameter = self.watched[fqn]
             if kind is HookKind.POST_ACCUMULATE_GRAD:
-                handle = parameter.register_post_accumulate_grad_hook(partial(self._accumulated, fqn))
-                _to_the_front(parameter)
+                accumulated = partial(lambda name, p: self._emit(HookKind.POST_ACCUMULATE_GRAD, name, p.grad), fqn)
+                handle = parameter.register_post_accumulate_grad_hook(accumulated)
+                # To the front: a hook of the program's may step an optimizer and drop `.grad`.
+                table = post_accumulate_grad_hooks(parameter) or {}
+                for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
+                    table[key] = table.pop(key)
             else:
                 handle = parameter.register_hook(partial(self._arrive, fqn))
             self.core.stack.enter_context(handle)
@@ -84,9 +88,6 @@ class ParameterHooks(HookGroup):
         if grad is not None:
             self._emit(HookKind.TENSOR_GRAD_PARAMETER, fqn, grad)
 
-    def _accumulated(self, fqn: str, parameter: Tensor) -> None:
-        self._emit(HookKind.POST_ACCUMULATE_GRAD, fqn, parameter.grad)
-
     def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
         index = self.core.next_arrival()
         module = self.core.model.get_submodule(fqn)
@@ -95,10 +96,3 @@ class ParameterHooks(HookGroup):
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
         self.core.emit(HookEvent(kind, fqn, index=self.core.next_arrival(), grad=grad, edited=edited))
-
-
-def _to_the_front(parameter: Tensor) -> None:
-    """Make the last hook the first: a hook of the program's may step an optimizer and drop `.grad`."""
-    table = post_accumulate_grad_hooks(parameter) or {}
-    for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
-        table[key] = table.pop(key)

@@ -158,7 +158,12 @@ def _compile(folder: Path, chosen: str) -> str:
                 )
         except RuntimeError as error:
             error.add_note(str(getattr(error.__cause__, "output", b"") or b"", "utf-8", "replace"))
-            raise UsageError(f"the C++ hooks could not be built with {chosen}: {_first_error(str(error))}") from error
+            lines = [line.strip() for line in str(error).splitlines()]
+            pattern = re.compile(r"\b(fatal error|error|not found)\b", re.IGNORECASE)
+            errors = (line for line in lines if pattern.search(line[1:]))
+            # The first line is torch's own "Error building extension ...", without the reason.
+            why = next((line for line in errors if not line.startswith("Error building")), (lines or ["no reason"])[0])
+            raise UsageError(f"the C++ hooks could not be built with {chosen}: {why}") from error
     return str(library)
 
 
@@ -186,13 +191,6 @@ class _Grouped:
         if check and process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command, output)
         return subprocess.CompletedProcess(command, process.returncode, output)
-
-
-def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines()]
-    named = (line for line in lines if re.search(r"\b(fatal error|error|not found)\b", line[1:], re.IGNORECASE))
-    # The first line is torch's own "Error building extension ...", without the reason.
-    return next((line for line in named if not line.startswith("Error building")), lines[0] if lines else "no reason")
 
 
 def _ninja_on_path() -> Any:

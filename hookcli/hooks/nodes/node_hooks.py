@@ -44,7 +44,7 @@ class NodeCreation:
     def listen(self, listener: Callable[[Node], None]) -> None:
         """Call `listener` with every node that is created from now on."""
         if not self._listeners:
-            self._core.enter_context(graph.node_creation_hook(self._core.guarded(self._created)))
+            self._core.stack.enter_context(graph.node_creation_hook(self._core.guarded(self._created)))
         self._listeners.append(listener)
 
     def _created(self, node: Node) -> None:

@@ -43,7 +43,11 @@ class _Module:
             if isinstance(node, ast.Assign) and any(
                 isinstance(target, ast.Name) and target.id == "default_cfgs" for target in node.targets
             ):
-                self._add(node.value)
+                # `generate_default_cfgs({...})`, or `{...}`
+                table = node.value.args[0] if isinstance(node.value, ast.Call) and node.value.args else node.value
+                for key, config in self._dict(table, {}).items():
+                    architecture, _, tag = str(key).partition(".")
+                    self._configs.setdefault(architecture, {})[tag] = config if isinstance(config, dict) else {}
 
     def models(self, family: str) -> Iterator[ModelEntry]:
         for name, node in self._functions.items():
@@ -53,13 +57,6 @@ class _Module:
                 size = configs[tags[0]].get("input_size", _SIZE) if tags else None
                 published = tuple(tag for tag in tags if tag and _has_weights(configs[tag]))
                 yield ModelEntry(name, family, inputs=((1, *size),) if size else (), weights=published)
-
-    def _add(self, value: ast.expr) -> None:
-        """Note the configurations in `generate_default_cfgs({...})` or `{...}`, by architecture and tag."""
-        given = value.args[0] if isinstance(value, ast.Call) and value.args else value
-        for key, config in self._dict(given, {}).items():
-            architecture, _, tag = str(key).partition(".")
-            self._configs.setdefault(architecture, {})[tag] = config if isinstance(config, dict) else {}
 
     def _value(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
         """The value of an expression as far as it is needed; None for what is not understood."""

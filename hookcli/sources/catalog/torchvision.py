@@ -22,10 +22,10 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
         text = content(source).decode("utf-8")
         if "@register_model(" in text:
             parts = source.relative_to(folder).parts
-            yield from _read(ast.parse(text), parts[0] if len(parts) > 1 else "classification")
+            yield from _models(ast.parse(text), parts[0] if len(parts) > 1 else "classification")
 
 
-def _read(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
+def _models(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
     constants = assigned(module)
     weights = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     for node in module.body:

@@ -59,7 +59,7 @@ def read(file: Path) -> TensorFile:
     """The tensors of a GGUF file, shapes in PyTorch's order. Raises UsageError for other files."""
     try:
         with open_unbuffered(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as header:
-            return _read(file, _Reader(header))
+            return _tensors(file, _Reader(header))
     except (struct.error, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise damaged(file, f"its GGUF header is cut or wrong ({error})") from error
 
@@ -109,7 +109,7 @@ class _Reader:
         return tuple(self.number("Q") for _ in range(dimensions))[::-1]
 
 
-def _read(file: Path, reader: _Reader) -> TensorFile:
+def _tensors(file: Path, reader: _Reader) -> TensorFile:
     version = reader.number("I")
     if not 2 <= version <= 3:
         raise damaged(file, f"GGUF version {version}; versions 2 and 3 can be read (little-endian)")
