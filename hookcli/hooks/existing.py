@@ -68,14 +68,14 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
     `select(fqn, module)` narrows the list: a parameter or buffer is listed if its own name or its module is selected,
     the hooks of the process only without `select`.
     """
-    hooks = list(_of_process()) if select is None else []
-    own = {id(module) for module in model.modules()}
+    hooks = [] if select else list(_of_process())
+    ours = {id(module) for module in model.modules()}
     seen: set[int] = set()
     for fqn, module in model.named_modules():
         wanted = select is None or select(fqn, module)
         if wanted:
             module_type, tables = type(module).__name__, module_tables(module)
-            hooks += _of_modules(fqn, module_type, tables, FULL_FLAG, full_backward(module), own)
+            hooks += _of_modules(fqn, module_type, tables, FULL_FLAG, full_backward(module), ours)
         for type_, full, tensor in _tensors(fqn, module):
             if id(tensor) in seen or not (wanted or (select is not None and select(full, module))):
                 continue
@@ -83,7 +83,7 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
             with torch.DisableTorchFunctionSubclass():
                 tensors_tables = list(tensor_tables(tensor))
             for kind, table, flags in tensors_tables:
-                hooks += _entries(full, type_, kind, table, flags, own)
+                hooks += _entries(full, type_, kind, table, flags, ours)
     return hooks
 
 
@@ -105,12 +105,12 @@ def _of_process() -> Iterator[ExistingHook]:
 
 
 def _of_modules(
-    fqn: str, type_: str | None, tables: Iterable[Table], flag: str, full: bool | None, own: Collection[int] | None
+    fqn: str, type_: str | None, tables: Iterable[Table], flag: str, full: bool | None, ours: Collection[int] | None
 ) -> Iterator[ExistingHook]:
     """Yield the hooks of a module, or of every module, and the flag of full backward hooks if those are gone."""
     stale = True
     for kind, table, flags in tables:
-        hooks = _entries(fqn, type_, kind, table, flags, own)
+        hooks = _entries(fqn, type_, kind, table, flags, ours)
         if kind != "full_backward":
             yield from hooks
             continue
@@ -137,9 +137,9 @@ def _entries(
     kind: str,
     table: Mapping[int, Any],
     flag_tables: Mapping[str, Collection[int]],
-    own: Collection[int] | None = None,
+    ours: Collection[int] | None = None,
 ) -> Iterator[ExistingHook]:
-    """Yield the hooks of one table. `own`: the ids of the model's modules; None if no model owns the hooks."""
+    """Yield the hooks of one table. `ours`: the ids of the model's modules; None if no model owns the hooks."""
     ids = list(table)
     for order, (key, entry) in enumerate(table.items()):
         hook, private = unwrapped(entry)
@@ -150,7 +150,7 @@ def _entries(
         flags += ["private"] if private and kind in ("state_dict_post", "load_state_dict_pre") else []
         at = origin(hook)
         # A deepcopy's hooks keep the original's closures.
-        foreign = ((how, part) for how, part in held_modules(hook) if own is not None and id(part) not in own)
+        foreign = ((how, part) for how, part in held_modules(hook) if ours is not None and id(part) not in ours)
         remark = "that is not part of this model, as after a deepcopy"
         note = next((f"{how} a {type(part).__name__} {remark}" for how, part in foreign), None)
         yield ExistingHook(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)

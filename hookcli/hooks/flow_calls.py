@@ -14,7 +14,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.calls import is_whole
-from hookcli.hooks.operators.functions import Given, reads_attribute
+from hookcli.hooks.operators.functions import ArgumentTensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
 from hookcli.tensors import tree
@@ -44,7 +44,7 @@ class FlowCall:
 class _Received:
     """The tensors that a call under way received, and where they came from. It lives as long as the call."""
 
-    given: Given
+    given: ArgumentTensors
     inputs: list[int]
     shapes: list[list[int]]
     leaf: Call | None = None
@@ -130,7 +130,7 @@ class FlowCalls(ObservingMode):
             self.unknown[fqn] = None
         made = [(x, origin) for x, origin in origins if origin is not None and origin != CONSTANT]
         shapes = [tree.shape_of(x) for x, _ in made]
-        return _Received(Given(tensors), [origin for _, origin in made], shapes)
+        return _Received(ArgumentTensors(tensors), [origin for _, origin in made], shapes)
 
     def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from hookcli.hooks.edits.base import Applied, matching_edits
+from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
@@ -157,12 +157,13 @@ class ModuleHooks(HookGroup):
     def _before(self, hooked: HookedModule, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._nodes.claim((args, kwargs))
         call = self._calls.begin(hooked)
-        edits, applied = hooked.edits.get("input", ()), Applied()
+        edits, edited = hooked.edits.get("input", ()), []
         for edit in edits:
-            with applied.noting(edit):
-                args, kwargs = tree.replace_arguments(args, kwargs, edit.at(hooked.fqn, call.number), call.undo)
+            before = edit.applied
+            args, kwargs = tree.replace_arguments(args, kwargs, edit.at(hooked.fqn, call.number), call.undo)
+            edited += [edit.op] if edit.applied > before else []
         if not call.again:
-            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=str(applied))
+            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=", ".join(edited))
         changed = self._gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
         return changed or ((args, kwargs) if edits else None)
 
@@ -185,15 +186,16 @@ class ModuleHooks(HookGroup):
                 hooked.raised[call.number] = type(sys.exc_info()[1]).__name__
             return None
         self._nodes.claim(output, call)
-        applied = Applied()
+        edited = []
         if edits := hooked.edits.get("output"):
             self._calls.running.append(call)  # the edit runs as a part of the module
             for edit in edits:
-                with applied.noting(edit):
-                    output = tree.replace(output, edit.at(hooked.fqn, call.number))
+                before = edit.applied
+                output = tree.replace(output, edit.at(hooked.fqn, call.number))
+                edited += [edit.op] if edit.applied > before else []
             self._calls.running.pop()
         if not call.again:
-            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
+            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=", ".join(edited))
         if torch.is_grad_enabled():
             output = self._gradients.returned(call, args, kwargs, output)
         if self.core.follow and module is self.core.model and not in_func():

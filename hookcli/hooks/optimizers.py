@@ -34,8 +34,8 @@ class OptimizerHooks(HookGroup):
     def attach(self, optimizer: Optimizer) -> None:
         """Hook an optimizer; in a global session, its steps through PyTorch's global functions."""
         for kind in self._wanted:
-            own = getattr(optimizer, f"register_{kind.removeprefix('optimizer_')}_hook")
-            register = _GLOBAL.get(kind, own) if self.core.globally else own
+            local = getattr(optimizer, f"register_{kind.removeprefix('optimizer_')}_hook")
+            register = _GLOBAL.get(kind, local) if self.core.globally else local
             self.core.stack.enter_context(register(partial(self._fired, kind)))
 
     def _fired(self, kind: HookKind, optimizer: Optimizer, *details: Any) -> None:

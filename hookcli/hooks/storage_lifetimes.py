@@ -99,11 +99,11 @@ class StorageLifetimes(TorchDispatchMode):
         for tensor in tensors:
             if not is_dense(tensor):
                 continue
-            known = self.find(tensor)
-            if known is None:
-                known = self._note(tensor, place, "")
-                self.log.append(OperatorCall("", place, [known], known.nbytes))
-            known.kind, known.place = kind, place
+            storage = self.find(tensor)
+            if storage is None:
+                storage = self._note(tensor, place, "")
+                self.log.append(OperatorCall("", place, [storage], storage.nbytes))
+            storage.kind, storage.place = kind, place
 
     def find(self, tensor: Tensor) -> Storage | None:
         """The storage of a tensor, if it was noted."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.observing_mode import ObservingMode
-from hookcli.hooks.operators.functions import given_tensors, reads_attribute, shown
+from hookcli.hooks.operators.functions import function_names, given_tensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
 from hookcli.tensors import tree
@@ -52,7 +52,7 @@ class TensorUses(ObservingMode):
             origins = [self._origins.of(x) for x in given_tensors(args, kwargs)]
         output = run(*args, **kwargs)
         numbers = [number for number in origins if number is not None and number != CONSTANT]
-        name = shown(func)[0].rstrip("_") if numbers else ""
+        name = function_names(func)[0].rstrip("_") if numbers else ""
         if name in _MOVES:
             self.moved.update(numbers)
         elif numbers and None not in origins:

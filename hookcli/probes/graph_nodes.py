@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
+from hookcli.hooks.native.timeline import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.table import TensorStats

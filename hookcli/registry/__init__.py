@@ -37,12 +37,12 @@ class Plugin:
     def load(self) -> Any:
         """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
         module, _, attribute = self.target.partition(":")
-        if self.built_in:
-            return attrgetter(attribute)(import_module(module))
-        with UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}")):
+        failed = UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}"))
+        with nullcontext() if self.built_in else failed:
             plugin = attrgetter(attribute)(import_module(module))
-            if wrong := misfit(self.kind, plugin):
+            if not self.built_in and (wrong := misfit(self.kind, plugin)):
                 raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
+        if not self.built_in:
             _owners[id(plugin)] = self, plugin
         return plugin
 
@@ -121,17 +121,17 @@ def names(kind: str) -> list[str]:
 
 def find(kind: str, name: str) -> Plugin:
     """Return the plugin of this name, a built-in one first. Raises PluginError if none or several others have it."""
-    found = [plugin for plugin in plugins(kind) if plugin.name == name]
-    for plugin in found:
+    matching = [plugin for plugin in plugins(kind) if plugin.name == name]
+    for plugin in matching:
         if plugin.shadowed:
             _remarks[f"{plugin} is not used: a built-in plugin has the same name"] = None
-            found = found[:1]  # ours come first
-    if not found:
+            matching = matching[:1]  # ours come first
+    if not matching:
         raise PluginError(unknown(kind.removesuffix("s"), name, names(kind)))
-    if len(found) > 1:
-        owners = " and ".join(plugin.distribution for plugin in found)
+    if len(matching) > 1:
+        owners = " and ".join(plugin.distribution for plugin in matching)
         raise PluginError(f"{kind.removesuffix('s')} {name!r} is ambiguous: {owners} both bring it; uninstall one")
-    return found[0]
+    return matching[0]
 
 
 def load(kind: str, name: str) -> Any:

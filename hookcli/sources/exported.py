@@ -49,17 +49,17 @@ def _version(file: str) -> str:
     if not is_file(file):
         raise UsageError(f"no file {shortened(file)!r}")
     try:
-        with opened(file) as found, zipfile.ZipFile(found) as archive:
+        with opened(file) as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
             model = root_of(archive) + PROGRAM
-            found = json.loads(member(archive, model)) if model in names else {}
+            program = json.loads(member(archive, model)) if model in names else {}
     except Exception as error:  # zipfile fails in many ways: encrypted, of an unknown compression, cut
         raise UsageError(f"{file}: not an exported program, or damaged ({in_brief(error)})") from error
-    if not isinstance(found, dict) or "graph_module" not in found:
+    if not isinstance(program, dict) or "graph_module" not in program:
         compiled = any("aotinductor" in name for name in names)
-        said = "an AOTInductor package, which holds compiled code" if compiled else "torch.export.save did not write it"
-        raise UsageError(f"{file}: not an exported program: {said}")
-    return str(found.get("torch_version") or "before 2.8")
+        what = "an AOTInductor package, which holds compiled code" if compiled else "torch.export.save did not write it"
+        raise UsageError(f"{file}: not an exported program: {what}")
+    return str(program.get("torch_version") or "before 2.8")
 
 
 def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, Arguments]) -> nn.Module:

@@ -21,9 +21,8 @@ from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
 from hookcli.hooks.registration import MOST_MODULES
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
-from hookcli.sources.hub import CONFIG, config_folder
 from hookcli.sources.huggingface_inputs import Inputs
-from hookcli.sources.libraries import import_library, load_tokenizer, without_remote_code
+from hookcli.sources.libraries import CONFIG, config_folder, import_library, load_tokenizer, without_remote_code
 from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 from hookcli.table import formatting
@@ -162,9 +161,9 @@ def _run_on_meta(library: Any) -> None:
 
 def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
     """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
-    own = getattr(module, name, None)
-    if own is not None and not hasattr(own, "hookcli"):
-        wrapped = partial(function, own)
+    original = getattr(module, name, None)
+    if original is not None and not hasattr(original, "hookcli"):
+        wrapped = partial(function, original)
         wrapped.hookcli = True  # type: ignore[attr-defined]
         setattr(module, name, wrapped)
 

@@ -13,7 +13,7 @@ from torch.package.package_importer import PackageImporter
 
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.sources.archive import Archive, read_archive
-from hookcli.sources.base import InputSpec, Recipe, Request, one_list, positional
+from hookcli.sources.base import InputSpec, Recipe, Request, one_list
 from hookcli.sources.inputs import parse_input
 from hookcli.system.files import regular
 
@@ -60,7 +60,7 @@ def _with_input(recipe: Recipe, noted: Mapping[str, Any]) -> Recipe:
             recipe, example=lambda _: {name: torch.ones(s.shape, dtype=s.dtype or torch.float32) for name, s in pairs}
         )
     listed = noted.get("listed")
-    return replace(recipe, inputs=specs, arrange=one_list if listed else positional, batched=not listed)
+    return replace(recipe, inputs=specs, arrange=one_list if listed else tuple, batched=not listed)
 
 
 def _load(archive: Archive, resource: str) -> nn.Module:
@@ -87,5 +87,5 @@ def _refusal(archive: Archive) -> str:
     )
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

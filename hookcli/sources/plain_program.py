@@ -113,8 +113,8 @@ def _is_operator(text: str) -> bool:
     if not (named := _OPERATOR.fullmatch(text)):
         return _FUNCTION.fullmatch(text) is not None
     namespace, operator, overload = named.groups()
-    found = getattr(getattr(getattr(torch.ops, namespace), operator, None), overload, None)
-    return operator not in _REFUSED and (found is None or isinstance(found, OpOverload))
+    resolved = getattr(getattr(getattr(torch.ops, namespace), operator, None), overload, None)
+    return operator not in _REFUSED and (resolved is None or isinstance(resolved, OpOverload))
 
 
 def _is_plain_tree(node: Any) -> bool:

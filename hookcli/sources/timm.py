@@ -14,8 +14,7 @@ from torch import nn
 from hookcli.errors import UsageError, in_brief, unknown
 from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms
-from hookcli.sources.hub import config_folder, in_hub_cache
-from hookcli.sources.libraries import import_library
+from hookcli.sources.libraries import config_folder, import_library, in_hub_cache
 from hookcli.system.files import is_folder
 
 _FILES = ("model.safetensors", "pytorch_model.bin")

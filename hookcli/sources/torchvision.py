@@ -142,14 +142,9 @@ def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> 
     if entry.kind == "optical_flow":
         return replace(recipe, loss=losses.flow_sequence, loss_name="L1 to zero flow")
     if entry.kind == "detection":
-        return replace(
-            recipe,
-            arrange=one_list,
-            arrange_training=lambda tensors: (list(tensors), [_target(image, entry.name) for image in tensors]),
-            batched=False,
-            loss=losses.own_losses,
-            loss_name="the model's own losses",
-        )
+        with_targets = lambda images: (list(images), [_target(image, entry.name) for image in images])  # noqa: E731
+        recipe = replace(recipe, arrange=one_list, arrange_training=with_targets, batched=False)
+        return replace(recipe, loss=losses.own_losses, loss_name="the model's own losses")
     return recipe
 
 

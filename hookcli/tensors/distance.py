@@ -216,7 +216,7 @@ def _device_piece(a: Tensor, b: Tensor) -> Tensor:
     lost = ~(torch.isfinite(x) & torch.isfinite(y))
     x, y, error = (some.masked_fill(lost, 0.0) for some in (x, y, error))
     n = error.new_full((), a.numel())
-    found = {
+    figures = {
         "numel": n,
         "max_abs": error.amax(),
         "mean_abs": (error / n).sum(),
@@ -226,4 +226,4 @@ def _device_piece(a: Tensor, b: Tensor) -> Tensor:
         "nonfinite": (lost & ~same).sum(),
         "finite": n - lost.sum(),
     }
-    return torch.stack([found[key].to(kind) for key in KEYS])
+    return torch.stack([figures[key].to(kind) for key in KEYS])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hookcli.table import STATS_KEYS
 from hookcli.table.histogram import FORMATS, Histogram
-from hookcli.tensors.chunks import is_dense
+from hookcli.tensors.chunks import is_gapless
 from hookcli.tensors.torch_private import is_copy_on_write
 
 DISTANCE = ("peak", "total", "errors", "of_a", "of_b")
@@ -79,7 +79,7 @@ class Library:
         figures = (ctypes.c_double * len(STATS_KEYS))()
         room, limits = (self._room(), self._limits) if hist else (None, None)
         values = _values_of_bytes(dtype) if dtype.itemsize == 1 else None
-        layout = (address, x.numel(), *((0, None, None) if is_dense(x) else _gaps(x)))
+        layout = (address, x.numel(), *((0, None, None) if is_gapless(x) else _gaps(x)))
         if not self._statistics(*layout, kind, values, torch.get_num_threads(), limits, figures, room):
             return None
         if room is None:
@@ -94,9 +94,9 @@ class Library:
         """
         if not (is_readable(a) and is_readable(b)):
             return None
-        found = (ctypes.c_double * len(DISTANCE))()
+        sums = (ctypes.c_double * len(DISTANCE))()
         given = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
-        return list(found) if self._distance(*given, torch.get_num_threads(), found) else None
+        return list(sums) if self._distance(*given, torch.get_num_threads(), sums) else None
 
 
 def _text(library: ctypes.CDLL, name: str) -> str:
@@ -123,18 +123,18 @@ def _address(x: Tensor) -> int:
 
 def _gaps(x: Tensor) -> tuple[int, Any, Any]:
     """The number of dimensions, in as few as possible, and their sizes and strides; rows of the last one are read."""
-    found: list[tuple[int, int]] = []  # stride, size
+    dimensions: list[tuple[int, int]] = []  # stride, size
     for stride, size in sorted(zip(x.stride(), x.shape, strict=True), key=lambda one: (one[0] > 0, -one[0])):
         if size == 1:
             continue
-        if found and found[-1][0] == stride * size:
-            size *= found.pop()[1]
-        found.append((stride, size))
-    if found[-1][1] < _SHORT:
-        found.sort(key=lambda one: one[1])
-    strides, sizes = zip(*found, strict=True)
-    many = _INT64 * len(found)
-    return len(found), many(*sizes), many(*strides)
+        if dimensions and dimensions[-1][0] == stride * size:
+            size *= dimensions.pop()[1]
+        dimensions.append((stride, size))
+    if dimensions[-1][1] < _SHORT:
+        dimensions.sort(key=lambda one: one[1])
+    strides, sizes = zip(*dimensions, strict=True)
+    many = _INT64 * len(dimensions)
+    return len(dimensions), many(*sizes), many(*strides)
 
 
 @cache

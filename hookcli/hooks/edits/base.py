@@ -12,8 +12,8 @@ import ast
 import inspect
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -80,44 +80,23 @@ class Edit:
         with UserCode(lambda error: UsageError(f"{where}: {self.op} failed: {in_brief(error)}")):
             y = self.function(x, *self.arguments, **settings)
         refuse_coroutine(y, f"{where}: {self.op}")
-        changed = _checked(where, x, y, version)
+        if not isinstance(y, Tensor):
+            raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
+        if y.shape != x.shape:
+            raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
+        if y.dtype != x.dtype or y.device != x.device:
+            given = f"a tensor of {dtype_text(x)} on {x.device}"
+            raise UsageError(f"{where}: returned {dtype_text(y)} on {y.device} for {given}")
+        if version_of(x) != version:
+            raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
         self.applied += 1
-        return changed
-
-
-class Applied(list[str]):
-    """The names of the edits that changed something."""
-
-    @contextmanager
-    def noting(self, edit: Edit) -> Iterator[None]:
-        """Add the edit to the list if it changes something in this block."""
-        before = edit.applied
-        yield
-        if edit.applied > before:
-            self.append(edit.op)
-
-    def __str__(self) -> str:
-        return ", ".join(self)
+        return y
 
 
 def _takes_generator(function: Callable[..., Any]) -> bool:
     with suppress(TypeError, ValueError):  # built in C
         return "generator" in inspect.signature(function).parameters
     return False
-
-
-def _checked(where: str, x: Tensor, y: Any, version: int) -> Tensor:
-    if not isinstance(y, Tensor):
-        raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
-    if y.shape != x.shape:
-        raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
-    if y.dtype != x.dtype or y.device != x.device:
-        raise UsageError(
-            f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
-        )
-    if version_of(x) != version:
-        raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
-    return y
 
 
 def parse_edit(text: str, seed: int = 0) -> Edit:
@@ -219,15 +198,13 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
 
 def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
     """Raise UsageError, with the run's reports, for an edit that was never applied."""
-    for edit in edits:
-        if not edit.applied:
-            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}", reports)
-
-
-def _why_never(edit: Edit) -> str:
-    if edit.left_alone:
-        return f"it reached only {edit.left_alone} tensors, which edits leave alone"
     never = "what it matches was never called, or"
-    if "grad" in edit.what:
-        return f"no gradient reached it; {never} needs none"
-    return f"{never} had no tensor as {edit.what}"
+    for edit in edits:
+        if edit.applied:
+            continue
+        why = f"no gradient reached it; {never} needs none"
+        if "grad" not in edit.what:
+            why = f"{never} had no tensor as {edit.what}"
+        if edit.left_alone:
+            why = f"it reached only {edit.left_alone} tensors, which edits leave alone"
+        raise UsageError(f"--edit {edit.text!r} changed nothing: {why}", reports)

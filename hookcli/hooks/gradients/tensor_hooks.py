@@ -69,15 +69,8 @@ class TensorHooks:
         edits = call.hooked.edits.get(GRADIENT_EDITS[kind], [])
         hooks: list[_Hook] = [partial(_edit, edit, call.hooked.fqn, call.number, path) for edit in edits]
         if self._core.watches(call.hooked, kind):
-            event = HookEvent(
-                kind,
-                call.hooked.fqn,
-                call.hooked.module,
-                call.number,
-                path=path,
-                edited=", ".join(edit.op for edit in edits),
-                handed_on=handed_on,
-            )
+            event = HookEvent(kind, call.hooked.fqn, call.hooked.module, call.number, path=path, handed_on=handed_on)
+            event.edited = ", ".join(edit.op for edit in edits)
             hooks.append(self._arrival(event, x))
         self._register(hooks, x)
         return x
@@ -88,7 +81,8 @@ class TensorHooks:
             self._register([self._arrival(event, x)], x)
 
     def _arrival(self, event: HookEvent, x: Tensor) -> _Hook:
-        version = TensorVersion.of_view(x)
+        # Of a tensor that is no view, the hooks stay with its value.
+        version = TensorVersion(x) if is_view(x) and not x.is_inference() else None
         hook: Any = self._core.guarded(partial(self._arrive, event, version))
         hook.version = version
         return cast(_Hook, hook)

@@ -19,7 +19,7 @@ from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
-from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
+from hookcli.hooks.operators.functions import ArgumentTensors, function_names, given_tensors, reads_attribute, writes
 from hookcli.hooks.operators.source_lines import SourceLines, called_by_pytorch
 from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
@@ -44,7 +44,7 @@ class OperatorCalls(ObservingMode):
         self.core = core
         self._lines = SourceLines()
         self._sharded = "torch.distributed.fsdp" in sys.modules
-        self._named = cache(shown)
+        self._named = cache(function_names)
         self._selects = cache(core.select) if core.select else None
         self._whole: dict[int, bool] = {}
         self._inside: list[Call] = []
@@ -55,7 +55,7 @@ class OperatorCalls(ObservingMode):
         call = self._owner()
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
-        given = Given(given_tensors(args, kwargs))
+        given = ArgumentTensors(given_tensors(args, kwargs))
         if any(map(is_lazy, given.tensors)):  # a layer that makes its parameters in its first call
             return run(*args, **kwargs)
         for begin in self.core.before_operators:
@@ -94,7 +94,7 @@ class OperatorCalls(ObservingMode):
             whole = self._whole[id(module)] = self.core.ops != "aten" and is_whole(module)
         return whole
 
-    def _seen(self, call: Call, func: Any, given: Given, args: Any, kwargs: Any, output: Any) -> None:
+    def _seen(self, call: Call, func: Any, given: ArgumentTensors, args: Any, kwargs: Any, output: Any) -> None:
         name, full = self._named(func)
         fqn = numbered(call, name)
         call.operators[name] = call.operators.get(name, 0) + 1
@@ -129,7 +129,7 @@ def failed_operator(frame: FrameType) -> tuple[str, str] | None:
     call: Call | None = variables.get("call")
     if call is None or "output" in variables:
         return None
-    name = shown(variables["func"])[0]
+    name = function_names(variables["func"])[0]
     return numbered(call, name), SourceLines().caller(frame)
 
 

@@ -31,8 +31,8 @@ def part_tables(module: nn.Module) -> list[dict[str, Any]]:
 
 def submodules(module: nn.Module) -> Mapping[str, nn.Module | None] | None:
     """A module's own submodules by name, without asking its class; None before its constructor has run."""
-    found: Mapping[str, nn.Module | None] | None = vars(module).get(PARTS[2])
-    return found
+    parts: Mapping[str, nn.Module | None] | None = vars(module).get(PARTS[2])
+    return parts
 
 
 def hold(module: nn.Module, tensors: Iterable[Tensor]) -> None:

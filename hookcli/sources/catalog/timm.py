@@ -102,7 +102,7 @@ class _Module:
 
 
 def _has_weights(config: Mapping[str, Any]) -> bool:
-    return any(config.get(source) for source in _SOURCES)
+    return any(map(config.get, _SOURCES))
 
 
 def _by_priority(configs: dict[str, Any]) -> list[str]:

@@ -32,10 +32,10 @@ def _models(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
         if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
             arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg == "weights" and a.annotation]
             named = [n for a in arguments for n in ast.walk(a.annotation or a) if isinstance(n, ast.Name)]
-            own = [weights[n.id] for n in named if n.id in weights]  # such as ResNet50_Weights
+            enums = [weights[n.id] for n in named if n.id in weights]  # such as ResNet50_Weights
             described = [
                 _describe(entry.value, constants)  # `Weights(...)`
-                for entry in (own[0].body if own else ())
+                for entry in (enums[0].body if enums else ())
                 if isinstance(entry, ast.Assign) and isinstance(entry.value, ast.Call)
             ]
             yield _model_entry(name, kind, described, _fixed_size(node))
@@ -52,22 +52,21 @@ def _registered_name(node: ast.FunctionDef) -> str | None:
 
 def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
     """The sizes in a `Weights(...)` call: the keywords of its transforms, and its meta."""
-    given = {k.arg: k.value for k in weights.keywords}
-    transforms, meta = given.get("transforms"), given.get("meta")
+    arguments = {k.arg: k.value for k in weights.keywords}
+    transforms = arguments.get("transforms")
     keywords = transforms.keywords if isinstance(transforms, ast.Call) else []
-    sizes = {k.arg: literal(k.value) for k in keywords if k.arg}
-    return sizes | (_literal_dict(meta, constants) if isinstance(meta, ast.Dict) else {})
+    return {k.arg: literal(k.value) for k in keywords if k.arg} | _literals(arguments.get("meta"), constants)
 
 
-def _literal_dict(node: ast.Dict, constants: dict[str, ast.expr]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in zip(node.keys, node.values, strict=True):
+def _literals(node: ast.expr | None, constants: dict[str, ast.expr]) -> dict[str, Any]:
+    """The literal items of a dictionary's display; none for another expression."""
+    items: dict[str, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
         if key is None and isinstance(value, ast.Name):  # **_COMMON_META
-            included = constants.get(value.id)
-            found |= _literal_dict(included, constants) if isinstance(included, ast.Dict) else {}
+            items |= _literals(constants.get(value.id), constants)
         elif isinstance(key, ast.Constant):
-            found[str(key.value)] = literal(value)
-    return found
+            items[str(key.value)] = literal(value)
+    return items
 
 
 def _fixed_size(node: ast.FunctionDef) -> int | None:

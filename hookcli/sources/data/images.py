@@ -24,7 +24,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
     Raises UsageError for a name that is not there, or a folder without pictures.
     """
     pictures = [picture for name in given for picture in _pictures(name)]
-    said = " ".join(f"--image {shortened(name)}" for name in given)
+    option = " ".join(f"--image {shortened(name)}" for name in given)
 
     def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         if recipe.transforms is None:
@@ -38,7 +38,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
         how = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
         return Batches(each, len(groups), how)
 
-    return Data(said, open_, batches)
+    return Data(option, open_, batches)
 
 
 def _pictures(name: str) -> list[Path]:
@@ -47,10 +47,10 @@ def _pictures(name: str) -> list[Path]:
         return [path]
     if not files.is_folder(path):
         raise _wrong(f"no file or folder {shortened(name)!r}")
-    found = sorted(x for x in path.rglob("*") if x.suffix.lower() in _SUFFIXES and x.is_file())
-    if not found:
+    pictures = sorted(x for x in path.rglob("*") if x.suffix.lower() in _SUFFIXES and x.is_file())
+    if not pictures:
         raise _wrong(f"no picture in {shortened(name)!r} (looked for {listed(_SUFFIXES, len(_SUFFIXES))})")
-    return found
+    return pictures
 
 
 def _wrong(message: str) -> UsageError:

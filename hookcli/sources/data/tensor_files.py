@@ -27,7 +27,7 @@ def file_input(given: Sequence[str]) -> Data:
     Raises UsageError for a file that is missing, or of no known suffix. It is read when the input is made.
     """
     parsed = [_parsed(text) for text in given]
-    said = " ".join(f"--input-file {shortened(text)}" for text in given)
+    option = " ".join(f"--input-file {shortened(text)}" for text in given)
 
     def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         if size is not None:
@@ -35,7 +35,7 @@ def file_input(given: Sequence[str]) -> Data:
         typed = any(keyword for keyword, _ in parsed)
         return Batches([AllInput(_together(parsed), typed=typed)], total=1)
 
-    return Data(said, read)
+    return Data(option, read)
 
 
 def _parsed(text: str) -> tuple[str, str]:

@@ -40,8 +40,8 @@ def narrow_values(coding: str, block: Array) -> Floats:
         return values(coding, block)
     if coding == "float32":
         return block.astype(np.float32)
-    found: Floats = _narrow_table(coding)[block]
-    return found
+    narrow: Floats = _narrow_table(coding)[block]
+    return narrow
 
 
 @cache

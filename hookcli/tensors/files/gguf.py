@@ -73,9 +73,9 @@ class _Reader:
 
     def number(self, code: str) -> Any:
         """One number; struct.error where the file ends before."""
-        found = struct.unpack_from(f"<{code}", self.header, self.at)[0]
+        value = struct.unpack_from(f"<{code}", self.header, self.at)[0]
         self.at += struct.calcsize(code)
-        return found
+        return value
 
     def text(self) -> str:
         size = self.number("Q")

@@ -34,10 +34,19 @@ def holds_tensors(text: str) -> bool:
 
 
 def open_tensors(text: str) -> TensorFile:
-    """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none."""
+    """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none.
+
+    Of a folder: those that its index names, else those of all its files of one format.
+    """
     path = Path(text)
     if is_folder(text):
-        return replace(_folder(path), name=text)
+        indexes, files = _indexes(path), _files(path)
+        if len(indexes) > 1:
+            raise UsageError(f"{path}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
+        if not (indexes or files):
+            raise UsageError(f"{path}: holds no file of tensors ({', '.join(SUFFIXES)})")
+        whole = _indexed(_inner(indexes[0])) if indexes else _joined([_opened(_inner(file)) for file in files])
+        return replace(whole, name=text)
     if not is_file(text):
         raise UsageError(f"{shortened(text)}: no such file")
     return replace(_indexed(path) if text.endswith(INDEX) else _opened(path), name=text)
@@ -71,19 +80,6 @@ def _inner(file: Path) -> Path:
 def _magic(file: Path) -> bytes:
     with open_unbuffered(file) as opened:
         return bytes(opened.read(4) or b"")
-
-
-def _folder(folder: Path) -> TensorFile:
-    """The tensors of a folder: those that its index names, else those of all its files of one format."""
-    indexes = _indexes(folder)
-    if len(indexes) > 1:
-        raise UsageError(f"{folder}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
-    if indexes:
-        return _indexed(_inner(indexes[0]))
-    files = _files(folder)
-    if not files:
-        raise UsageError(f"{folder}: holds no file of tensors ({', '.join(SUFFIXES)})")
-    return _joined([_opened(_inner(file)) for file in files])
 
 
 def _indexes(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from graphs import exact
 
-from hookcli.hooks.native import Timeline
+from hookcli.hooks.native.timeline import Timeline
 
 
 def test_captures_of_autograd_grad_and_the_tensor_hook_beside_them() -> None:

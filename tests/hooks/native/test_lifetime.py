@@ -14,7 +14,7 @@ from graphs import MODELS, Cube, Fails, by_name, hooks_below, loss_of
 from support import equal
 from torch import Tensor
 
-from hookcli.hooks.native import Timeline
+from hookcli.hooks.native.timeline import Timeline
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -13,7 +13,7 @@ from support import Hand, assert_stats, float64_stats
 from torch import Tensor
 
 from hookcli.errors import UsageError
-from hookcli.hooks.native import Timeline
+from hookcli.hooks.native.timeline import Timeline
 from hookcli.table import TensorStats
 
 

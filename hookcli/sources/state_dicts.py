@@ -93,11 +93,10 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     A model on the meta device has no room for values: there names and shapes are only compared.
     """
     with UserCode(lambda error: _wrong(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
-        own = model.state_dict()
-    state, moved = _without_prefix(state, own)
-    wrong = {
-        k: f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
-    }
+        model_state = model.state_dict()
+    state, moved = _without_prefix(state, model_state)
+    sizes = {k: (_size(v), _size(model_state[k])) for k, v in state.items() if k in model_state}
+    wrong = {k: f"{k} is {size}, not {needed}" for k, (size, needed) in sizes.items() if size != needed}
     fits = copy.copy(state)  # keeps the versions of modules, which state dicts carry besides their keys
     for name_of_wrong in wrong:
         del fits[name_of_wrong]
@@ -108,22 +107,22 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     faults = [f"{label} {len(keys)} ({listed(keys, _NAMED)})" for label, keys in unfit.items() if keys]
     if faults and strict:
         raise _wrong(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
-    loaded = len(own.keys() & fits.keys())
+    loaded = len(model_state.keys() & fits.keys())
     if faults:
-        return f"--weights {name}: loaded {loaded} of {len(own)} tensors; {'; '.join(faults)}"
+        return f"--weights {name}: loaded {loaded} of {len(model_state)} tensors; {'; '.join(faults)}"
     return f"--weights {name}: took the tensors under {moved!r}" if moved else None
 
 
-def _without_prefix(state: dict[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _without_prefix(state: dict[str, Any], model_state: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """The state dict without the one name that all its keys begin with, if that fits the model, and this prefix.
 
     Lightning's modules and other wrappers keep the model in an attribute.
     """
     prefix = next(iter(state), "").partition(".")[0] + "."
-    if own.keys() & state.keys() or not all(key.startswith(prefix) for key in state):
+    if model_state.keys() & state.keys() or not all(key.startswith(prefix) for key in state):
         return state, ""
     rest = {key.removeprefix(prefix): value for key, value in state.items()}
-    return (rest, prefix) if own.keys() & rest.keys() else (state, "")
+    return (rest, prefix) if model_state.keys() & rest.keys() else (state, "")
 
 
 def _size(value: Any) -> str:
