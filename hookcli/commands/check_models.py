@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.checks.crash import with_crash
-from hookcli.checks.judgement import COLUMNS, fails, judge
+from hookcli.checks.judgement import fails, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.cached_report import CachedReport
@@ -27,6 +27,7 @@ from hookcli.hooks.option_values import MEMORY_OPTIMIZER
 from hookcli.system.files import exists
 from hookcli.system.streams import say
 from hookcli.table import Report
+from hookcli.table.columns.layouts import FINDINGS
 
 if TYPE_CHECKING:
     from hookcli.engine.checking import Examination
@@ -41,7 +42,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     """
     outputs = [Output(options), *(Output(replace(options, output=file, format=None), "--report") for file in files)]
     for output in outputs:
-        output.check_columns(COLUMNS)
+        output.check_columns(FINDINGS)
     reports: list[list[Report]] = []  # of each model: the findings, then the reports that the checks read
     errors: list[tuple[str, HookcliError]] = []
     baselines: list[Baseline] = []
@@ -159,7 +160,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     from hookcli.engine.checking import examine
     from hookcli.engine.examiner import LAYOUT
     from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -179,7 +180,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             partial(capture, LAYOUT, setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
             in_full=in_full,
             edits=edits,
-            memory=MemoryQuestion(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
+            memory=MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
         )
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
