@@ -26,7 +26,6 @@ from hookcli.tensors.unchanged import Unchanged
 _OURS = re.compile(r"(\d{6}-[\w.-]*|inputs-\d+)\.safetensors")
 _LONGEST = 80  # characters of a module's name in a file's name
 _PATIENCE = 1.0  # seconds between two writings of the index
-_ABSENT = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0, "pass": 0, "index": 0, "path": "", "source": ""}
 
 
 class _Run(Protocol):
@@ -82,7 +81,9 @@ class DumpWriter:
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
-        row = {name: values.get(name, absent) for name, absent in _ABSENT.items()}
+        absent: dict[str, Any] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
+        absent |= {"pass": 0, "index": 0, "path": "", "source": ""}
+        row = {name: values.get(name, otherwise) for name, otherwise in absent.items()}
         key = place_of(row)
         with self._disk_errors():
             try:
