@@ -39,7 +39,6 @@ class TensorOrigins:
         return max(made, self._written.get(memory, CONSTANT))
 
     def made(self, x: Tensor, call: int) -> None:
-        """Note that this call made the tensor."""
         self._made[id(x)] = ref(x), call
         self._remember(x, call)
 
@@ -49,10 +48,9 @@ class TensorOrigins:
 
     def _remember(self, x: Tensor, call: int) -> int:
         memory = memory_of(x)
-        if memory and (known := self._memory.get(memory)):
-            self._memory[memory] = known[0], call
-        elif memory:
-            self._memory[memory] = StorageWeakRef(x.untyped_storage()), call
+        if memory:
+            reference = self._memory[memory][0] if memory in self._memory else StorageWeakRef(x.untyped_storage())
+            self._memory[memory] = reference, call
         return memory
 
 

@@ -35,7 +35,6 @@ class Kinds(NamedTuple):
         return bool(self.is_mask and self.hidden_row)
 
     def present(self) -> Iterator[str]:
-        """The names of the kinds that it holds."""
         return (name for name, found in zip(self._fields[:3], self[:3], strict=True) if found)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.hooks.gradients.grad_arrivals import GradArrivals
+from hookcli.hooks.gradients.tensor_hooks import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.dynamo import runs_compiled
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
