@@ -13,9 +13,10 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import ModuleTensors
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.tensor_origins import version_of
+from hookcli.table import Skipped
 from hookcli.table.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.unchanged import glimpse
 from hookcli.tensors.weak import WeakIds
@@ -55,11 +56,12 @@ _Received = tuple[int, Pair | None]
 class KnownPairs:
     """Follows errors through the modules of the side `followed`, whose tensors are live.
 
-    `constants`: parameters and buffers, which are no input of an operator.
+    `constants`: parameters and buffers, which are no input of an operator. `skipped` gets arguments that can't be
+    compared.
     """
 
-    def __init__(self, followed: int, constants: Iterable[Tensor]) -> None:
-        self._followed = followed
+    def __init__(self, followed: int, constants: Iterable[Tensor], skipped: list[Skipped]) -> None:
+        self._followed, self._skipped = followed, skipped
         self._constants = {id(x) for x in constants}
         self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by the followed side's tensor
         self._received: dict[tuple[int, str, int], dict[str, _Received]] = {}
@@ -86,7 +88,7 @@ class KnownPairs:
         made = {id(x) for _, x in (*a.tensors, *b.tensors)}
         theirs = dict(b.received)
         found = [
-            self._input(x, theirs[path])
+            self._input(a.fqn, path, x, theirs[path])
             if path in theirs and all(map(_is_unchanged, before, (path, path), (x, theirs[path]), (made, made)))
             else before[self._followed].get(path, (-1, None))[1]
             for path, x in a.received
@@ -95,16 +97,17 @@ class KnownPairs:
         complete = None not in found and all(pair.pending or pair.values for pair in found if pair)
         return [pair for pair in found if pair], complete
 
-    def _input(self, x: Tensor, y: Tensor) -> Pair | None:
-        """The pair of two arguments; None if they can't be compared."""
+    def _input(self, fqn: str, path: str, x: Tensor, y: Tensor) -> Pair | None:
+        """The pair of two arguments of a module; None if they can't be compared."""
         own, other = (x, y) if self._followed == A else (y, x)
         if known := self.of(own, other):
             return known
-        if reshaped(x, y):
-            return Pair({"differs": True}, _NOWHERE)
         try:
+            if reshaped(x, y):
+                return Pair({"differs": True}, _NOWHERE)
             pair = Pair({}, _NOWHERE, pending=compare_tensors(x, y))
-        except Exception:  # of a layout or dtype that PyTorch can't reduce
+        except Exception as error:
+            self._skipped.append(incomparable(error, x, y, fqn, path, "its input "))
             return None
         self.remember(own, other, pair)
         return pair
@@ -145,3 +148,9 @@ def reshaped(x: Tensor, y: Tensor) -> str:
         return next((f"item {number}: {said}" for number, pair in items if (said := reshaped(*pair))), "")
     a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))
     return f"shape {a} → {b}" if a != b else ""
+
+
+def incomparable(error: Exception, x: Tensor, y: Tensor, fqn: str, path: str = "", which: str = "") -> Skipped:
+    """The row of `skipped` for a layout or dtype that PyTorch can't reduce, which is no reason to lose the run."""
+    dtypes = " → ".join(dict.fromkeys((tree.dtype_text(x), tree.dtype_text(y))))
+    return Skipped(fqn, f"{which}can't be compared ({dtypes}, {cause(error, x, y)})", path)

@@ -15,7 +15,7 @@ from hookcli.diff.merged_pairs import Compared, MergedPairs
 from hookcli.diff.origin import both_sources
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import Inputs, KnownPairs, Pair, reshaped
+from hookcli.engine.lockstep.known_pairs import Inputs, KnownPairs, Pair, incomparable, reshaped
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, GRAD_OUTPUT, OUTPUT, ModuleTensors, only, place
 from hookcli.hooks.events import HookEvent
@@ -23,7 +23,6 @@ from hookcli.probes.shared.unmeasured import UNINITIALISED
 from hookcli.table import Row, Skipped
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import cause
 from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
 
@@ -40,12 +39,12 @@ class TensorPairs:
     def __init__(self, alignment: Alignment, followed: int = A, constants: Iterable[Tensor] = ()) -> None:
         self.alignment = alignment
         self._followed = followed
-        self.known = KnownPairs(followed, constants)
         self._pairs: list[Pair] = []
         self._unmatched: tuple[dict[Hashable, ModuleTensors], dict[Hashable, ModuleTensors]] = ({}, {})
         self._latest: dict[tuple[int, int, int], float] = {}
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
+        self.known = KnownPairs(followed, constants, self._skipped)
         self._merged = MergedPairs()
         self.same_bits = SameBits()
 
@@ -166,11 +165,10 @@ class TensorPairs:
             pair.pending = again.pending if again else compare_tensors(x, y)
             if not (again and again.values):  # only results are seen, not arguments
                 self.same_bits.see(x, y)
-        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+        except Exception as error:
             self._pairs.pop()
             self.same_bits.excluded = True
-            reason = f"can't be compared ({values['dtype']}, {cause(error, x, y)})"
-            self._skipped.append(Skipped(a.fqn, reason, path))
+            self._skipped.append(incomparable(error, x, y, a.fqn, path))
             return
         self.known.remember(own, other, pair)
 
