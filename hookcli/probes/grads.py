@@ -52,9 +52,7 @@ class GradsProbe(StatsProbe):
     ) -> None:
         super().__init__(hist=hist, sink=sink)
         self.tensors = "grad" if of == "parameters" else f"grad_{of.removesuffix('s')}"
-        self._hist = hist
-        self.of = of
-        self.via = via
+        self.of, self.via, self._hist = of, via, hist
         self._paths: dict[tuple[str, int], list[str] | None] = {}
         self.needs_input_grad = of == "inputs"
         self.watches_parameters = of == "parameters"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -58,10 +59,13 @@ class HuggingFaceSource:
             arrange=inputs.arrange,
             arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
-            transforms=_transforms(library, place),
+            transforms=partial(_transforms, library, str(place.folder)) if place.has(*_PROCESSOR) else None,
             tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
-            meta={"transformers": library.__version__, "architecture": model_class.__name__}
-            | {"config": place.description}
+            meta={
+                "transformers": library.__version__,
+                "architecture": model_class.__name__,
+                "config": str(place.folder or f"defaults of the type {place.name}"),
+            }
             | ({"weights": str(place.folder)} if request.weights else {}),
         )
 
@@ -86,11 +90,6 @@ class _Place:
             if "/" in name:
                 raise
             raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
-
-    @property
-    def description(self) -> str:
-        """The origin of the configuration, for the reports' `meta`."""
-        return str(self.folder) if self.folder else f"defaults of the type {self.name}"
 
     def has(self, *files: str) -> bool:
         """True if the folder has one of these files."""
@@ -182,15 +181,10 @@ def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
 def _multiplies_groups_on_meta() -> bool:
     """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
     multiply: Callable[..., Any] | None = getattr(torch.nn.functional, "grouped_mm", None)
-    if multiply is None:
-        return False
-    with torch.device("meta"):
+    with torch.device("meta"), suppress(RuntimeError):
         groups = torch.empty(1, dtype=torch.int32)
-        try:
-            multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups)
-        except RuntimeError:
-            return False
-    return True
+        return multiply is not None and multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups) is not None
+    return False
 
 
 @without_remote_code()
@@ -210,15 +204,13 @@ def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
 
 def _check_weights(place: _Place, weights: str, spec: str) -> None:
     if weights != "DEFAULT":
-        known = "give a file, a folder, or DEFAULT for the weights beside the configuration"
-        raise UsageError(f"--weights {weights}: {known}", option="weights")
+        advice = "give a file, a folder, or DEFAULT for the weights beside the configuration"
+        raise UsageError(f"--weights {weights}: {advice}", option="weights")
     if place.folder is None:
         raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
     if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
-        why = (
-            f"the folder has an adapter ({_ADAPTER}), which hookcli does not load; merge it, or give a file of weights"
-        )
-        raise UsageError(f"--weights DEFAULT: {why}", option="weights")
+        why = f"the folder has an adapter ({_ADAPTER}), which hookcli does not load"
+        raise UsageError(f"--weights DEFAULT: {why}; merge it, or give a file of weights", option="weights")
 
 
 def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: bool) -> tuple[nn.Module, str | None]:
@@ -249,16 +241,8 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     return model, f"{said}: they are random"
 
 
-def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:
-    """Makes the transforms of the image processor that lies beside the configuration, if one does."""
-    if not place.has(*_PROCESSOR):
-        return None
-
-    def transforms() -> Transforms:
-        with without_remote_code():
-            processor = library.AutoImageProcessor.from_pretrained(
-                str(place.folder), local_files_only=True, trust_remote_code=False
-            )
-        return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
-
-    return transforms
+@without_remote_code()
+def _transforms(library: Any, folder: str) -> Transforms:
+    """The transforms of the image processor that lies beside the configuration."""
+    processor = library.AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
