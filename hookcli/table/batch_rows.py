@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.table import Row, TensorStats
+from hookcli.table.columns import place_of
 
-_PLACE = ("fqn", "kind", "call", "pass", "path")
 _SHAPES = 16  # shapes of one place that are kept
 
 
@@ -26,7 +26,7 @@ class BatchRows:
         """Take in the rows of a batch."""
         self._batches += 1
         for row in rows:
-            key = tuple(row.get(name) for name in _PLACE)
+            key = place_of(row.values)
             if key in self._places:
                 self._places[key].add(row)
             else:
