@@ -100,8 +100,8 @@ class Processes:
         from hookcli.engine.ranks.gather import gather
 
         self.group.stage("gathering the reports of all processes")
-        found = [gather(report, self.group) for report in reports]
-        return [self._as_asked(dict(enumerate(parts)), whole) for parts in found if parts]
+        gathered = [gather(report, self.group) for report in reports]
+        return [self._as_asked(dict(enumerate(parts)), whole) for parts in gathered if parts]
 
     def _as_asked(self, parts: ranks.Parts, whole: Callable[[], Report | None]) -> Report:
         assert self.group is not None
@@ -127,8 +127,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     processes have yet to be started, and UsageError for options that don't fit.
     """
     here = world()
-    if said := leftover():
-        remark(said, options)
+    if note := leftover():
+        remark(note, options)
     check_choice("--parallel", options.parallel, PARALLEL)
     check_choice("--backend", options.backend, BACKENDS)
     wanted = options.nproc or here.size

@@ -46,8 +46,8 @@ def in_eval(model: nn.Module) -> Iterator[None]:
     again up to rounding), then flags are set for parts whose mode differed from the model's.
     """
     modes = [(module, module.training) for module in model.modules()]
-    own = [module for module, _ in modes if type(module).train is not nn.Module.train]
-    held = SavedValues(p for module in own for p in module.parameters())
+    overriding = [module for module, _ in modes if type(module).train is not nn.Module.train]
+    held = SavedValues(p for module in overriding for p in module.parameters())
     mode = model.training
     set_mode(model, False)
     try:
@@ -71,20 +71,20 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
         return dict.fromkeys(wanted, _ODD)
     unbatched = _HELD if _in_containers(inputs) else _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
-    found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
+    measured: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
-        found |= {name: way(model, inputs, size, runs.outputs[0]) for name, way in ways.items() if name in wanted}
-    companions = found.get("companions")
+        measured |= {name: way(model, inputs, size, runs.outputs[0]) for name, way in ways.items() if name in wanted}
+    companions = measured.get("companions")
     difference = companions.value if isinstance(companions, Comparison) else 0.0
     if len(runs.outputs) < 2 and (difference or runs.changed):
         runs = _run_in_eval(model, inputs, 2)
     again = _again(model, inputs, runs)
     if again and again.value and not again.value * _LARGER < difference:
-        found |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
+        measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
     if "evaluation" in wanted:
-        found["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
-    return found
+        measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
+    return measured
 
 
 def batch_size(inputs: Arguments) -> int | None:

@@ -107,25 +107,25 @@ def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str)
     with UserCode(lambda error: UsageError(f"{spec}: {CONFIG} can't be read ({in_brief(error)})")):
         if place.folder:
             regular(place.folder / CONFIG)
-        found = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
-    if not isinstance(found, dict):
+        settings = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
+    if not isinstance(settings, dict):
         raise UsageError(f"{spec}: {CONFIG} is not a JSON object")
-    _refuse_countless(found, spec)
+    _refuse_countless(settings, spec)
     _refuse_countless(args, spec)
-    kind = str(found.get("model_type")) if place.folder else place.name
+    kind = str(settings.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
-        own = "; its code (auto_map) is not run" if "auto_map" in found else ""
-        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{own}")
+        hint = "; its code (auto_map) is not run" if "auto_map" in settings else ""
+        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{hint}")
     config_class = library.CONFIG_MAPPING[kind]
     unfit = UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})"))
     with unfit, without_remote_code():
-        plain = config_class.from_dict(found)
+        plain = config_class.from_dict(settings)
         for name in args:
             if name not in {*plain.to_dict(), *config_class.attribute_map, "attn_implementation"}:
                 see = f"its configuration is {config_class.__name__}"
                 raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
-        merged = {name: _merged(found.get(name), value) for name, value in args.items()}
-        return config_class.from_dict(found | merged)
+        merged = {name: _merged(settings.get(name), value) for name, value in args.items()}
+        return config_class.from_dict(settings | merged)
 
 
 def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
@@ -137,9 +137,9 @@ def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
             raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
-def _merged(own: Any, given: Any) -> Any:
-    """A given part of a configuration; its own entries stay where the given one names others."""
-    return own | given if isinstance(own, dict) and isinstance(given, dict) else given
+def _merged(settings: Any, given: Any) -> Any:
+    """A given part of a configuration; entries of the configuration stay where the given part names others."""
+    return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
 
 
 def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
@@ -147,32 +147,32 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
     if task is not None and task not in tasks:
         raise UsageError(unknown(f"task of {config.model_type}", task, tuple(tasks)), option="task")
-    own = list(config.architectures or ())
-    names = [tasks[task]] if task else [*own[:1], *tasks.values()]
+    architectures = list(config.architectures or ())
+    names = [tasks[task]] if task else [*architectures[:1], *tasks.values()]
     if not names:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
     unusable = UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})"))
     with unusable, without_remote_code():
-        found = getattr(library, str(names[0]))
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        model_class = getattr(library, str(names[0]))
+    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
         raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
-    return found
+    return model_class
 
 
 def _run_on_meta(library: Any) -> None:
     """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
     utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
-    _wrap(utilities, "is_fake_tensor", lambda own, value: own(value) or getattr(value, "is_meta", False))
+    _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
     if experts is not None and not _multiplies_groups_on_meta():
         name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
-        _wrap(experts, name, lambda own, x, weight, *rest: not weight.is_meta and own(x, weight, *rest))
+        _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
 
 def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
     """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
-    own = getattr(module, name, None)
-    if own is not None and not hasattr(own, "hookcli"):
-        wrapped = partial(function, own)
+    original = getattr(module, name, None)
+    if original is not None and not hasattr(original, "hookcli"):
+        wrapped = partial(function, original)
         wrapped.hookcli = True  # type: ignore[attr-defined]
         setattr(module, name, wrapped)
 
@@ -235,10 +235,10 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     missing = sorted(map(str, told["missing_keys"]))
     if not missing:
         return model, None
-    said = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
+    message = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
     if strict:
-        raise UsageError(f"{said}: --no-strict leaves them random", option="weights")
-    return model, f"{said}: they are random"
+        raise UsageError(f"{message}: --no-strict leaves them random", option="weights")
+    return model, f"{message}: they are random"
 
 
 @without_remote_code()

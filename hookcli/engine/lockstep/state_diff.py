@@ -80,8 +80,8 @@ class StateDiff:
         self.compared += 1
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values |= {"shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
-        if said := reshaped(x, y):
-            self._unlike.append(Row(values | {"differs": said, "beyond": True}))
+        if difference := reshaped(x, y):
+            self._unlike.append(Row(values | {"differs": difference, "beyond": True}))
             return
         try:
             self._same_bits.see(x, y)

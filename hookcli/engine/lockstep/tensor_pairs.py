@@ -108,15 +108,15 @@ class TensorPairs:
         If a side failed, tensors that the other waited with are no difference, and rows of tensors on one side alone
         are left out: a table of these would look like a comparison that was never made.
         """
-        found = self._merged.found()  # whole batches alone, if there are several
+        items = self._merged.found()  # whole batches alone, if there are several
         if complete:
             self._settle()
         else:
-            found = [item for item in found if isinstance(item, MeasuredPair) or not _one_sided(item)]
+            items = [item for item in items if isinstance(item, MeasuredPair) or not _one_sided(item)]
             self._pairs = [pair for pair in self._pairs if not _one_sided(pair.values)]
-        found = found or self._found()
-        rows = iter(tensor_rows([item for item in found if isinstance(item, MeasuredPair)], tolerance))
-        return [next(rows) if isinstance(item, MeasuredPair) else Row(item) for item in found]
+        items = items or self._found()
+        rows = iter(tensor_rows([item for item in items if isinstance(item, MeasuredPair)], tolerance))
+        return [next(rows) if isinstance(item, MeasuredPair) else Row(item) for item in items]
 
     def batch_ended(self) -> None:
         """Merge the pairs of a batch with those of the batches before."""
@@ -127,7 +127,7 @@ class TensorPairs:
 
     def _found(self) -> list[Compared]:
         """The compared tensors, in order."""
-        every = {id(pair): pair for known in self._pairs for pair in (known, *known.received)}
+        every = {id(pair): pair for result in self._pairs for pair in (result, *result.received)}
         reduced = [pair for pair in every.values() if pair.pending is not None]
         resolved = resolve([pair.pending for pair in reduced if pair.pending is not None])
         figures = dict(zip(map(id, reduced), resolved, strict=True))
@@ -153,11 +153,11 @@ class TensorPairs:
         values["dtype"] = " → ".join(dict.fromkeys(dtypes))
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes, None, *inputs)
-        if any("differs" in known.values for known in pair.received):
+        if any("differs" in argument.values for argument in pair.received):
             pair.values["received"] = "differ"
         self._pairs.append(pair)
-        own, other = (x, y) if self._followed == A else (y, x)
-        again = self.known.of(own, other)
+        followed, other = (x, y) if self._followed == A else (y, x)
+        again = self.known.of(followed, other)
         try:
             if differs := reshaped(x, y):
                 pair.values |= {"differs": differs, "beyond": True}
@@ -170,18 +170,18 @@ class TensorPairs:
             self.same_bits.excluded = True
             self._skipped.append(incomparable(error, x, y, a.fqn, path))
             return
-        self.known.remember(own, other, pair)
+        self.known.remember(followed, other, pair)
 
     def _order(self, seen: ModuleTensors) -> tuple[int, int, int, float]:
         return seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index
 
-    def note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
+    def note_unmatched(self, side: int, seen: ModuleTensors, values: dict[str, Any]) -> None:
         """Add rows of one side; those of B come after A's latest."""
         order = self._order(seen)
         if side == B:
             order = *order[:3], self._latest.get(order[:3], -1) + 0.5
         for path in [path for path, _ in seen.tensors] or [""]:
-            self._pairs.append(Pair({**place(seen, path), **said}, order))
+            self._pairs.append(Pair({**place(seen, path), **values}, order))
 
     def _settle(self) -> None:
         """Add rows of unmatched tensors; those unmatched on both sides came too far out of order."""
