@@ -1,4 +1,4 @@
-"""Where tensors come from: the number of the call that made a tensor, or that last wrote into its memory.
+"""Origins of tensors: the number of the call that made a tensor, or that last wrote into its memory.
 
 Tensors are known by their identity and a weak reference without a callback, so none is kept alive. A tensor that is
 not known itself, such as another Python object for the same tensor, has the origin of its memory. Memory is known by

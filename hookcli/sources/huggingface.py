@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -57,10 +58,13 @@ class HuggingFaceSource:
             arrange=inputs.arrange,
             arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
-            transforms=_transforms(library, place),
+            transforms=partial(_transforms, library, str(place.folder)) if place.has(*_PROCESSOR) else None,
             tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
-            meta={"transformers": library.__version__, "architecture": model_class.__name__}
-            | {"config": str(place.folder) if place.folder else f"defaults of the type {place.name}"}
+            meta={
+                "transformers": library.__version__,
+                "architecture": model_class.__name__,
+                "config": str(place.folder or f"defaults of the type {place.name}"),
+            }
             | ({"weights": str(place.folder)} if request.weights else {}),
         )
 
@@ -108,8 +112,8 @@ def _configured(library: Any, place: _ConfigPlace, args: Mapping[str, Any], spec
     _refuse_countless(args, spec)
     kind = str(settings.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
-        code = "; its code (auto_map) is not run" if "auto_map" in settings else ""
-        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{code}")
+        hint = "; its code (auto_map) is not run" if "auto_map" in settings else ""
+        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{hint}")
     config_class = library.CONFIG_MAPPING[kind]
     unfit = UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})"))
     with unfit, without_remote_code():
@@ -118,11 +122,8 @@ def _configured(library: Any, place: _ConfigPlace, args: Mapping[str, Any], spec
             if name not in {*plain.to_dict(), *config_class.attribute_map, "attn_implementation"}:
                 see = f"its configuration is {config_class.__name__}"
                 raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
-        for name, value in args.items():
-            before = settings.get(name)  # of a part, the entries that the argument does not name stay
-            both = isinstance(before, dict) and isinstance(value, dict)
-            settings = settings | {name: before | value if both else value}
-        return config_class.from_dict(settings)
+        merged = {name: _merged(settings.get(name), value) for name, value in args.items()}
+        return config_class.from_dict(settings | merged)
 
 
 def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
@@ -134,12 +135,18 @@ def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
             raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
+def _merged(settings: Any, given: Any) -> Any:
+    """A given part of a configuration; entries of the configuration stay where the given part names others."""
+    return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
+
+
 def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     """The model's class: the one for the task, else the one that the configuration names, else the type's first."""
     tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
     if task is not None and task not in tasks:
         raise UsageError(unknown(f"task of {config.model_type}", task, tuple(tasks)), option="task")
-    names = [tasks[task]] if task else [*(config.architectures or ())[:1], *tasks.values()]
+    architectures = list(config.architectures or ())
+    names = [tasks[task]] if task else [*architectures[:1], *tasks.values()]
     if not names:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
     unusable = UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})"))
@@ -153,10 +160,10 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
 def _run_on_meta(library: Any) -> None:
     """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
     utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
-    _wrap(utilities, "is_fake_tensor", lambda own, value: own(value) or getattr(value, "is_meta", False))
+    _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
     if experts is not None and not _multiplies_groups_on_meta():
         name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
-        _wrap(experts, name, lambda own, x, weight, *rest: not weight.is_meta and own(x, weight, *rest))
+        _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
 
 def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
@@ -171,12 +178,11 @@ def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
 @cache
 def _multiplies_groups_on_meta() -> bool:
     """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
-    with torch.device("meta"):
-        try:
-            functional.grouped_mm(torch.empty(4, 4), torch.empty(1, 4, 4), offs=torch.empty(1, dtype=torch.int32))
-        except RuntimeError:
-            return False
-    return True
+    multiply: Callable[..., Any] | None = getattr(torch.nn.functional, "grouped_mm", None)
+    with torch.device("meta"), suppress(RuntimeError):
+        groups = torch.empty(1, dtype=torch.int32)
+        return multiply is not None and multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups) is not None
+    return False
 
 
 @without_remote_code()
@@ -196,8 +202,8 @@ def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
 
 def _check_weights(place: _ConfigPlace, weights: str, spec: str) -> None:
     if weights != "DEFAULT":
-        right = "give a file, a folder, or DEFAULT for the weights beside the configuration"
-        raise UsageError(f"--weights {weights}: {right}", option="weights")
+        advice = "give a file, a folder, or DEFAULT for the weights beside the configuration"
+        raise UsageError(f"--weights {weights}: {advice}", option="weights")
     if place.folder is None:
         raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
     if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
@@ -229,22 +235,14 @@ def _filled(
     missing = sorted(map(str, loading["missing_keys"]))
     if not missing:
         return model, None
-    lacks = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
+    message = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
     if strict:
-        raise UsageError(f"{lacks}: --no-strict leaves them random", option="weights")
-    return model, f"{lacks}: they are random"
+        raise UsageError(f"{message}: --no-strict leaves them random", option="weights")
+    return model, f"{message}: they are random"
 
 
-def _transforms(library: Any, place: _ConfigPlace) -> Callable[[], Transforms] | None:
-    """Makes the transforms of the image processor that lies beside the configuration, if one does."""
-    if not place.has(*_PROCESSOR):
-        return None
-
-    def transforms() -> Transforms:
-        with without_remote_code():
-            processor = library.AutoImageProcessor.from_pretrained(
-                str(place.folder), local_files_only=True, trust_remote_code=False
-            )
-        return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
-
-    return transforms
+@without_remote_code()
+def _transforms(library: Any, folder: str) -> Transforms:
+    """The transforms of the image processor that lies beside the configuration."""
+    processor = library.AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]

@@ -67,7 +67,7 @@ def applied(function: Callable[..., Any], output: Any, target: Any) -> Any:
 
 
 def takes_target(function: Callable[..., Any]) -> str:
-    """How a loss function takes a target as its second argument: "required", "optional" (by its name) or ""."""
+    """The way to give a loss function its target as the second argument: "required", "optional" (by its name) or ""."""
     try:
         called = function.forward if isinstance(function, nn.Module) else function
         parameters = list(inspect.signature(called).parameters.values())

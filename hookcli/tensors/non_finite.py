@@ -14,8 +14,8 @@ from hookcli.tensors.torch_private import is_mapped
 
 
 class Kinds(NamedTuple):
-    """Whether a tensor holds NaN or infinities of either sign; then whether its largest value is 0, and whether a row
-    along its last dimension holds nothing but -inf.
+    """Flags of a tensor: it holds NaN, infinities of either sign; its largest value is 0; a row along its last
+    dimension holds nothing but -inf.
     """
 
     nan: bool

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: in parts, and by module; and how much memory the process has."""
+"""Times of a step, by its parts and by module, and the memory of the process."""
 
 from __future__ import annotations
 

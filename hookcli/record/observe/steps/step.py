@@ -67,7 +67,7 @@ class ObservedStep:
         self.forwards, self.observed_forwards = 1, 0
         self.stepped: set[int] = set()
         self.goes_on = False
-        """Whether a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
+        """True if a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
