@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
 from hookcli.hooks.registration import MOST_MODULES
