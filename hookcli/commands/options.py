@@ -18,8 +18,7 @@ T = TypeVar("T")
 DEFAULT_MODEL = "resnet50"
 MOST_RUNS = 10**6
 """The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
-GREATEST_TOLERANCE = 1e9
-"""For --rtol and --atol."""
+GREATEST_TOLERANCE = 1e9  # for --rtol and --atol
 
 
 def complete_models(incomplete: str) -> list[str]:

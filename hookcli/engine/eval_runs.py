@@ -89,10 +89,9 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
 
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 shared by all tensors among the arguments; None unless it is above 1."""
-    given = _tensors(inputs)
-    if _in_containers(inputs) or not all(map(tree.is_dense, given)):
+    if _in_containers(inputs) or not all(map(tree.is_dense, _tensors(inputs))):
         return None  # in a list of images each tensor is an item, not a batch
-    sizes = {x.size(0) if x.dim() else 0 for x in given}
+    sizes = {x.size(0) if x.dim() else 0 for x in _tensors(inputs)}
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
 
 
@@ -102,8 +101,7 @@ def _tensors(inputs: Arguments) -> list[Tensor]:
 
 def _in_containers(inputs: Arguments) -> bool:
     """True if an argument is a container of tensors."""
-    values = (*inputs[0], *inputs[1].values())
-    return any(not isinstance(value, Tensor) and any(tree.leaves(value)) for value in values)
+    return any(not isinstance(x, Tensor) and any(tree.leaves(x)) for x in (*inputs[0], *inputs[1].values()))
 
 
 class _EvalRuns(NamedTuple):
@@ -246,8 +244,7 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Co
     for (a, b), (_, c) in zip(*(comparable(whole, part) for part in parts), strict=False):
         if a.dim() and a.size(0) == size:
             if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
-                return Comparison(
-                    math.nan, failed=f"halves give {text(b)} and {text(c)} where the whole gives {text(a)}"
-                )
+                failed = f"halves give {text(b)} and {text(c)} where the whole gives {text(a)}"
+                return Comparison(math.nan, failed=failed)
             pairs.append((a, torch.cat([b, c])))
     return Comparison(largest_difference(pairs)) if pairs else "no output has the batch in dimension 0"
