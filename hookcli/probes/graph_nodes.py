@@ -115,7 +115,6 @@ class PythonHooks:
         return []
 
     def totals(self) -> dict[str, Any]:
-        """Return the time of the last pass."""
         return {"backward_us": (self._over - self._began) // 1000} if self._over and self._began else {}
 
 
@@ -170,7 +169,6 @@ class NativeHooks:
         return [_of_gradient(NodeInfo(-1, name, fqn), gradient) for name, gradient in pair.items()]
 
     def totals(self) -> dict[str, Any]:
-        """Return the time of the last pass, and counts of other firings."""
         if not self._passes:
             return {}
         timeline = self._passes[-1][0]

@@ -81,7 +81,6 @@ class InventoryProbe(Probe):
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
-        """Note the model's state before the run and register the hooks."""
         self.session = session
         self._hooks = [
             h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
@@ -148,7 +147,6 @@ class InventoryProbe(Probe):
         self._doubled.batch_ended()
 
     def rows(self) -> list[Row]:
-        """Return the rows of every kind."""
         sums = numbers_of([total for _, total in self._bits])
         return [
             *(Row(_hook_values(hook)) for hook in self._hooks),
@@ -180,11 +178,9 @@ class InventoryProbe(Probe):
             }
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        """Return a note where the memory kept is not that of other devices."""
         return on_other_devices(self.session) if self._counts_memory else []
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the numbers of parameters and modules, and the memory saved for backward if it was counted."""
         model = self.session.model
         params, trainable = count_parameters(model)
         modules = sum(1 for _ in model.modules())

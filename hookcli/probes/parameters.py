@@ -30,7 +30,6 @@ class ParametersProbe(StatsProbe):
         super().__init__(hist=hist)
 
     def attach(self, session: HookSession) -> None:
-        """Measure the tensors."""
         self.session = session
         first: dict[int, str] = {}
         for kind, fqn, x in _held(session):
@@ -48,7 +47,6 @@ class ParametersProbe(StatsProbe):
         return {"fqn": fqn, "kind": kind, "type": type_text(owner), "index": index, "requires_grad": x.requires_grad}
 
     def skipped(self) -> list[Skipped]:
-        """Return the parameters without a row, each with its reason."""
         return [*self._skipped, *(item.skipped() for item in unregistered(self.session))]
 
 

@@ -26,7 +26,6 @@ class RandomDrawsProbe(Probe):
         self._found: dict[str, None] = {}
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks and forward hooks."""
         self._last = self._states()
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -46,5 +45,4 @@ class RandomDrawsProbe(Probe):
         self._last = states
 
     def rows(self) -> list[Row]:
-        """Return the modules that drew random numbers."""
         return [Row({"fqn": fqn}) for fqn in self._found]

@@ -29,7 +29,6 @@ class SettingsProbe(Probe):
     columns = columns_named("fqn", "type", "settings")
 
     def attach(self, session: HookSession) -> None:
-        """Read them, before the run."""
         modules = [(fqn, type_text(module), settings_of(module)) for fqn, module in session.model.named_modules()]
         self._rows = [Row({"fqn": fqn, "type": kind, "settings": own}) for fqn, kind, own in modules if own]
 
@@ -37,7 +36,6 @@ class SettingsProbe(Probe):
         """Keep the settings, which were read before the run."""
 
     def rows(self) -> list[Row]:
-        """Return the settings of each module."""
         return self._rows
 
 

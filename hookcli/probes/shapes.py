@@ -69,7 +69,6 @@ class ShapesProbe(Probe):
         self._cost = Costs()
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks and forward hooks, and count operations and saved tensors."""
         self.session = session
         self._levels = Levels(containers(session.model))
         self._functions.past_compiled = session.model if session.follow else None
@@ -129,7 +128,6 @@ class ShapesProbe(Probe):
         self._calls[event.fqn, event.call] = call
 
     def rows(self) -> list[Row]:
-        """Return the rows in the order in which modules were entered."""
         spent = self._spent()
         whole = self.totals()
         return [row for call in self._calls.values() for row in self._rows_of(call, spent, whole)]
@@ -195,7 +193,6 @@ class ShapesProbe(Probe):
         return spent[-1] if macs is None else macs
 
     def skipped(self) -> list[Skipped]:
-        """Return modules that did not run and operations of unknown cost."""
         lazy = [
             Skipped(n, "lazy: its size is not known yet")
             for n, p in self.session.model.named_parameters()

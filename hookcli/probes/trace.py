@@ -108,7 +108,6 @@ class TraceProbe(Probe):
     # The run.
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks of the chosen kinds."""
         self.session = session
         if self._built:  # a run that is made again follows the building as the first one did
             self._building = self._building or self._now()
@@ -150,18 +149,15 @@ class TraceProbe(Probe):
     # The report.
 
     def rows(self) -> list[Row]:
-        """Return a row per firing."""
         if self.summary:
             return summarized(self._rows, self.session.model, self.kinds)
         return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the number of firings."""
         _, kept = most_kept(self._rows)
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
 
     def skipped(self) -> list[Skipped]:
-        """Return the kinds that did not fire or were left out, each with its reason."""
         fired = {row["kind"] for row in self._rows}
         late = {} if self.session.nodes.exact else {HookKind.NODE_CREATION: "PyTorch has this hook since 2.14"}
         silent = [Skipped("", late.get(k, "never fired"), k) for k in self.kinds if k not in fired]

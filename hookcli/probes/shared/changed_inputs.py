@@ -76,7 +76,6 @@ class ChangedInputs:
         self._totals.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each input that was changed."""
         self.batch_ended()
         named = ((tree.keyword(path) or path, fqn) for path, fqn in self._found.items())
         return [{"kind": "changed", "fqn": fqn, "name": name} for name, fqn in named]

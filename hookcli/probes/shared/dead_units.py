@@ -146,7 +146,6 @@ class DeadUnits:
         self._relus.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per output, read back at once."""
         numbers = iter(numbers_of([mark.sum() for _, marks in self._found.values() for mark in marks]))
         rows = []
         for values, marks in self._found.values():

@@ -62,7 +62,6 @@ class DoubledActivations:
         self._calls.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each place."""
         return [*self._found.values()]
 
 

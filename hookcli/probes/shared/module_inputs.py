@@ -71,7 +71,6 @@ class ModuleInputs:
         self._biased.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of it, read back at once."""
         self.batch_ended()
         return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
 

@@ -57,5 +57,4 @@ class TensorSources:
             note(x, len(self._places) - 1)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each call."""
         return [*self._found.values()]

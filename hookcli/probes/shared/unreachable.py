@@ -42,7 +42,6 @@ class UnreachableTensors:
                 self.places.add(fqn)
 
     def skipped(self) -> list[Skipped]:
-        """The notes."""
         return list(self._noted)
 
 

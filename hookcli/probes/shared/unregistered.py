@@ -38,7 +38,6 @@ class Unregistered:
     """True if it was put past nn.Module's own way of registering, which nobody does by mistake."""
 
     def skipped(self) -> Skipped:
-        """The note in a report."""
         return Skipped(self.fqn, self.said)
 
 
