@@ -62,12 +62,9 @@ _UNKNOWN = (
 
 
 def _row(number: int, call: FlowCall, counts: Counter[tuple[str, int, str]]) -> Row:
+    kind, function = shown(call.what) if call.kind == "function" else (call.kind, None)
     if call.kind == "module":
-        kind, function = type_text(call.what), None
-    elif call.kind == "function":
-        kind, function = shown(call.what)
-    else:
-        kind, function = call.kind, None
+        kind = type_text(call.what)
     key = call.fqn, call.call, kind
     counts[key] += call.kind == "function"
     return Row(

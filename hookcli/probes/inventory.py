@@ -18,6 +18,7 @@ from hookcli.probes.shared.changed_inputs import ChangedInputs
 from hookcli.probes.shared.checksum import checksum
 from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
 from hookcli.probes.shared.doubled import DoubledActivations
+from hookcli.probes.shared.inventory_part import InventoryPart
 from hookcli.probes.shared.module_behavior import used_without_call
 from hookcli.probes.shared.module_inputs import ModuleInputs
 from hookcli.probes.shared.parameter_counts import count_parameters
@@ -72,12 +73,7 @@ class InventoryProbe(Probe):
         self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
         self._batches = BatchRows()
         self._outputs: list[dict[str, Any]] = []
-        self._units = DeadUnits()
-        self._inputs = ModuleInputs()
-        self._changed = ChangedInputs()
-        self._doubled = DoubledActivations()
         self._bits: list[tuple[dict[str, Any], Tensor]] = []
-        self._sources: TensorSources | None = None
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
@@ -86,11 +82,10 @@ class InventoryProbe(Probe):
             h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
         ]
         self._held = [(values, measure(tensor)) for values, tensor in _held(session.model)]
-        self._sources = TensorSources(session) if session.ops else None
-        self._plain = PlainWeights(session)
+        kinds = (DeadUnits, ModuleInputs, *((TensorSources,) if session.ops else ()), ChangedInputs, DoubledActivations)
+        self._parts: list[InventoryPart] = [kind(session) for kind in (*kinds, PlainWeights)]
         session.forward_pre(self._enter)
         session.forward(self._leave)
-        session.before_backward(self._doubled.search)
         if self._sums_bits and self.needs_backward:
             session.post_accumulate_grad(self._arrive)
         if self._counts_memory:
@@ -98,23 +93,16 @@ class InventoryProbe(Probe):
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def _enter(self, event: HookEvent) -> None:
-        self._units.receive(event)
-        self._inputs.enter(event, self.session)
-        self._changed.enter(event, self.session)
-        self._doubled.enter(event)
+        for part in self._parts:
+            part.enter(event)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
                 values = {"kind": "input", "fqn": "", "path": path, "shape": tree.shape_of(x)}
                 self._taken.append((values, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
-        if self._sources and not self.session.batch_number:
-            self._sources.see(event)
-        self._units.see(event)
-        self._changed.leave(event)
-        if event.operator is None:
-            self._inputs.leave(event)
-            self._doubled.leave(event)
+        for part in self._parts:
+            part.leave(event)
         if event.fqn == "" and event.call == 0 and not self.session.batch_number:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
@@ -141,41 +129,30 @@ class InventoryProbe(Probe):
         """Merge the statistics of the batch; outputs, checksums and memory are those of the first."""
         self._batches.add(_measured(self._taken))
         self._taken.clear()
-        self._units.batch_ended()
-        self._inputs.batch_ended()
-        self._changed.batch_ended()
-        self._doubled.batch_ended()
+        for part in self._parts:
+            part.batch_ended()
 
     def rows(self) -> list[Row]:
         sums = numbers_of([total for _, total in self._bits])
         return [
-            *(Row(_hook_values(hook)) for hook in self._hooks),
+            *map(_hook_row, self._hooks),
             *_measured(self._held),
             *(self._batches.rows() or _measured(self._taken)),
             *(Row(values) for values in self._outputs),
-            *(Row({"kind": "units", **values}) for values in self._units.rows()),
-            *(Row(values) for part in self._parts() for values in part.rows()),
+            *(Row(values) for part in self._parts for values in part.rows()),
             *(Row(values) for values in self._never_called()),
             *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
         ]
-
-    def _parts(self) -> Iterator[ModuleInputs | TensorSources | ChangedInputs | DoubledActivations | PlainWeights]:
-        yield self._inputs
-        if self._sources:
-            yield self._sources
-        yield from (self._changed, self._doubled, self._plain)
 
     def _never_called(self) -> Iterator[dict[str, Any]]:
         for item in never_called(self.session):
             module = self.session.model.get_submodule(item.fqn)
             params, trainable = count_parameters(module)
             builtin = type(module).__module__.startswith("torch.nn.")
-            yield {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params} | {
-                "trainable": trainable,
-                "builtin": builtin,
-                "used": builtin and not params and used_without_call(item.fqn, self.session.model),
-            }
+            used = builtin and not params and used_without_call(item.fqn, self.session.model)
+            values = {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params}
+            yield values | {"trainable": trainable, "builtin": builtin, "used": used}
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         return on_other_devices(self.session) if self._counts_memory else []
@@ -201,6 +178,7 @@ def _measured(taken: Sequence[tuple[dict[str, Any], PendingFigures]]) -> list[Ro
     return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
 
-def _hook_values(hook: ExistingHook) -> dict[str, Any]:
+def _hook_row(hook: ExistingHook) -> Row:
     at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
-    return {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": f"{hook.function} ({at})"}
+    name = f"{hook.function} ({at})"
+    return Row({"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": name})

@@ -40,11 +40,9 @@ class ParametersProbe(StatsProbe):
             elif is_lazy(x):
                 self.skip(fqn, "lazy: it has no values before its module has run once")
             else:
-                self.take(self._values(kind, fqn, x, len(first) - 1), x)
-
-    def _values(self, kind: str, fqn: str, x: Tensor, index: int) -> dict[str, object]:
-        owner = self.session.model.get_submodule(fqn.rpartition(".")[0])
-        return {"fqn": fqn, "kind": kind, "type": type_text(owner), "index": index, "requires_grad": x.requires_grad}
+                type_ = type_text(session.model.get_submodule(fqn.rpartition(".")[0]))
+                values = {"fqn": fqn, "kind": kind, "type": type_, "index": len(first) - 1}
+                self.take(values | {"requires_grad": x.requires_grad}, x)
 
     def skipped(self) -> list[Skipped]:
         return [*self._skipped, *(item.skipped() for item in unregistered(self.session))]

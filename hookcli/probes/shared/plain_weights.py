@@ -10,40 +10,39 @@ from torch import Tensor
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.tensor_uses import TensorUses
+from hookcli.probes.shared.inventory_part import InventoryPart
 from hookcli.probes.shared.unregistered import plain_tensors
 from hookcli.tensors import tree
 
 
-class PlainWeights:
+class PlainWeights(InventoryPart):
     """Rows of kind `plain_weight`, for the floating-point tensors that were used as weights and stayed as they were.
 
     Functions are watched only in a model that has such attributes; most have none.
     """
 
     def __init__(self, session: HookSession) -> None:
-        self._model = session.model
-        found = [(f, name, x) for f, name, x in plain_tensors(session.model) if _may_be_weight(x)]
-        self._held = [(fqn, name, ref(x), version_of(x)) for fqn, name, x in found]
-        self._uses = TensorUses(session, [x for *_, x in found]) if found else None
+        super().__init__(session)
+        plain = plain_tensors(session.model)
+        floats = [each for each in plain if (x := each[2]).is_floating_point() and tree.is_plain(x) and x.numel() > 1]
+        self._held = [(fqn, name, ref(x), version_of(x)) for fqn, name, x in floats]
+        self._uses = TensorUses(session, [x for *_, x in floats]) if floats else None
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each; the values are read back here."""
         used = self._uses.as_weights - self._uses.moved if self._uses else set()
         if not used:
             return []
-        still = {id(x) for *_, x in plain_tensors(self._model)}
-        rows = []
-        for fqn, name, reference, before in (self._held[number] for number in sorted(used)):
-            x = reference()
-            if x is not None and id(x) in still and version_of(x) == before and not _is_table(x):
-                rows.append(
-                    {"kind": "plain_weight", "fqn": fqn, "name": name, "shape": tree.shape_of(x), "params": x.numel()}
-                )
-        return rows
-
-
-def _may_be_weight(x: Tensor) -> bool:
-    return x.is_floating_point() and tree.is_plain(x) and x.numel() > 1
+        still = {id(x) for *_, x in plain_tensors(self.session.model)}
+        held = [
+            (fqn, name, reference(), before)
+            for fqn, name, reference, before in map(self._held.__getitem__, sorted(used))
+        ]
+        return [
+            {"kind": "plain_weight", "fqn": fqn, "name": name, "shape": tree.shape_of(x), "params": x.numel()}
+            for fqn, name, x, before in held
+            if x is not None and id(x) in still and version_of(x) == before and not _is_table(x)
+        ]
 
 
 def _is_table(x: Tensor) -> bool:
