@@ -18,10 +18,7 @@ EXAMPLES = (
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 COLUMNS = STATISTICS
-FIRST = (
-    *("hist", "weights", "input", "batch_size", "data", "device"),
-    *("depth", "match", "columns", "sort", "format", "output", "ops"),
-)
+FIRST = "hist weights input batch_size data device depth match columns sort format output ops"
 
 
 def activations(

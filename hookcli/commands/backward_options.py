@@ -61,6 +61,6 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     if ":" in loss:
         from hookcli.system.importing import load_object
 
-        found = load_object(loss)
-        return found() if isinstance(found, type) else found  # a module such as torch.nn:CrossEntropyLoss
+        function = load_object(loss)
+        return function() if isinstance(function, type) else function  # a module such as torch.nn:CrossEntropyLoss
     return loss

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from hookcli.commands.options import Options
+from hookcli.commands.options import RUNNING, SHOWING, Options
 from hookcli.sources.identity import code_folders, identity
 from hookcli.system.cache import Cache, imported, stamp
 from hookcli.system.files import exists
@@ -19,11 +19,8 @@ from hookcli.table import Report, document
 
 # Options that change the report, and options that change only how it is shown. With any other option, such as one that
 # names the user's own data or code, no report is cached.
-_MEASURED = (
-    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *("fastpath", "ops", "match", "type"),
-)
-_SHOWN = ("depth", "columns", "sort", "format", "output", "quiet", "debug")
+_MEASURED = (*RUNNING, "fastpath", "ops", "match", "type")
+_SHOWN = ("depth", *SHOWING)
 _LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_")
 
 

@@ -16,13 +16,15 @@ from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.options import (
     DATA,
     MOST_RUNS,
+    RUNNING,
+    SHOWING,
     CacheOptions,
     OnlyFields,
     Options,
-    check_choice,
     choice,
     complete_models,
     option,
+    words_of,
 )
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
@@ -43,15 +45,8 @@ EXAMPLES = (
     "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
 COLUMNS = judgement.COLUMNS
-FIRST = (
-    *("select", "ignore", "fail_on", "max_params", "save", "against", "meta", "list_checks"),
-    *("weights", "input", "data", "format", "ops"),
-)
-_SHARED = (
-    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *DATA,
-    *("ops", "columns", "sort", "format", "output", "quiet", "debug"),
-)
+FIRST = "select ignore fail_on max_params save against meta list_checks weights input data format ops"
+_SHARED = (*RUNNING, *DATA, "ops", *SHOWING)
 _LIST_COLUMNS = (
     *columns_named("check", "name", "severity", "threshold", "asked_by"),
     Column("means", "Usually means"),
@@ -80,7 +75,13 @@ class CheckOptions(CacheOptions):
     max_peak_memory: str | None = option(
         None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
     )
-    optimizer: str = option(MEMORY_OPTIMIZER, _CHECKS, "Optimizer of the step of --max-peak-memory.", metavar="NAME")
+    optimizer: str = option(
+        MEMORY_OPTIMIZER,
+        _CHECKS,
+        "Optimizer of the step of --max-peak-memory.",
+        metavar="NAME",
+        words=MEMORY_OPTIMIZERS,
+    )
     repeat: int = option(
         1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1, max=MOST_RUNS
     )
@@ -102,8 +103,12 @@ class CheckOptions(CacheOptions):
 
     def settings(self) -> dict[str, Any]:
         """The options by the names that they have in [tool.hookcli]. Raises UsageError for a malformed --threshold."""
-        words = {"select": _words(self.select), "ignore": _words(self.ignore)}
-        return {**vars(self), **words, "thresholds": dict(map(_threshold, self.threshold))}
+        for text in self.threshold:
+            if "=" not in text:
+                raise UsageError(f"--threshold {text}: give ID=FIGURE, as in HK012=1e-6")
+        thresholds = {word.strip(): figure for word, _, figure in (text.partition("=") for text in self.threshold)}
+        words = {name: words_of(vars(self)[name]) for name in ("select", "ignore")}
+        return {**vars(self), **words, "thresholds": thresholds}
 
 
 def check(
@@ -127,8 +132,6 @@ def check(
     in training mode. `hookcli explain HK012` explains a check. Options may also be set under [tool.hookcli] in
     pyproject.toml, by the same names.
     """
-    check_choice("--fail-on", own.fail_on, SEVERITIES)
-    check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
     if own.list_checks:
         return _list(Output(options))
     jobs = make_jobs(models or (), options, own.settings(), typed_names(ctx), read_config(own.config))
@@ -137,28 +140,15 @@ def check(
     return check_models(jobs, options, own.report)
 
 
-def _words(given: list[str]) -> list[str]:
-    return [word.strip() for text in given for word in text.split(",") if word.strip()]
-
-
-def _threshold(text: str) -> tuple[str, str]:
-    word, separator, number = text.partition("=")
-    if not separator:
-        raise UsageError(f"--threshold {text}: give ID=FIGURE, as in HK012=1e-6")
-    return word.strip(), number
-
-
 def _list(output: Output) -> int:
-    rows = [_row(kind) for kind in known_checks()]
+    rows = []
+    for kind in known_checks():
+        limit = kind.threshold.default if kind.threshold else None
+        values = (kind.id, kind.name, kind.severity, limit, kind.asked_by, kind.means)
+        rows.append(Row({column.name: value for column, value in zip(_LIST_COLUMNS, values, strict=True)}))
     output.check_columns(_LIST_COLUMNS)
     output.write([Report("checks", "hookcli", _LIST_COLUMNS, rows, totals={"checks": len(rows)})])
     return 0
-
-
-def _row(kind: type[Check]) -> Row:
-    limit = kind.threshold.default if kind.threshold else None
-    values = (kind.id, kind.name, kind.severity, limit, kind.asked_by, kind.means)
-    return Row({column.name: value for column, value in zip(_LIST_COLUMNS, values, strict=True)})
 
 
 def threshold_text(kind: type[Check]) -> str:

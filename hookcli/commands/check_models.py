@@ -45,9 +45,10 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     reports: list[list[Report]] = []  # of each model: the findings, then the reports that the checks read
     errors: list[tuple[str, HookcliError]] = []
     baselines: list[Baseline] = []
-    save = jobs[0].settings["save"]
-    if save:
-        _check_target(save)
+    if save := jobs[0].settings["save"]:
+        check_writable(Path(save), "--save")  # before the run, not after
+        if exists(save):
+            read_baselines(save)
     try:
         with working(options) as progress:
             for number, job in enumerate(jobs, 1):
@@ -60,8 +61,13 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
     for problem in unwritten if errors else ():
         say(f"warning: {problem}")
-    if errors or unwritten:
-        raise _one(errors) if errors else unwritten[0]
+    if unwritten and not errors:
+        raise unwritten[0]
+    if len(errors) == 1:
+        raise errors[0][1]
+    if errors:
+        lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
+        raise ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
     return int(fails([findings for findings, *_ in reports], jobs[0].settings["fail_on"]))
 
 
@@ -74,8 +80,8 @@ def _checked(
 ) -> list[list[Report]]:
     """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
     cached = _cached(job)
-    if found := cached.get():
-        return [found]
+    if reports := cached.get():
+        return [reports]
     progress.stage("importing torch")
     use_threads(options)
     try:
@@ -94,17 +100,10 @@ def _checked(
 
 def _cached(job: Job) -> CachedReport:
     """The cached reports of a job, if it needs no values, and runs no code but that of hookcli and libraries."""
-    own = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
-    wanted = job.settings["cache"] and job.settings["meta"] and own
+    ours = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
+    wanted = job.settings["cache"] and job.settings["meta"] and ours
     settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
     return CachedReport("check", job.spec, job.options, wanted, settings)
-
-
-def _check_target(save: str) -> None:
-    """Raises UsageError for a file that can take no baseline: before the run, not after."""
-    check_writable(Path(save), "--save")
-    if exists(save):
-        read_baselines(save)
 
 
 def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> list[HookcliError]:
@@ -117,14 +116,6 @@ def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> li
         except HookcliError as error:
             failed.append(error)
     return failed
-
-
-def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
-    """The only error, or one that lists them all."""
-    if len(errors) == 1:
-        return errors[0][1]
-    lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
-    return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
 
 
 def crashed(job: Job, error: ModelError) -> Report:
@@ -187,9 +178,9 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
         raise
     if settings["meta"] and examination.error and runs_only_for_real(examination.error):
         raise _needs_values(recipe.name, examination.error) from examination.error
-    held = job.plan.against if not examination.error else None
-    for text in held.of(recipe.name).notes(*examination.kept) if held else []:
-        remark(text, options)
+    if job.plan.against and not examination.error:
+        for text in job.plan.against.of(recipe.name).notes(*examination.kept):
+            remark(text, options)
     return replace(examination, report=_with_next(examination.report, job, fail_on=settings["fail_on"]))
 
 

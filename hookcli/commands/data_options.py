@@ -64,7 +64,6 @@ def _refuse(wrong: bool, what: str, why: str, option: str = "") -> None:
 
 
 def _number(text: str) -> int | None:
-    """The number of batches, None for all."""
     if text == "all":
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST and int(text)):

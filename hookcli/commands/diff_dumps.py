@@ -10,7 +10,7 @@ from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import BuiltSide, common_input, parse_side
 from hookcli.commands.dump import REPEATED
-from hookcli.commands.options import DATA, Options
+from hookcli.commands.options import DATA, GENERATED, Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_reader import DumpReader
 
-_INPUT = {"input", "batch_size", "fill", *DATA}
+_INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
 _PROBES = {
     "output": ("activations",),

@@ -172,7 +172,6 @@ class ModelRuns:
 
     @cached_property
     def _typed_step(self) -> Step:
-        """The step that the command line asks for."""
         return self.step.make()
 
     def step_of(self, built: BuiltSide, backward: bool) -> Step:

@@ -15,7 +15,9 @@ from hookcli.record.file.comparison.different_models import DIFFERENT
 from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.reading import Record
 from hookcli.system.files import is_folder, is_pipe, opened
+from hookcli.table import Report
 from hookcli.table.dump import is_dump
 
 
@@ -34,14 +36,23 @@ def is_record(text: str) -> bool:
         return False
 
 
-def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
-    """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
-    require_records(a, b)
-    output = Output(options)
+def records_compared(
+    a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options
+) -> tuple[tuple[Record, Record], list[Report]]:
+    """Two records, and where they diverge. Raises UsageError if one is no record."""
+    for label, text, other in (("A", a, b), ("B", b, a)):
+        if not is_record(text):
+            raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
     with Progress(options.quiet) as progress:
         progress.stage(f"comparing {a} and {b}")
         records = open_record(a), open_record(b)
-        reports = diff_records(*records, tolerance, narrow)
+        return records, diff_records(*records, tolerance, narrow)
+
+
+def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
+    """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
+    output = Output(options)
+    records, reports = records_compared(a, b, tolerance, narrow, options)
     output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *STATISTICS))))
     for text in record_remarks(*records):
         remark(text, options)
@@ -51,10 +62,3 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
             if report.grouping == "list" and key in report.totals:
                 remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
     return int(beyond(reports) or any(report.meta.get(DIFFERENT) for report in reports))
-
-
-def require_records(a: str, b: str) -> None:
-    """Raise UsageError if one of two sides is no record."""
-    for label, text, other in (("A", a, b), ("B", b, a)):
-        if not is_record(text):
-            raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")

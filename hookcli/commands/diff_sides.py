@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.commands.mistakes import mistake
-from hookcli.commands.options import Model, OnlyFields, Options, takes_options
+from hookcli.commands.options import BUILDING, Model, OnlyFields, Options, takes_options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
 from hookcli.sources.specs import source_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.
-OWN = ("arg", "weights", "task", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
+OWN = (*BUILDING, "train", "device", "dtype", "fastpath", "edit")
 
 
 @dataclass(frozen=True)

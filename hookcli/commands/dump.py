@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.destination import check_target
-from hookcli.commands.options import DATA, OUTPUT, HistOptions, Options, option
+from hookcli.commands.options import DATA, GENERATED, OUTPUT, HistOptions, Options, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
@@ -25,7 +25,7 @@ from hookcli.table.formatting import counted, size
 if TYPE_CHECKING:
     from hookcli.tensors.files.dump_writer import DumpWriter
 
-REPEATED = ("input", "batch_size", "fill", *DATA, "seed", "fastpath", "ops", "loss", "backward_vector", "passes")
+REPEATED = (*GENERATED, *DATA, "seed", "fastpath", "ops", "loss", "backward_vector", "passes")
 """The options that a run must have in common with the run of a dump to be compared with it."""
 
 
@@ -86,7 +86,6 @@ def _writer(own: TensorOptions, options: Options, step: StepOptions) -> DumpWrit
 
 
 def _repeated(options: Options, step: StepOptions) -> Mapping[str, Any]:
-    """The options to repeat that do not have their defaults."""
     asked, plain = ({**vars(own), **vars(of_step)} for own, of_step in ((options, step), (Options(), StepOptions())))
     return {name: asked[name] for name in REPEATED if asked[name] != plain[name]}
 

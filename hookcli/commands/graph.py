@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions, check_choice, choice, option
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions, choice, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
@@ -19,10 +19,7 @@ EXAMPLES = (
     "hookcli graph resnet50 --depth 1 --format dot",
 )
 COLUMNS = GRAPH
-FIRST = (
-    *("native", "loss"),
-    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
-)
+FIRST = "native loss weights input depth match columns sort format output"
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,5 @@ def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOption
 
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """
-    check_choice("--call", own.call, AUTOGRAD_CALLS)
-    return inspect_model(
-        model,
-        partial(load("probes", "graph"), own.native, partial(remark, options=options)),
-        options,
-        train=True,
-        step=replace(step, call=own.call),
-    )
+    make_probe = partial(load("probes", "graph"), own.native, partial(remark, options=options))
+    return inspect_model(model, make_probe, options, train=True, step=replace(step, call=own.call))

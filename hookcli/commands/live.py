@@ -116,7 +116,6 @@ def _runs(process: int) -> bool:
 
 
 def _unused(folder: Path) -> Path:
-    """Return the folder, numbered if it holds something."""
     number, found = 1, folder
     while is_folder(found) and any(found.iterdir()):
         number += 1

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.backward_options import OnePassOptions, StepOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, OnlyFields, Options, check_choice, choice, option
+from hookcli.commands.options import (
+    DEFAULT_MODEL,
+    RUNNING,
+    SHOWING,
+    Model,
+    OnlyFields,
+    Options,
+    check_choice,
+    choice,
+    option,
+)
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
 from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import (
-    IMPLEMENTATIONS,
-    MEMORY_DEVICES,
-    MEMORY_OPTIMIZER,
-    MEMORY_OPTIMIZERS,
-    OPS,
-    PARALLEL,
-)
+from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, OPS
 from hookcli.reporters import moments
 from hookcli.table import Column
 from hookcli.table.columns import FITS, MEMORY, TIMELINE, with_operators
@@ -42,15 +45,8 @@ EXAMPLES = (
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
-FIRST = (
-    *("device", "optimizer", "inference", "fits", "checkpoint", "timeline"),
-    *("input", "batch_size", "ops", "format", "output"),
-)
-_SHARED = (
-    *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
-    "ops",
-    *("depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
-)
+FIRST = "device optimizer inference fits checkpoint timeline input batch_size ops format output"
+_SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"weights", "strict", "device"}
 _MEMORY = "Memory"
 _AMP = ("bfloat16", "float16")
 
@@ -61,7 +57,11 @@ class MemoryOptions:
 
     device: str = choice("cpu", _MEMORY, "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
     optimizer: str = option(
-        MEMORY_OPTIMIZER, _MEMORY, f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.", metavar="NAME"
+        MEMORY_OPTIMIZER,
+        _MEMORY,
+        f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.",
+        metavar="NAME",
+        words=MEMORY_OPTIMIZERS,
     )
     implementation: str | None = choice(
         None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
@@ -86,12 +86,7 @@ def memory(
 
     The model runs on the meta device, so neither a GPU nor that much memory is needed, unless the model reads values.
     """
-    check_choice("--device", own.device, MEMORY_DEVICES)
-    check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
-    check_choice("--amp", own.amp, _AMP)
-    check_choice("--implementation", own.implementation, IMPLEMENTATIONS)
     check_choice("--ops", options.ops, OPS[:1])
-    check_choice("--parallel", options.parallel, PARALLEL)
     _refuse_in_vain(own, step, options)
     output, limit = Output(options), _limit(own.fits, options)
     shown = _shown(own, options, output)
@@ -115,24 +110,12 @@ def _question(
 
     train = not own.inference if options.train is None else options.train
     parallel = options.parallel if options.nproc else None
+    setting = replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel)
     amp = parse_dtype(own.amp, "amp") if own.amp else None
-    return MemoryQuestion(
-        find_recipe(model, options),
-        replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel),
-        MemoryPlan(
-            own.optimizer,
-            own.implementation,
-            own.inference,
-            amp=amp,
-            checkpoint=own.checkpoint,
-            device=own.device,
-            ops=options.ops,
-        ),
-        step.make(),
-        parallel,
-        feedback,
-        partial(_wanted, options) if options.match is not None or options.type is not None else None,
-    )
+    plan = MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint)
+    plan = replace(plan, device=own.device, ops=options.ops)
+    wanted = partial(_wanted, options) if options.match is not None or options.type is not None else None
+    return MemoryQuestion(find_recipe(model, options), setting, plan, step.make(), parallel, feedback, wanted)
 
 
 def _wanted(options: Options, types: Mapping[str, str]) -> Callable[[str], bool]:
@@ -142,21 +125,19 @@ def _wanted(options: Options, types: Mapping[str, str]) -> Callable[[str], bool]
 
 
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
-    """Raise UsageError for options that others leave without an effect."""
     if options.nproc is None:
         refuse_alone(options)
     if own.fits is not None and own.timeline:
         raise UsageError("--timeline and --fits: the search for a batch has no timeline; give one of them")
-    for name, given in {"match": options.match, "type": options.type}.items():
-        if own.fits is not None and given is not None:
-            raise UsageError(f"--{name} {given}: --fits has a row for each batch; leave one out")
-    plain = MemoryOptions()
-    named = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
-    named |= {"optimizer": own.optimizer if own.optimizer != plain.optimizer else None}
-    named |= {"checkpoint": next(iter(own.checkpoint), None)}
-    for name, given in named.items():
-        if own.inference and given:
-            raise UsageError(f"--{name} {given}: --inference has neither backward nor a step; leave one out")
+    for name, value in {"match": options.match, "type": options.type}.items():
+        if own.fits is not None and value is not None:
+            raise UsageError(f"--{name} {value}: --fits has a row for each batch; leave one out")
+    of_step = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
+    of_step |= {"optimizer": own.optimizer if own.optimizer != MEMORY_OPTIMIZER else None}
+    of_step |= {"checkpoint": next(iter(own.checkpoint), None)}
+    for name, value in of_step.items():
+        if own.inference and value:
+            raise UsageError(f"--{name} {value}: --inference has neither backward nor a step; leave one out")
 
 
 def _limit(text: str | None, options: Options) -> int | None:
@@ -180,7 +161,5 @@ def _shown(own: MemoryOptions, options: Options, output: Output) -> Sequence[tup
         return [("fits", FITS)]
     if own.timeline or options.nproc or output.draws(moments.NEEDS):
         return [("timeline", TIMELINE)]
-    return [
-        ("memory", with_operators(MEMORY) if options.ops else MEMORY),
-        *([("timeline", TIMELINE)] if output.name == "html" else []),
-    ]
+    whole = ("memory", with_operators(MEMORY) if options.ops else MEMORY)
+    return [whole, ("timeline", TIMELINE)] if output.name == "html" else [whole]

@@ -56,7 +56,6 @@ def _named(parameter: Any) -> str:
 
 
 def _misused(error: Any, context: Any) -> str:
-    """The message for an option without its value, or with one that it does not take."""
     name = error.option_name
     parameters = context.command.get_params(context) if context else []
     owner = next((one for one in parameters if name in (*one.opts, *one.secondary_opts)), None)
@@ -77,7 +76,6 @@ def _plain(limit: float) -> float:
 
 
 def _bad_value(error: Any) -> str:
-    """The message for a value that is no number, or outside of the option's range."""
     name = _named(error.param)
     details: list[Any] = getattr(error.__cause__, "errors", list)()
     if not details:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from hookcli.checks.crash import Crash
 from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.options import DATA, Options
+from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
 from hookcli.reporters.rules import rule
 from hookcli.table import Finding
 from hookcli.table.names import is_operator
 
-_BUILD = ("arg", "weights", "task", "strict", "seed")
-_RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
+_RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
 _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
 """Options that a command does not have."""
@@ -33,7 +32,7 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
-    names = _BUILD if command == "hooks" else (*_BUILD, *_RUN)
+    names = BUILDING if command == "hooks" else _RUN
     typed = [word for name in names if name not in _LACKS.get(command, ()) for word in _typed(name, options)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
     typed += memory if command == "memory" else ()
@@ -44,17 +43,14 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
 
 def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options: Options) -> str:
     """The comparison of `hookcli diff` as it was typed, with A's weights in both models."""
-    declared = [(each, [item.name for item in fields(each)]) for each in (own, step, options)]
-    typed = [word for each, names in declared for name in names for word in _typed(name, each)]
+    typed = [word for each in (own, step, options) for item in fields(each) for word in _typed(item.name, each)]
     return shlex.join(["hookcli", "diff", *sides, *typed, "--same-weights"])
 
 
 def _typed(name: str, options: Any) -> Iterator[str]:
     """An option as it is typed; nothing if it has its default."""
-    declared = next(field for field in fields(options) if field.name == name)
-    default = [] if declared.default is MISSING else declared.default
     value = getattr(options, name)
-    if value == default:
+    if value == getattr(type(options)(), name):
         return
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
@@ -26,7 +26,7 @@ def complete_models(incomplete: str) -> list[str]:
 
     prefix, separator, name = incomplete.partition(":")
     if separator and prefix in LIBRARIES:
-        return [f"{prefix}:{known}" for known in entries(prefix) if known.startswith(name)]
+        return [f"{prefix}:{entry}" for entry in entries(prefix) if entry.startswith(name)]
     prefixes = [f"{source}:" for source in LIBRARIES if source != "torchvision"]
     return [name for name in (*entries(), *prefixes) if name.startswith(incomplete)]
 
@@ -49,21 +49,32 @@ Model = Annotated[
 ]
 
 
-def option(default: Any, panel: str | None, text: str | None, *names: str, **settings: Any) -> Any:
-    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help."""
-    given: Any = {"default_factory": list} if default is list else {"default": default}
-    return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
+def option(
+    default: Any, panel: str | None, text: str | None, *names: str, words: Sequence[str] = (), **settings: Any
+) -> Any:
+    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help.
+
+    `words`: the values that it takes; see `check_choice`.
+    """
+    initial: Any = {"default_factory": list} if default is list else {"default": default}
+    declared = typer.Option(*names, rich_help_panel=panel, help=text, **settings)
+    return field(**initial, metadata={"option": declared, "words": words})
 
 
 def choice(default: Any, panel: str | None, text: str, words: Sequence[str]) -> Any:
-    """An option that takes one of these words; see `check_choice`."""
-    return option(default, panel, text, metavar="|".join(words))
+    """An option that takes one of these words, which its help lists."""
+    return option(default, panel, text, words=words, metavar="|".join(words))
 
 
-def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
+def words_of(texts: Iterable[str]) -> list[str]:
+    """The words of a repeatable option that takes several at once, as in `a,b`."""
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
+def check_choice(option: str, word: str | None, words: Sequence[str]) -> None:
     """Raises UsageError unless the word is one of these, or None."""
-    if given is not None and given not in words:
-        raise UsageError(unknown(option, given, words), option=option.removeprefix("--").replace("-", "_"))
+    if word is not None and word not in words:
+        raise UsageError(unknown(option, word, words), option=option.removeprefix("--").replace("-", "_"))
 
 
 GRADIENTS = "Gradients"
@@ -175,6 +186,14 @@ SEVERAL = tuple(one.name for one in fields(Options) if one.metadata["option"].ri
 """The options of a run in several processes."""
 DATA = ("image", "text", "tokenizer", "input_file", "data", "batches")
 """The options of real input."""
+BUILDING = ("arg", "weights", "task", "strict", "seed")
+"""The options that choose a model and its weights."""
+GENERATED = ("input", "batch_size", "fill")
+"""The options of generated input."""
+RUNNING = (*BUILDING, *GENERATED, "train", "device", "dtype", "threads")
+"""The options of a run in one process, without those of real input."""
+SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
+"""The options of a command that shows a table."""
 
 
 class OnlyFields(frozenset[str]):
@@ -186,15 +205,10 @@ def all_but(*names: str) -> OnlyFields:
     return OnlyFields(f.name for f in fields(Options) if f.name not in names)
 
 
-SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 ShowingOptions = Annotated[Options, OnlyFields(SHOWING)]
 """The options of commands that show a table without running a model."""
-BuildingOptions = Annotated[
-    Options, OnlyFields(("arg", "weights", "task", "strict", "seed", "match", "type", *SHOWING))
-]
+BuildingOptions = Annotated[Options, OnlyFields((*BUILDING, "match", "type", *SHOWING))]
 """The options of commands that build a model without running it."""
-
-
 OneBatchOptions = Annotated[Options, all_but("batches", "ops")]
 """The options of commands whose rows do not merge over batches."""
 
@@ -202,7 +216,8 @@ OneBatchOptions = Annotated[Options, all_but("batches", "ops")]
 def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     """The command with a parameter for each field of its dataclass parameters, which it gets filled.
 
-    Such a parameter may be `Annotated` with the `OnlyFields` that this command has.
+    Such a parameter may be `Annotated` with the `OnlyFields` that this command has. The command raises UsageError for a
+    value that is not among the `words` of its option.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -221,6 +236,10 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(function)
     def command(**values: Any) -> T:
         filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
+        for options in filled.values():
+            for one in fields(options):
+                if words := one.metadata.get("words"):
+                    check_choice(f"--{one.name.replace('_', '-')}", getattr(options, one.name), words)
         return function(**values, **filled)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -20,12 +20,8 @@ EXAMPLES = (
     "hookcli package --load net.pt2pkg --trust",
 )
 COLUMNS = PACKAGE
-FIRST = (
-    *("extern", "intern", "mock", "deny", "load", "trust"),
-    *("weights", "columns", "format", "output"),
-)
+FIRST = "extern intern mock deny load trust weights columns format output"
 _PANEL = "Package"
-_KINDS = ("extern", "intern", "mock", "deny")
 
 
 @dataclass(frozen=True)
@@ -65,26 +61,16 @@ def package(
     io) are always extern. Modules that block the export are listed, with patterns that work.
     """
     if own.load is not None:
-        given = [f"--{kind}" for kind in _KINDS if getattr(own, kind)]
-        if model or given:
-            raise UsageError(f"--load {own.load}: loads a package; leave out {'MODEL' if model else given[0]}")
-        return _loaded(own.load, own, replace(options, output=own.output))
-    _refuse_others(options, own)
+        patterns = [f"--{kind}" for kind in ("extern", "intern", "mock", "deny") if getattr(own, kind)]
+        if model or patterns:
+            raise UsageError(f"--load {own.load}: loads a package; leave out {'MODEL' if model else patterns[0]}")
+        trust = ["trust=true"] if own.trust else []  # without it the source refuses to load
+        resource = [f"resource={own.resource}"] if own.resource is not None else []
+        options = replace(options, output=own.output, arg=[*options.arg, *trust, *resource])
+        return inspect_model(f"package:{own.load}", load_plugin("probes", "shapes"), options)
+    for name in ("trust", "resource", "depth", "match", "type"):
+        if (vars(own) | vars(options))[name]:
+            raise UsageError(f"--{name}: requires --load FILE, which runs a package's model")
     from hookcli.commands.package_export import export_model  # slow to import, and not needed for --help
 
     return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], own.output, options)
-
-
-def _loaded(file: str, own: PackageOptions, options: Options) -> int:
-    """Run `hookcli shapes package:FILE`; the source refuses to load it without --trust."""
-    named = [f"resource={own.resource}"] if own.resource is not None else []
-    arguments = [*options.arg, *(["trust=true"] if own.trust else []), *named]
-    return inspect_model(f"package:{file}", load_plugin("probes", "shapes"), replace(options, arg=arguments))
-
-
-def _refuse_others(options: Options, own: PackageOptions) -> None:
-    """Raise UsageError for options that have no effect on an export."""
-    given = {"trust": own.trust, "resource": own.resource}
-    for name, value in {**given, "depth": options.depth, "match": options.match, "type": options.type}.items():
-        if value:
-            raise UsageError(f"--{name}: requires --load FILE, which runs a package's model")

@@ -6,8 +6,8 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +91,6 @@ def _check_target(path: Path) -> None:
 
 
 def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
-    """The model, with its input if it is known."""
     from hookcli.engine.prepare import prepare_run
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
@@ -110,19 +109,16 @@ def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tup
 
     note = noted_input(run.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
-    with replacing(path) if path else _passing() as file:
+    with ExitStack() as stack:
+        if path:
+            file = stack.enter_context(replacing(path))
+        else:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookcli-")), "model.pt2pkg")
         modules = export(run.model, run.name, rules, file, _package_name(), texts)
         for rule, reason in idle_rules(rules, modules):
             raise UsageError(f"{rule} {reason}; {run.name} needs {_named(modules)}")
         archive = read_archive(file)
     return modules, archive
-
-
-@contextmanager
-def _passing() -> Iterator[Path]:
-    """A file in a temporary folder that is removed after the block."""
-    with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
-        yield Path(folder, "model.pt2pkg")
 
 
 def _package_name() -> str:
@@ -143,10 +139,10 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule]
     useless = [f"{rule} {reason}" for rule, reason in idle_rules(rules, modules)]
     extra = f"; {useless[0]}" if useless else ""
     passing = suggestion(rules, modules)
-    found = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
+    added = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
     denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
     without = f", without {' '.join(denied)}" if denied else ""
-    command = " ".join(map(shell_word, ["hookcli", "package", *rest, *found]))
+    command = " ".join(map(shell_word, ["hookcli", "package", *rest, *added]))
     return f"{what}: {_named(blocking)}{extra}. This works{without}:\n  {command}"
 
 
@@ -154,8 +150,8 @@ def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
     """The modules' packages with counts, or a package's only module by name: torchvision.models.resnet, torch (9)."""
     count = Counter(m.top for m in modules if not m.is_pickle)
     whole = {m.top: m.name for m in modules if not m.is_pickle}
-    said = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
-    return formatting.listed(said, most)
+    names = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
+    return formatting.listed(names, most)
 
 
 def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
@@ -176,13 +172,6 @@ def _row(module: PackagedModule, archive: Archive | None) -> Row:
         size = archive.sizes[archive.pickles[0]]
     elif archive and module.action in ("intern", "mock"):
         size = archive.source_bytes(module.name)
-    return Row(
-        {
-            "module": module.name,
-            "action": "blocked" if module.problem else module.action,
-            "rule": module.problem or module.rule,
-            "size": size,
-            "needed_by": module.needed_by or None,
-            "index": module.index,
-        }
-    )
+    action = "blocked" if module.problem else module.action
+    values = {"module": module.name, "action": action, "rule": module.problem or module.rule, "size": size}
+    return Row(values | {"needed_by": module.needed_by or None, "index": module.index})

@@ -68,10 +68,10 @@ class Progress:
         """The line, at most as wide as the terminal: a line that wraps can't be taken away."""
         from rich.cells import set_cell_size
 
-        said = [clock(seconds), self._part, self._stage]
+        parts = [clock(seconds), self._part, self._stage]
         with suppress(Exception):  # the run goes on meanwhile, and a line without the position is better than none
-            said.append(self._position())
-        line = f"{frame} {visible(' · '.join(filter(None, said)))}"
+            parts.append(self._position())
+        line = f"{frame} {visible(' · '.join(filter(None, parts)))}"
         return f"\x1b[2m{set_cell_size(line, terminal_size(streams.remarks).columns - 1).rstrip()}\x1b[0m"
 
     def __enter__(self) -> Self:

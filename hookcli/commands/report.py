@@ -15,7 +15,7 @@ from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import read_config
 from hookcli.commands.diff import DiffOptions
 from hookcli.commands.diff_records import is_record
-from hookcli.commands.options import DATA, DEFAULT_MODEL, OnlyFields, Options, complete_models, option
+from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
 from hookcli.commands.typer_classes import typed_names
@@ -33,20 +33,13 @@ EXAMPLES = (
     "hookcli report net.py:Net 'net.py:Net --path old' --output diff.html",
     "hookcli report before.run.jsonl after.run.jsonl",
 )
-FIRST = (
-    *("select", "loss", "open_page", "serve"),
-    *("weights", "input", "batch_size", "train", "device", "format", "output"),
-)
+FIRST = "select loss open_page serve weights input batch_size train device format output"
 _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
 )
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
-_SHARED = (
-    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *DATA,
-    *("ops", "edit", "format", "output", "quiet", "debug"),
-)
+_SHARED = (*RUNNING, *DATA, "ops", "edit", "format", "output", "quiet", "debug")
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,6 @@ def report(
 
 
 def _of_two(a: str, b: str, checks: CheckOptions, compare: DiffOptions, page: Page, typed: Collection[str]) -> int:
-    """Write the page of a comparison."""
     if unused := [name for name in _CHECKS if name in typed and name not in _OF_COMPARISONS]:
         raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where two are compared; leave it out")
     from hookcli.commands.report_sides import report_sides
@@ -140,7 +132,6 @@ def _of_saved(file: str, page: Page) -> int:
 
 
 def _served(target: str, own: PageOptions, options: Options) -> int:
-    """Serve the page of a record."""
     if not own.serve:
         raise UsageError("--port: is for --serve; add that, or leave --port out")
     if options.output or options.format:

@@ -34,10 +34,6 @@ class Page:
         if opens and (self.output.path is None or self.output.name != "html"):
             raise UsageError("--open: opens a page in a file; leave out --format, and --output or its suffix")
 
-    def salvage(self, reports: Sequence[Report]) -> None:
-        """Write what was found before a failure; see Output."""
-        self.output.salvage(reports)
-
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports, and open the file if asked to."""
         self.output.write(reports, mixed=True)

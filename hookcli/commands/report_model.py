@@ -22,7 +22,7 @@ def report_model(job: Job, page: Page) -> int:
             use_threads(job.options)
             examination = examined(job, progress, in_full=True)
     except ModelError as error:
-        page.salvage([crashed(job, error)])
+        page.output.salvage([crashed(job, error)])
         raise
     page.write(examination.shown)
     if examination.error:

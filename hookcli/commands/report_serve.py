@@ -87,12 +87,12 @@ class LivePage:
             self.look()
             if have == self._version:
                 return ""
-            run, _, *known = map(int, have.split("."))
-            there = [*self._steps.counts(), *[0] * len(known)]
-            if run != self._run or any(map(operator.gt, known, there)):
+            run, _, *sent = map(int, have.split("."))
+            counts = [*self._steps.counts(), *[0] * len(sent)]
+            if run != self._run or any(map(operator.gt, sent, counts)):
                 return None
-            found = record_payload(self._steps, {}, known[: len(self._steps.counts())])
-            news = {"version": self._version, "steps": found["steps"], "reports": found["reports"]}
+            payload = record_payload(self._steps, {}, sent[: len(self._steps.counts())])
+            news = {"version": self._version, "steps": payload["steps"], "reports": payload["reports"]}
             return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:

@@ -43,10 +43,7 @@ EXAMPLES = (
     "hookcli run --live tensorboard train.py",
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
-FIRST = (
-    *("module", "every", "probe", "first_bad", "check", "ops", "live"),
-    *("match", "output"),
-)
+FIRST = "module every probe first_bad check ops live match output"
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
 _PANEL = "Recording"
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself

@@ -21,7 +21,7 @@ class Selection:
 
     options: Options
     _types: dict[str, str] = field(default_factory=dict)
-    _found: bool = True
+    _some: bool = True
 
     def of(self, model: nn.Module, *, parameters: bool = False) -> Select | None:
         """The selection among a model's parts; None for all of them. Raises UsageError if nothing can be selected.
@@ -29,7 +29,15 @@ class Selection:
         `parameters`: the rows are parameters, which their own names also select.
         """
         select = self.among(model)
-        if select is not None and not (self.options.ops or _selects_any(select, model, parameters)):
+        if select is None or self.options.ops:
+            return select
+        from hookcli.hooks.select import selects_parameter
+
+        if parameters:
+            selected = any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())
+        else:
+            selected = any(select(fqn, module) for fqn, module in model.named_modules())
+        if not selected:
             raise UsageError(f"no {'parameter' if parameters else 'module'} matches {self._asked()}")
         return select
 
@@ -41,35 +49,27 @@ class Selection:
         from hookcli.hooks.operators.functions import type_of
 
         types = _types_of_parts(model)
-        self._types, self._found = types, False
+        self._types, self._some = types, False
         matches = name_filter(match, types) if self.options.ops else checked_filter(match, wanted, types)
 
         def select(fqn: str, part: Any) -> bool:
             kind = type_of(part)
-            own = types.setdefault(fqn, kind)  # an operator is new here; a parameter comes with its module
-            chosen = matches(fqn, own) and wanted in (None, kind)
-            self._found = self._found or chosen
+            named = types.setdefault(fqn, kind)  # an operator is new here; a parameter comes with its module
+            chosen = matches(fqn, named) and wanted in (None, kind)
+            self._some = self._some or chosen
             return chosen
 
         return select
 
     def require_some(self) -> None:
         """Raises UsageError if nothing that ran was selected."""
-        if not self._found:
+        if not self._some:
             checked_filter(self.options.match, self.options.type, self._types, kind="module, parameter or operator")
             raise UsageError(f"no module or operator matches {self._asked()}")
 
     def _asked(self) -> str:
-        asked = [f"--match {self.options.match!r}"] if self.options.match else []
-        return " and ".join(asked + ([f"--type {self.options.type}"] if self.options.type else []))
-
-
-def _selects_any(select: Select, model: nn.Module, parameters: bool) -> bool:
-    from hookcli.hooks.select import selects_parameter
-
-    if parameters:
-        return any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())
-    return any(select(fqn, module) for fqn, module in model.named_modules())
+        match = self.options.match and f"--match {self.options.match!r}"
+        return " and ".join(filter(None, (match, self.options.type and f"--type {self.options.type}")))
 
 
 def _types_of_parts(model: nn.Module) -> dict[str, str]:

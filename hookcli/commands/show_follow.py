@@ -72,7 +72,6 @@ def _show_changes(tail: Tail, query: Query, output: Output) -> None:
 
 
 def _require_live(query: Query, output: Output) -> None:
-    """Raise UsageError for options that a record that grows can't have."""
     if output.exports:
         if output.name not in selection.live():
             grow = " and ".join(selection.live())
@@ -84,7 +83,6 @@ def _require_live(query: Query, output: Output) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """Raise UsageError if such a file can't be created."""
     if not is_folder(path.parent):
         raise UsageError(f"{path}: no such file, and no folder {path.parent}/ to wait in")
     try:
@@ -175,7 +173,6 @@ def _line(step: RecordedStep) -> str:
 
 
 def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
-    """Show the tables or charts of the latest steps in place of earlier ones."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions, check_choice, choice, option
+from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions, choice, option, words_of
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
@@ -24,10 +24,7 @@ EXAMPLES = (
     "hookcli trace resnet18 --format chrome --output trace.json",
 )
 COLUMNS = TRACE
-FIRST = (
-    *("kinds", "summary", "loss"),
-    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
-)
+FIRST = "kinds summary loss weights input depth match columns sort format output"
 
 _PANEL = "Hooks"
 
@@ -51,7 +48,6 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
 
     Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.
     """
-    check_choice("--optimizer", own.optimizer, OPTIMIZERS)
     if own.globally and own.summary:
         raise UsageError("--global and --summary: a summary has no order to compare; give one of them")
     chosen = _kinds(own.kinds)
@@ -74,7 +70,7 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
 
 def _kinds(text: str) -> list[HookKind]:
     """The kinds that the names or globs mean, in PyTorch's order."""
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    wanted = words_of([text])
     for name in wanted:
         if not any(fnmatchcase(kind, name) for kind in HookKind):
             raise UsageError(unknown("--kinds", name, HookKind))
@@ -95,19 +91,16 @@ def _mark_differences(globally: Report, locally: Report) -> Report:
     missing: list[Skipped] = []
     for how, a, b, c, d in SequenceMatcher(None, here, there, autojunk=False).get_opcodes():
         if how != "equal":
-            notes |= {
-                firing: "in another order locally" if firing in there else "globally only" for firing in here[a:b]
-            }
+            notes |= {one: "in another order locally" if one in there else "globally only" for one in here[a:b]}
             gone = (firing for firing in there[c:d] if firing not in here)
             missing += [Skipped(fqn, f"{kind}: fires with local hooks only") for kind, fqn, *_ in gone]
+    noted = {number: notes.get(_firing(r)) for number, r in enumerate(globally.rows) if r["kind"] in _MODULE_KINDS}
     rows = [
-        replace(row, values={**row.values, "note": notes[_firing(row)]})
-        if row["kind"] in _MODULE_KINDS and _firing(row) in notes
-        else row
-        for row in globally.rows
+        replace(row, values={**row.values, "note": note}) if (note := noted.get(number)) else row
+        for number, row in enumerate(globally.rows)
     ]
-    said = f"{len(notes) + len(missing)} differ from local hooks" if notes or missing else "same order as local hooks"
-    totals = {**globally.totals, "order": said}
+    differ = f"{len(notes) + len(missing)} differ from local hooks"
+    totals = {**globally.totals, "order": differ if notes or missing else "same order as local hooks"}
     return replace(globally, rows=rows, totals=totals, skipped=[*globally.skipped, *dict.fromkeys(missing)])
 
 

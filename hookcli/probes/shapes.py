@@ -196,7 +196,6 @@ class ShapesProbe(Probe):
         return [*said, *([] if self._memory is None else on_other_devices(self.session))]
 
     def _uncounted(self) -> Iterable[Skipped]:
-        """Operations inside modules that have no known cost."""
         log = self._functions.log
         roots = [call for call in self._calls.values() if not call.fqn]
         within = {number for call in roots for number in log[call.before.calls : call.after and call.after.calls]}

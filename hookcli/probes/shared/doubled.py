@@ -48,7 +48,6 @@ class DoubledActivations(InventoryPart):
             self._calls.append((began, end, event.fqn))
 
     def _search(self, roots: Sequence[Tensor]) -> None:
-        """Search the graph of these tensors, as their backward pass begins."""
         for node in walk(x.grad_fn for x in roots if x.grad_fn is not None):
             if pair := _LOSSES.get(_name(node)):
                 wanted, name, loss = pair

@@ -108,7 +108,6 @@ def _is_trained(item: nn.Module | Tensor) -> bool:
 
 
 def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
-    """The modules and tensors in the value of an attribute."""
     if isinstance(value, (nn.Module, Tensor)):
         yield value
     elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
