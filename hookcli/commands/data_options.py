@@ -29,14 +29,14 @@ def data_of(options: Options) -> Data | None:
     Raises UsageError for a file, folder or object that is not there, and for options that contradict each other.
     """
     batches = _number(str(options.batches))  # a file has a number
-    given = [name for name in _REAL if getattr(options, name)]
-    flags = [f"--{name.replace('_', '-')}" for name in given]
+    named = [name for name in _REAL if getattr(options, name)]
+    flags = [f"--{name.replace('_', '-')}" for name in named]
     if options.tokenizer and not options.text:
         raise UsageError(f"--tokenizer {options.tokenizer}: is for --text; add that", option="tokenizer")
-    if not given:
+    if not named:
         _refuse(batches != 1, f"--batches {options.batches}", "needs --data, --image or --text", "batches")
         return None
-    _refuse(len(given) > 1, " and ".join(flags), "give one of them", given[0])
+    _refuse(len(named) > 1, " and ".join(flags), "give one of them", named[0])
     _refuse(bool(options.input), f"--input and {flags[0]}", "one generates input, the other is real: leave one out")
     _refuse(options.fill != "randn", f"--fill and {flags[0]}", "real input has its values already; leave out --fill")
     if options.input_file:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
+_OF_RUN = ("seconds", "hookcli_seconds", "error")
 _PROBES = {
     "output": ("activations",),
     "input": ("inputs",),
@@ -56,13 +57,10 @@ class DumpRuns:
         self.progress.stage("importing torch")
         from hookcli.tensors.files.dump_reader import DumpReader
 
-        readers = [DumpReader(text) if is_dump(text) else None for text in (a, b)]
-        if readers[0] and readers[1]:
-            return self._of_dumps(readers[0], readers[1])
-        side = 0 if readers[0] else 1
-        reader = readers[side]
-        assert reader is not None
-        return self._with_model(reader, side, (a, b))
+        if is_dump(a) and is_dump(b):
+            return self._of_dumps(DumpReader(a), DumpReader(b))
+        side = 0 if is_dump(a) else 1
+        return self._with_model(DumpReader((a, b)[side]), side, (a, b))
 
     def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
         from hookcli.engine.lockstep.dump_modules import parts_of
@@ -103,21 +101,20 @@ class DumpRuns:
             parts += operators_of(live.side(built, inputs), live.step_of(built, backward), options.ops, unseen)
         comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
         probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
+
+        def report(*, complete: bool) -> Report:
+            meta = {key: comparison.meta[key] for key in _OF_RUN if key in comparison.meta}
+            meta |= {"dump": _probes(reader.dump), "complete": complete}
+            return comparison.report(self.tolerance, " → ".join(texts), meta)
+
         try:
             live.observed(built, inputs, described, probes, comparison.select, data)
-        except (HookcliError, KeyboardInterrupt) as error:
-            report = self._report(comparison, texts, complete=False)
-            if isinstance(error, HookcliError):
-                raise type(error)(f"{spec.label}: {error}", (report,)) from error
-            error.reports = (report,)  # type: ignore[attr-defined]
+        except HookcliError as error:
+            raise type(error)(f"{spec.label}: {error}", (report(complete=False),)) from error
+        except KeyboardInterrupt as error:
+            error.reports = (report(complete=False),)  # type: ignore[attr-defined]
             raise
-        return self._report(comparison, texts, complete=True)
-
-    def _report(self, comparison: DumpComparison, texts: tuple[str, str], *, complete: bool) -> Report:
-        run = comparison.meta
-        meta = {key: run[key] for key in ("seconds", "hookcli_seconds", "error") if key in run}
-        meta |= {"dump": _probes(comparison.reader.dump), "complete": complete}
-        return comparison.report(self.tolerance, " → ".join(texts), meta)
+        return report(complete=True)
 
     def _repeated(self, reader: DumpReader) -> tuple[Options, StepOptions]:
         """The options, with those of the dump's run where the command line does not say otherwise.
@@ -132,8 +129,9 @@ class DumpRuns:
             left["train"] = dump.meta["mode"] == "train"
         for name in ("data", "loss"):
             if ":" in str(left.get(name) or ""):
-                said = f"{reader.folder}: its run had --{name} {shortened(str(left[name]))}, which names code to run"
-                raise UsageError(f"{said}: add that option yourself", option=name)
+                option = f"--{name} {shortened(str(left[name]))}"
+                wrong = f"{reader.folder}: its run had {option}, which names code to run: add that option yourself"
+                raise UsageError(wrong, option=name)
         try:
             return _with(self.options, left), _with(self.step, left)
         except ValueError as error:
@@ -179,15 +177,11 @@ class DumpRuns:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
         from hookcli.engine.lockstep.dump_modules import parts_of
 
-        match, kind_wanted = self.options.match, self.options.type
         names = {place.fqn: place.type for place in parts_of(dump, others)}
         names |= {row.fqn: "" for row in dump.tensors if row["kind"] == "grad"}
-        matches = checked_filter(match, kind_wanted, names)
-
-        def wanted(kind: str, fqn: str, type_: str) -> bool:
-            return matches(fqn, "" if kind == "grad" else type_) and kind_wanted in (None, type_)
-
-        return wanted
+        only = self.options.type
+        matches = checked_filter(self.options.match, only, names)
+        return lambda kind, fqn, type_: matches(fqn, "" if kind == "grad" else type_) and only in (None, type_)
 
     def _check_model(self, reader: DumpReader, parts: list[NamedPart], other: str) -> None:
         """Say that a dump is of another model. Raises UsageError if they have nothing in common."""
@@ -200,8 +194,7 @@ class DumpRuns:
         if number and not common and any(place.fqn for place in parts):
             raise UsageError(f"{reader.folder}: {of}, another model than {other}: they have no module in common")
         if common < _ALIKE * number:
-            said = f"{reader.folder} is {of}: {other} has {common} of its {number} modules"
-            remark(said, self.options)
+            remark(f"{reader.folder} is {of}: {other} has {common} of its {number} modules", self.options)
 
 
 def _has_operators(dump: Dump) -> bool:
@@ -211,12 +204,12 @@ def _has_operators(dump: Dump) -> bool:
 def _with(options: Any, values: dict[str, Any]) -> Any:
     """The options with those of the values that they have. Raises ValueError for a value of another type."""
     hints = get_type_hints(type(options))
-    known = {name: value for name, value in values.items() if name in hints}
-    for name, value in known.items():
+    fitting = {name: value for name, value in values.items() if name in hints}
+    for name, value in fitting.items():
         kind = list[str] if isinstance(value, list) and all(isinstance(item, str) for item in value) else type(value)
         if kind not in (hints[name], *get_args(hints[name])):
             raise ValueError(f"{name} is {shortened(repr(value))}")
-    return replace(options, **known)
+    return replace(options, **fitting)
 
 
 def _probe(kind: str, sink: DumpComparison) -> Probe:

@@ -74,7 +74,7 @@ class ModelRuns:
         report = compare(
             *sides,
             tolerance=tolerance,
-            step=replace(self.step_of(left, self.backward), target=given.target),
+            step=replace(self.step_of(left, self.backward), target=given.data and given.data.first.target),
             select=selection.among(left.prepared.model),
             seed=self.options.seed,
             info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),

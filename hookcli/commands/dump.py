@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -52,7 +51,7 @@ def inspect_tensors(
     """Run a probe that sees tensors, made with the `given` arguments; write its report, and the dump if asked for."""
     if own.dump is None and own.max_bytes != TensorOptions.max_bytes:
         raise UsageError(f"--max-bytes {own.max_bytes}: limits a dump; add --dump DIR", option="max-bytes")
-    sink = _writer(own, options, step) if own.dump is not None else None
+    sink = _writer(own.dump, own.max_bytes, options, step) if own.dump is not None else None
     make_probe = partial(load("probes", probe), *given, hist=own.hist, sink=sink)
     try:
         return inspect_model(model, make_probe, options, train=train, step=step, time=time)
@@ -61,40 +60,34 @@ def inspect_tensors(
             remark(_written(sink, own.max_bytes), options)
 
 
-def _writer(own: TensorOptions, options: Options, step: StepOptions) -> DumpWriter:
+def _writer(dump: str, most: str, options: Options, step: StepOptions) -> DumpWriter:
     """The writer of the dump. Raises UsageError for options that don't fit."""
-    assert own.dump is not None
-    limit = parse_figure(own.max_bytes, "bytes")
+    limit = parse_figure(most, "bytes")
     if limit is None or limit < 0:
-        raise UsageError(
-            f"--max-bytes {own.max_bytes}: give a number of bytes, such as 500MB or 2GiB", option="max-bytes"
-        )
+        raise UsageError(f"--max-bytes {most}: give a number of bytes, such as 500MB or 2GiB", option="max-bytes")
     if max(options.nproc or 1, world().size) > 1:
         raise UsageError("--dump: writes the tensors of one process; remove --nproc")
     if find_spec("safetensors") is None:
         raise UsageError("--dump: needs safetensors: pip install 'hookcli[safetensors]'")
-    folder = Path(own.dump)
+    folder = Path(dump)
     check_target(folder, "--dump", "folder")
-    if is_folder(folder) and not is_dump(own.dump) and any(folder.iterdir()):
+    if is_folder(folder) and not is_dump(dump) and any(folder.iterdir()):
         raise UsageError(f"--dump {folder}: is not empty, and no dump; name another folder")
     from hookcli.tensors.files.dump_writer import DumpWriter, is_own
 
     if not is_own(folder) and is_folder(folder):
         raise UsageError(f"--dump {folder}: holds files that --dump has not written; name another folder")
+    asked, plain = vars(options) | vars(step), vars(Options()) | vars(StepOptions())
+    repeated = {name: asked[name] for name in REPEATED if asked[name] != plain[name]}
     narrowed = options.match is not None or options.type is not None
-    return DumpWriter(folder, int(limit), Dump("", (), options=_repeated(options, step), narrowed=narrowed))
-
-
-def _repeated(options: Options, step: StepOptions) -> Mapping[str, Any]:
-    asked, plain = ({**vars(own), **vars(of_step)} for own, of_step in ((options, step), (Options(), StepOptions())))
-    return {name: asked[name] for name in REPEATED if asked[name] != plain[name]}
+    return DumpWriter(folder, int(limit), Dump("", (), options=repeated, narrowed=narrowed))
 
 
 def _written(sink: DumpWriter, limit: str) -> str:
     held = sum(bool(row["file"]) for row in sink.rows)
     over = sum(row.get("reason") == sink.LEFT_OUT for row in sink.rows)
     other = len(sink.rows) - held - over
-    said = [f"wrote {sink.folder}: {counted(held, 'tensor')}, {size(sink.written)}"]
-    said += [f"{counted(over, 'tensor')} left out (--max-bytes {limit})"] if over else []
-    said += [f"{counted(other, 'tensor')} of a layout that can't be written"] if other else []
-    return "; ".join(said)
+    parts = [f"wrote {sink.folder}: {counted(held, 'tensor')}, {size(sink.written)}"]
+    parts += [f"{counted(over, 'tensor')} left out (--max-bytes {limit})"] if over else []
+    parts += [f"{counted(other, 'tensor')} of a layout that can't be written"] if other else []
+    return "; ".join(parts)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 # Batch normalization in training mode refuses a batch of one value per channel.
 _TRAINING_BATCH = 2
-
-
 Compare = Callable[[Report, Report], Report]
 
 
@@ -50,11 +48,7 @@ def feedback_of(options: Options, progress: Progress, processes: Processes | Non
         if processes:
             processes.stage(text)
 
-    @cache
-    def once(text: str) -> None:
-        remark(label + text, options)
-
-    return Feedback(stage, once, progress.follow)
+    return Feedback(stage, cache(lambda text: remark(label + text, options)), progress.follow)
 
 
 def inspect_model(
@@ -89,8 +83,7 @@ def inspect_model(
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
-                feedback = feedback_of(options, progress, processes)
-                recipe = find_recipe(spec, options)
+                feedback, recipe = feedback_of(options, progress, processes), find_recipe(spec, options)
                 inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time)
                 reports = inspect(globally=compare is not None)
                 if compare:

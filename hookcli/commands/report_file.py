@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,12 @@ def _default(targets: Sequence[str]) -> str:
     """
     name = "-".join(filter(None, map(_stem, targets)))
     path = Path(f"{name or 'report'}.html")
-    if exists(path) and not (is_file(path) and _MARK in _head(path)):
+    head = b""
+    with suppress(OSError):
+        if is_file(path):
+            with opened(path) as file:
+                head = bytes(file.read(_HEAD))
+    if exists(path) and _MARK not in head:
         raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
     return str(path)
 
@@ -72,11 +78,3 @@ def _default(targets: Sequence[str]) -> str:
 def _stem(target: str) -> str:
     last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
     return re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with opened(path) as file:
-            return bytes(file.read(_HEAD))
-    except OSError:
-        return b""

@@ -172,9 +172,8 @@ def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFi
     except OSError as error:
         if own.output:
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
-        remarks.append(
-            f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded"
-        )
+        why = f"can't write a record in this folder: {error.strerror}"
+        remarks.append(f"warning: {why}; the script runs without being recorded")
         return None
 
 
