@@ -19,20 +19,20 @@ def loss_option() -> Any:
         "sum, mean, cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
         "[the model's own, or by kind of model]."
     )
-    return option(None, GRADIENTS, text, metavar="NAME")
+    return option(None, text, panel=GRADIENTS, metavar="NAME")
 
 
 @dataclass(frozen=True)
 class StepOptions:
     """Parts of a command's run besides one forward, as typed; see the engine's Step."""
 
+    panel = GRADIENTS
+
     loss: str | None = loss_option()
     backward_vector: str | None = choice(
-        None, GRADIENTS, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
+        None, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
     )
-    passes: int = option(
-        1, GRADIENTS, "Passes without zeroing: gradients accumulate.", metavar="N", min=1, max=MOST_RUNS
-    )
+    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1, max=MOST_RUNS)
     call: str = "backward"
     optimizer: str | None = None
     state_dict: bool = False

@@ -51,54 +51,45 @@ _LIST_COLUMNS = (
     *columns_named("check", "name", "severity", "threshold", "asked_by"),
     Column("means", "Usually means"),
 )
-_CHECKS = "Checks"
 
 
 @dataclass(frozen=True)
 class CheckOptions(CacheOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
-    select: list[str] = option(list, _CHECKS, "Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")
-    ignore: list[str] = option(list, _CHECKS, "Leave these checks out.", metavar="ID,...")
-    threshold: list[str] = option(
-        list, _CHECKS, "Change a threshold, for example HK012=1e-6; repeatable.", metavar="ID=FIGURE"
-    )
-    fail_on: str = choice("error", _CHECKS, "Lowest severity for exit code 1.", SEVERITIES)
+    panel = "Checks"
+
+    select: list[str] = option(list, "Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")
+    ignore: list[str] = option(list, "Leave these checks out.", metavar="ID,...")
+    threshold: list[str] = option(list, "Change a threshold, for example HK012=1e-6; repeatable.", metavar="ID=FIGURE")
+    fail_on: str = choice("error", "Lowest severity for exit code 1.", SEVERITIES)
     expect_output: list[str] = option(
-        list, _CHECKS, "Expected output: *x1000, or out=*x21x224x224:float32; repeatable.", metavar="SHAPE"
+        list, "Expected output: *x1000, or out=*x21x224x224:float32; repeatable.", metavar="SHAPE"
     )
-    max_params: str | None = option(None, _CHECKS, "Limit on parameters, for example 26M.", metavar="COUNT")
-    max_macs: str | None = option(None, _CHECKS, "Limit on multiply-accumulates, for example 4.2G.", metavar="COUNT")
+    max_params: str | None = option(None, "Limit on parameters, for example 26M.", metavar="COUNT")
+    max_macs: str | None = option(None, "Limit on multiply-accumulates, for example 4.2G.", metavar="COUNT")
     max_activation_memory: str | None = option(
-        None, _CHECKS, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
+        None, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
     )
     max_peak_memory: str | None = option(
-        None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
+        None, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
     )
     optimizer: str = option(
-        MEMORY_OPTIMIZER,
-        _CHECKS,
-        "Optimizer of the step of --max-peak-memory.",
-        metavar="NAME",
-        words=MEMORY_OPTIMIZERS,
+        MEMORY_OPTIMIZER, "Optimizer of the step of --max-peak-memory.", metavar="NAME", words=MEMORY_OPTIMIZERS
     )
-    repeat: int = option(
-        1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1, max=MOST_RUNS
-    )
-    split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
-    backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")
-    save: str | None = option(None, _CHECKS, "Save a baseline of the models to FILE.", metavar="FILE")
-    against: str | None = option(None, _CHECKS, "Compare with the baseline in FILE.", metavar="FILE")
+    repeat: int = option(1, "Run N times and require bit-identical results.", metavar="N", min=1, max=MOST_RUNS)
+    split_batch: bool = option(False, "Compare the batch with its two halves.")
+    backward: bool = option(True, "Run forward only.")
+    save: str | None = option(None, "Save a baseline of the models to FILE.", metavar="FILE")
+    against: str | None = option(None, "Compare with the baseline in FILE.", metavar="FILE")
     rtol: float | None = option(
-        None, _CHECKS, "Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0, max=1e9
+        None, "Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0, max=1e9
     )
-    atol: float | None = option(None, _CHECKS, "Absolute tolerance of statistics [0].", metavar="X", min=0, max=1e9)
-    meta: bool = option(False, _CHECKS, "Run on the meta device: only checks that need no values.", "--meta")
-    config: str | None = option(
-        None, _CHECKS, f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE"
-    )
-    report: list[str] = option(list, "Output", "Also write the report to FILE; repeatable.", metavar="FILE")
-    list_checks: bool = option(False, _CHECKS, "List all checks.", "--list")
+    atol: float | None = option(None, "Absolute tolerance of statistics [0].", metavar="X", min=0, max=1e9)
+    meta: bool = option(False, "Run on the meta device: only checks that need no values.")
+    config: str | None = option(None, f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE")
+    report: list[str] = option(list, "Also write the report to FILE; repeatable.", metavar="FILE", panel="Output")
+    list_checks: bool = option(False, "List all checks.", "--list")
     loss: str | None = loss_option()
 
     def settings(self) -> dict[str, Any]:

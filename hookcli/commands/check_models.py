@@ -72,11 +72,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
 
 
 def _checked(
-    job: Job,
-    options: Options,
-    progress: Progress,
-    errors: list[tuple[str, HookcliError]],
-    baselines: list[Baseline],
+    job: Job, options: Options, progress: Progress, errors: list[tuple[str, HookcliError]], baselines: list[Baseline]
 ) -> list[list[Report]]:
     """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
     cached = _cached(job)

@@ -28,7 +28,6 @@ EXAMPLES = (
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
 FIRST = "hook steps rank_approximation loss nproc weights input format output"
-_PANEL = "Communication"
 _PROCESSES = 2  # the default without --nproc and torchrun
 
 
@@ -36,30 +35,28 @@ _PROCESSES = 2  # the default without --nproc and torchrun
 class CommOptions:
     """Options of `hookcli comm` alone."""
 
+    panel = "Communication"
+
     hook: list[str] = option(
         list,
-        _PANEL,
         f"{', '.join(COMM_HOOKS)}; combinations such as fp16+powersgd; pkg.mod:fn or file.py:fn [allreduce]. "
         "Several are compared on the same gradients.",
         metavar="A,B,...",
     )
-    rank_approximation: int = option(1, _PANEL, "PowerSGD: rank of its matrices.", metavar="N", min=1, max=MOST_RUNS)
+    rank_approximation: int = option(1, "PowerSGD: rank of its matrices.", metavar="N", min=1, max=MOST_RUNS)
     warm_up: int = option(
         2,
-        _PANEL,
         "PowerSGD: steps of plain allreduce first; more --steps lower its error.",
         metavar="STEPS",
         min=2,
         max=MOST_RUNS,
     )
-    steps: int = option(
-        3, _PANEL, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1, max=MOST_RUNS
-    )
+    steps: int = option(3, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1, max=MOST_RUNS)
     no_sync: int = option(
-        0, _PANEL, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0, max=MOST_RUNS
+        0, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0, max=MOST_RUNS
     )
     bucket_cap_mb: float | None = option(
-        None, _PANEL, "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", metavar="MB", min=0, max=2**20
+        None, "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", metavar="MB", min=0, max=2**20
     )
 
 

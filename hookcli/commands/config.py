@@ -37,7 +37,7 @@ def _count(most: int) -> _Kind:
     return _Kind(f"give a whole number from 1 to {most:,}", lambda value: _is_whole(value, 1, most))
 
 
-_MOST = {one.name: one.metadata["option"].max for one in fields(Options)}
+_MOST: dict[str, Any] = {one.name: one.metadata.get("max") for one in fields(Options)}
 _TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
 _TEXTS = _Kind(
     "give text in quotes, or a list of texts",

@@ -59,7 +59,6 @@ EXAMPLES = (
 )
 COLUMNS = TENSORS
 FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
-_PANEL = "Comparison"
 
 
 def _side(name: str, text: str) -> Any:
@@ -70,19 +69,18 @@ def _side(name: str, text: str) -> Any:
 class DiffOptions:
     """Options of `hookcli diff` alone."""
 
+    panel = "Comparison"
+
     rtol: float | None = option(
         None,
-        _PANEL,
         "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].",
         metavar="X",
         min=0,
         max=1e9,
     )
-    atol: float | None = option(
-        None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9
-    )
-    same_weights: bool = option(False, _PANEL, "Copy A's weights into B.", "--same-weights")
-    backward: bool = option(False, GRADIENTS, "Compare gradients, too.", "--backward")
+    atol: float | None = option(None, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9)
+    same_weights: bool = option(False, "Copy A's weights into B.")
+    backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
 
 
 def diff(

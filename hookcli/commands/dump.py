@@ -32,10 +32,12 @@ REPEATED = (*GENERATED, *DATA, "seed", "fastpath", "ops", "loss", "backward_vect
 class TensorOptions(HistOptions):
     """Options of commands that show statistics of tensors."""
 
+    panel = OUTPUT
+
     dump: str | None = option(
-        None, OUTPUT, "Also write the tensors to the folder DIR, as safetensors files; see `diff`.", metavar="DIR"
+        None, "Also write the tensors to the folder DIR, as safetensors files; see `diff`.", metavar="DIR"
     )
-    max_bytes: str = option("10GB", OUTPUT, "Limit on the size of the dump.", metavar="BYTES")
+    max_bytes: str = option("10GB", "Limit on the size of the dump.", metavar="BYTES")
 
 
 def inspect_tensors(

@@ -28,12 +28,10 @@ FIRST = "of hist loss weights input depth match columns format output ops"
 class GradsOptions(TensorOptions):
     """Options of `hookcli grads` alone."""
 
-    of: str = choice(
-        "parameters", GRADIENTS, "Gradients of parameters, or of every module's outputs or inputs.", GRADIENTS_OF
-    )
-    via: str = choice(
-        "tensor", GRADIENTS, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.", VIA
-    )
+    panel = GRADIENTS
+
+    of: str = choice("parameters", "Gradients of parameters, or of every module's outputs or inputs.", GRADIENTS_OF)
+    via: str = choice("tensor", "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.", VIA)
 
 
 def grads(

@@ -26,15 +26,12 @@ FIRST = "native loss weights input depth match columns sort format output"
 class GraphOptions:
     """Options of `hookcli graph` alone."""
 
+    panel = GRADIENTS
+
     call: str = choice(
-        "backward",
-        GRADIENTS,
-        "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
-        AUTOGRAD_CALLS,
+        "backward", "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.", AUTOGRAD_CALLS
     )
-    native: bool = option(
-        False, GRADIENTS, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.", "--native"
-    )
+    native: bool = option(False, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.")
 
 
 def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: OneBatchOptions) -> int:

@@ -47,7 +47,6 @@ EXAMPLES = (
 COLUMNS = MEMORY
 FIRST = "device optimizer inference fits checkpoint timeline input batch_size ops format output"
 _SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"weights", "strict", "device"}
-_MEMORY = "Memory"
 _AMP = ("bfloat16", "float16")
 
 
@@ -55,24 +54,25 @@ _AMP = ("bfloat16", "float16")
 class MemoryOptions:
     """Options of `hookcli memory` alone."""
 
-    device: str = choice("cpu", _MEMORY, "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
+    panel = "Memory"
+
+    device: str = choice("cpu", "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
     optimizer: str = option(
         MEMORY_OPTIMIZER,
-        _MEMORY,
         f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.",
         metavar="NAME",
         words=MEMORY_OPTIMIZERS,
     )
     implementation: str | None = choice(
-        None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
+        None, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )
-    amp: str | None = choice(None, _MEMORY, "Run the forward under torch.autocast.", _AMP)
-    inference: bool = option(False, _MEMORY, "A forward without gradients, in eval mode.", "--inference")
-    fits: str | None = option(None, _MEMORY, "Find the largest batch that fits into this memory.", metavar="BYTES")
+    amp: str | None = choice(None, "Run the forward under torch.autocast.", _AMP)
+    inference: bool = option(False, "A forward without gradients, in eval mode.")
+    fits: str | None = option(None, "Find the largest batch that fits into this memory.", metavar="BYTES")
     checkpoint: list[str] = option(
-        list, _MEMORY, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
+        list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
     )
-    timeline: bool = option(False, _MEMORY, "Show the memory over the step instead of what holds it.", "--timeline")
+    timeline: bool = option(False, "Show the memory over the step instead of what holds it.")
 
 
 def memory(

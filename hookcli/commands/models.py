@@ -34,7 +34,7 @@ _HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "w
 class ModelsOptions:
     """The option of `hookcli models` alone."""
 
-    source: str = choice("torchvision", None, "Library to list.", tuple(_HAS))
+    source: str = choice("torchvision", "Library to list.", tuple(_HAS))
 
 
 def models(

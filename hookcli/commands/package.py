@@ -21,22 +21,23 @@ EXAMPLES = (
 )
 COLUMNS = PACKAGE
 FIRST = "extern intern mock deny load trust weights columns format output"
-_PANEL = "Package"
 
 
 @dataclass(frozen=True)
 class PackageOptions:
     """Options of `hookcli package` only. Its --output names the package, not the report."""
 
-    extern: list[str] = option(list, _PANEL, "Modules to import on loading: 'torchvision.**', '*.io'.", metavar="GLOB")
-    intern: list[str] = option(list, _PANEL, "Modules to put into the package as source.", metavar="GLOB")
-    mock: list[str] = option(list, _PANEL, "Modules to replace by a stub.", metavar="GLOB")
-    deny: list[str] = option(list, _PANEL, "Modules that must not be needed.", metavar="GLOB")
-    load: str | None = option(None, _PANEL, "Run shapes on a package's model.", metavar="FILE")
-    trust: bool = option(False, _PANEL, "With --load: run the code in the package.", "--trust")
-    resource: str | None = option(None, _PANEL, "With --load: model/model.pkl ...", metavar="NAME")
+    panel = "Package"
+
+    extern: list[str] = option(list, "Modules to import on loading: 'torchvision.**', '*.io'.", metavar="GLOB")
+    intern: list[str] = option(list, "Modules to put into the package as source.", metavar="GLOB")
+    mock: list[str] = option(list, "Modules to replace by a stub.", metavar="GLOB")
+    deny: list[str] = option(list, "Modules that must not be needed.", metavar="GLOB")
+    load: str | None = option(None, "Run shapes on a package's model.", metavar="FILE")
+    trust: bool = option(False, "With --load: run the code in the package.")
+    resource: str | None = option(None, "With --load: model/model.pkl ...", metavar="NAME")
     output: str | None = option(
-        None, "Output", "Write the package to FILE; with --load: the report.", "--output", "-o", metavar="FILE"
+        None, "Write the package to FILE; with --load: the report.", short="-o", metavar="FILE", panel="Output"
     )
 
 

@@ -31,8 +31,8 @@ _HOOK_COLUMNS = (
 class PluginsOptions:
     """Options of `hookcli plugins` alone."""
 
-    load: bool = option(False, None, "Import each plugin, and show which fail to load.", "--load")
-    hooks: bool = option(False, None, "List kinds of hooks, and commands that show them.", "--hooks")
+    load: bool = option(False, "Import each plugin, and show which fail to load.")
+    hooks: bool = option(False, "List kinds of hooks, and commands that show them.")
 
 
 def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:

@@ -46,9 +46,11 @@ _SHARED = (*RUNNING, *DATA, "ops", "edit", "format", "output", "quiet", "debug")
 class PageOptions:
     """Options of `hookcli report` alone."""
 
-    open_page: bool = option(False, "Output", "Open the page in a browser.", "--open")
-    serve: bool = option(False, "Output", "Serve a record's page on this machine; it grows with the record.", "--serve")
-    port: int | None = option(None, "Output", "Port of --serve [a free one].", metavar="N", min=1, max=65535)
+    panel = "Output"
+
+    open_page: bool = option(False, "Open the page in a browser.", "--open")
+    serve: bool = option(False, "Serve a record's page on this machine; it grows with the record.")
+    port: int | None = option(None, "Port of --serve [a free one].", metavar="N", min=1, max=65535)
 
 
 def report(

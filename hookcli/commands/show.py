@@ -38,7 +38,6 @@ EXAMPLES = (
     "hookcli show before.json --format markdown",
 )
 FIRST = "step model probe over_time against follow depth columns sort format output"
-_PANEL = "Selection"
 _DIGITS = 18  # int() refuses thousands of digits
 
 
@@ -46,19 +45,21 @@ _DIGITS = 18  # int() refuses thousands of digits
 class ShowOptions:
     """Options of `hookcli show`: which part of a record to show."""
 
+    panel = "Selection"
+
     step: str | None = option(
-        None, _PANEL, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
+        None, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
     )
-    model: str | None = option(None, _PANEL, "Only this model.", metavar="NAME")
-    phase: str | None = option(None, _PANEL, "Only this phase.", metavar="train|no_grad")
-    probe: str | None = option(None, _PANEL, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
+    model: str | None = option(None, "Only this model.", metavar="NAME")
+    phase: str | None = option(None, "Only this phase.", metavar="train|no_grad")
+    probe: str | None = option(None, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
     over_time: str | None = option(
-        None, _PANEL, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
+        None, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
     )
     against: str | None = option(
-        None, _PANEL, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
+        None, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
     )
-    follow: bool = option(False, _PANEL, "Keep showing while the record is written.", "--follow")
+    follow: bool = option(False, "Keep showing while the record is written.")
 
     def query(self) -> Query:
         """The part of the record. Raises UsageError for options that contradict each other."""

@@ -26,21 +26,21 @@ EXAMPLES = (
 COLUMNS = TRACE
 FIRST = "kinds summary loss weights input depth match columns sort format output"
 
-_PANEL = "Hooks"
-
 
 @dataclass(frozen=True)
 class TraceOptions:
     """Options of `hookcli trace` alone."""
 
+    panel = "Hooks"
+
     kinds: str = option(
-        "*", _PANEL, "Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).", metavar="A,B,..."
+        "*", "Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).", metavar="A,B,..."
     )
-    summary: bool = option(False, _PANEL, "Show counts per module and kind.", "--summary")
+    summary: bool = option(False, "Show counts per module and kind.")
     globally: bool = option(
-        False, _PANEL, "Register through PyTorch's global functions, and mark where the order differs.", "--global"
+        False, "Register through PyTorch's global functions, and mark where the order differs.", "--global"
     )
-    optimizer: str | None = choice(None, _PANEL, "Optimizer used for the step [sgd].", OPTIMIZERS)
+    optimizer: str | None = choice(None, "Optimizer used for the step [sgd].", OPTIMIZERS)
 
 
 def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: OneBatchOptions) -> int:

@@ -27,17 +27,16 @@ EXAMPLES = (
     "hookcli weights net.py:Net --weights new.pt --depth 1",
 )
 COLUMNS = WEIGHTS
-_PANEL = "Measurements"
 
 
 @dataclass(frozen=True)
 class WeightsOptions:
     """Options of `hookcli weights` alone."""
 
-    stats: bool = option(True, _PANEL, "Show only names, shapes, dtypes and bytes, from headers.", "--stats/--no-stats")
-    spectral: bool = option(
-        False, _PANEL, "Add the largest singular value and the stable rank of matrices.", "--spectral"
-    )
+    panel = "Measurements"
+
+    stats: bool = option(True, "Show only names, shapes, dtypes and bytes, from headers.")
+    spectral: bool = option(False, "Add the largest singular value and the stable rank of matrices.")
 
 
 def weights(
