@@ -38,7 +38,7 @@ from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.table import Report
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.layouts import with_operators
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
 from hookcli.table.names import checked_filter

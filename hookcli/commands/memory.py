@@ -29,7 +29,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, OPS
 from hookcli.reporters import moments
 from hookcli.table import Column
-from hookcli.table.columns import FITS, MEMORY, TIMELINE, with_operators
+from hookcli.table.columns.layouts import FITS, MEMORY, TIMELINE, with_operators
 from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hookcli.commands.probe_command import use_threads
 from hookcli.commands.progress import working
 from hookcli.commands.report_file import Page
 from hookcli.errors import ModelError
-from hookcli.table.columns import SHAPES, STATISTICS
+from hookcli.table.columns.layouts import SHAPES, STATISTICS
 
 
 def report_model(job: Job, page: Page) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.table import Column, Report, Row
+from hookcli.table.columns.costs import TIMES
 from hookcli.table.formatting import duration
-from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, TIMES, Place, Times, ratio, whole
+from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, Place, Times, ratio, whole
 
 _MUCH = 1.2  # times A's own time; less is noise
 _MATTERS = 0.02  # of the model's time in A

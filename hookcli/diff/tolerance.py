@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hookcli.table import TensorStats
-from hookcli.table.stats import MOVES
+from hookcli.table.columns import DECLARED
 
 # Machine epsilons: the distance from 1 to the next number (torch.finfo(...).eps).
 _EPS = {
@@ -82,8 +82,8 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     if name in EXACT:
         return 0.0
     moved = rtol * reference.rms + atol
-    if name in MOVES:
-        return float(moved * MOVES[name](reference.finite))
+    if moves := DECLARED[name].moves:
+        return float(moved * moves(reference.finite))
     if name == "zeros":
         return reference.numel if reference.rms <= atol else rtol * reference.numel
     known = (abs(x) for x in (reference.min, reference.max) if not math.isnan(x))

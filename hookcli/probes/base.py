@@ -18,7 +18,7 @@ from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.table.batch_rows import BatchRows
-from hookcli.table.columns import STATISTICS, with_operators
+from hookcli.table.columns.layouts import STATISTICS, with_operators
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text

@@ -42,7 +42,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.sources.base import copy_model
 from hookcli.table import Report, Skipped
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.layouts import with_operators
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
 

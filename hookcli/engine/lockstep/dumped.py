@@ -20,7 +20,7 @@ from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, 
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.layouts import with_operators
 from hookcli.table.dump import PLACE, Dump
 from hookcli.tensors.files.dump_reader import DumpReader
 
