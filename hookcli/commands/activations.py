@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from hookcli.commands.dump import TensorOptions, inspect_tensors
-from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, TimeOptions
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (

@@ -71,7 +71,7 @@ class _LazyCommands(Mapping[str, Any]):
 
 def _command(name: str) -> Any:
     """A command of hookcli, or of a probe from another distribution."""
-    from hookcli.commands.options import takes_options
+    from hookcli.commands.option_fields import takes_options
 
     if name in COMMANDS:
         module = import_module(f"hookcli.commands.{name}")
@@ -79,7 +79,7 @@ def _command(name: str) -> Any:
         details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", ""))
         text, settings = inspect.getdoc(function), getattr(module, "SETTINGS", None)
     else:
-        from hookcli.commands.plugin_probe import probe_command
+        from hookcli.commands.probe_command import probe_command
 
         function, details, settings = takes_options(probe_command(name)), Details((f"hookcli {name} resnet50",)), None
         text = f"The probe {name}, from {registry.find('probes', name).distribution}."

@@ -10,23 +10,12 @@ import typer
 from hookcli.checks import judgement
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
-from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import (
-    DATA,
-    MOST_RUNS,
-    RUNNING,
-    SHOWING,
-    CacheOptions,
-    OnlyFields,
-    Options,
-    choice,
-    complete_models,
-    option,
-    words_of,
-)
+from hookcli.commands.option_fields import OnlyFields, choice, option, words_of
+from hookcli.commands.options import DATA, MOST_RUNS, RUNNING, SHOWING, CacheOptions, Options, complete_models
 from hookcli.commands.output import Output
+from hookcli.commands.run_options import loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS

@@ -11,8 +11,9 @@ from hookcli.checks.expected import parse_expected
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
-from hookcli.commands.data_options import overruled
-from hookcli.commands.options import SHARED, Options, check_choice
+from hookcli.commands.option_fields import check_choice
+from hookcli.commands.options import SHARED, Options
+from hookcli.commands.run_options import overruled
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES

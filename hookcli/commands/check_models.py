@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.checks.measurements import Measurements
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
+from hookcli.commands.model import find_recipe
 from hookcli.commands.next_command import next_command
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import edits_of, feedback_of, setting_of, use_threads
 from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
+from hookcli.commands.run_options import StepOptions
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.commands.backward_options import OnePassOptions
-from hookcli.commands.options import DEFAULT_MODEL, MOST_RUNS, Model, Options, all_but, option, words_of
+from hookcli.commands.model import find_recipe
+from hookcli.commands.option_fields import option, words_of
+from hookcli.commands.options import DEFAULT_MODEL, MOST_RUNS, Model, Options, all_but
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of, write_partial
 from hookcli.commands.processes import columns_shown, parse_ranks, several
 from hookcli.commands.progress import working
-from hookcli.commands.recipe import find_recipe
+from hookcli.commands.run_options import OnePassOptions
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world

@@ -9,26 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.backward_options import OnePassOptions, StepOptions
 from hookcli.commands.diff_dumps import DumpRuns
+from hookcli.commands.diff_files import compare_records, compare_weights, is_record
 from hookcli.commands.diff_models import ModelRuns
-from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
-from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import (
-    DATA,
-    GRADIENTS,
-    RUNNING,
-    SHOWING,
-    OnlyFields,
-    Options,
-    TimeOptions,
-    complete_models,
-    option,
-)
+from hookcli.commands.option_fields import OnlyFields, option
+from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
+from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import DUMPED, TENSORS

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import BuiltSide, common_input, parse_side
-from hookcli.commands.dump import REPEATED
 from hookcli.commands.options import DATA, GENERATED, Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
+from hookcli.commands.run_options import StepOptions
+from hookcli.commands.tensor_commands import REPEATED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
+from hookcli.commands.model import Selection
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of, use_threads
 from hookcli.commands.progress import Progress
-from hookcli.commands.selection import Selection
+from hookcli.commands.run_options import StepOptions
 from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError

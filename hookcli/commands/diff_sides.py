@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.commands.mistakes import mistake
-from hookcli.commands.options import BUILDING, Model, OnlyFields, Options, takes_options
+from hookcli.commands.option_fields import OnlyFields, takes_options
+from hookcli.commands.options import BUILDING, Model, Options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
 from hookcli.sources.specs import source_of
@@ -107,8 +108,8 @@ class BuiltSide:
 
 def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> BuiltSide:
     """Build a side's model, in its own source tree if its code comes from files."""
+    from hookcli.commands.model import find_recipe
     from hookcli.commands.probe_command import setting_of
-    from hookcli.commands.recipe import find_recipe
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
 

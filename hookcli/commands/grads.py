@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import typer
 
-from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.dump import TensorOptions, inspect_tensors
-from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions, choice
+from hookcli.commands.option_fields import choice
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions
+from hookcli.commands.run_options import PassesOptions
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
 from hookcli.table.columns.layouts import GRADS

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions, choice, option
+from hookcli.commands.option_fields import choice, option
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.run_options import PassesOptions
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
 from hookcli.table.columns.layouts import GRAPH

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
+from hookcli.commands.model import Selection, built_model
 from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import built_model
-from hookcli.commands.selection import Selection
 from hookcli.table import Report, Row, columns_named
 
 EXAMPLES = (

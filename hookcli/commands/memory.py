@@ -8,23 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.checks.selection import parse_figure
-from hookcli.commands.backward_options import OnePassOptions, StepOptions
-from hookcli.commands.options import (
-    DEFAULT_MODEL,
-    RUNNING,
-    SHOWING,
-    Model,
-    OnlyFields,
-    Options,
-    check_choice,
-    choice,
-    option,
-)
+from hookcli.commands.model import find_recipe
+from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
+from hookcli.commands.options import DEFAULT_MODEL, RUNNING, SHOWING, Model, Options
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
 from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
-from hookcli.commands.recipe import find_recipe
+from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, OPS
 from hookcli.reporters import moments

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import ShowingOptions, choice
+from hookcli.commands.option_fields import choice
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries

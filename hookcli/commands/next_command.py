@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from hookcli.checks.crash import Crash
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
+from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.rules import rule
 from hookcli.table import Finding
 from hookcli.table.names import is_operator

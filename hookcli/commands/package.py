@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, complete_models, option
+from hookcli.commands.option_fields import option
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, complete_models
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.commands.destination import check_writable
+from hookcli.commands.model import find_recipe
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
 from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from hookcli import registry
-from hookcli.commands.options import ShowingOptions, option
+from hookcli.commands.option_fields import option
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS

@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.data_options import data_of
-from hookcli.commands.options import Options, check_choice
+from hookcli import registry
+from hookcli.commands.model import Selection, find_recipe
+from hookcli.commands.option_fields import check_choice
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
-from hookcli.commands.selection import Selection
+from hookcli.commands.run_options import StepOptions, data_of
 from hookcli.errors import HookcliError, ToldError, UsageError
 from hookcli.hooks.option_values import FILLS, OPS
 from hookcli.system.torchrun import world
@@ -199,3 +199,12 @@ def write_partial(error: BaseException, output: Output) -> None:
     reports: Sequence[Report] = getattr(error, "reports", ())
     if any(report.rows for report in reports) and not isinstance(error, ToldError):
         output.salvage(reports, own=getattr(error, "own", False))
+
+
+def probe_command(name: str) -> Callable[..., int]:
+    """A command that runs this probe on a model."""
+
+    def command(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+        return inspect_model(model, registry.load("probes", name), options)
+
+    return command

@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import read_config
 from hookcli.commands.diff import DiffOptions
-from hookcli.commands.diff_records import is_record
-from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, OnlyFields, Options, complete_models, option
+from hookcli.commands.diff_files import is_record
+from hookcli.commands.option_fields import OnlyFields, option
+from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, complete_models
 from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
+from hookcli.commands.run_options import StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.system.files import at_rest, is_pipe
@@ -98,14 +99,14 @@ def report(
     if compare.same_weights:
         raise UsageError("--same-weights: name a second model, which gets the weights of the first")
     if is_record(target):
-        from hookcli.commands.report_record import report_record
+        from hookcli.commands.report_pages import report_record
 
         return report_record(target, page)
     if looks_saved(target):
         return _of_saved(target, page)
     settings = checks.settings() | {"meta": options.device == "meta"}
     jobs = make_jobs([target], page.options, settings, typed_names(ctx), read_config(checks.config))
-    from hookcli.commands.report_model import report_model
+    from hookcli.commands.report_pages import report_model
 
     return report_model(jobs[0], page)
 
@@ -123,7 +124,7 @@ def _of_saved(file: str, page: Page) -> int:
     """Write the page of a saved report, or of a record in a pipe. Does not import torch."""
     with at_rest(Path(file)) as source:
         if is_record(str(source)):
-            from hookcli.commands.report_record import report_record
+            from hookcli.commands.report_pages import report_record
 
             return report_record(file, page, source)
         reports = read_reports(file, source)

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 from hookcli.commands.options import Options
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import open_in_browser
-from hookcli.commands.report_record import record_payload, told
+from hookcli.commands.report_pages import record_payload, told
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_tail import tail_of

@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared
+from hookcli.commands.diff_files import is_record, records_compared
 from hookcli.commands.diff_models import ModelRuns
-from hookcli.commands.diff_records import is_record, records_compared
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.output import remark
 from hookcli.commands.progress import working
 from hookcli.commands.report_file import Page
+from hookcli.commands.run_options import StepOptions
 from hookcli.diff.rows import diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, NoGradientsError, UsageError

@@ -14,7 +14,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.options import choice, option
+from hookcli.commands.option_fields import choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles

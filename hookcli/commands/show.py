@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import SHOWING, OnlyFields, Options, option
+from hookcli.commands.option_fields import OnlyFields, option
+from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.commands.progress import Progress

@@ -7,9 +7,10 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from functools import partial
 
-from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions, choice, option, words_of
+from hookcli.commands.option_fields import choice, option, words_of
+from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions
 from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.run_options import PassesOptions
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
 from hookcli.hooks.kinds import HookKind

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import BUILDING, SHOWING, OnlyFields, Options, complete_models, option, words_of
+from hookcli.commands.model import built_model
+from hookcli.commands.option_fields import OnlyFields, option, words_of
+from hookcli.commands.options import BUILDING, SHOWING, Options, complete_models
 from hookcli.commands.output import Output
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
-from hookcli.commands.recipe import built_model
 from hookcli.engine.weights import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.files import exists

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.probes.shared.containers import containers
+from hookcli.probes.shared.module_facts import containers
 from hookcli.table.formatting import listed
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import noted

@@ -14,8 +14,7 @@ from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.tensor_sink import TensorSink
-from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
-from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.unmeasured import UNINITIALISED, UnreachableTensors, unmeasured
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.table.batch_rows import BatchRows
 from hookcli.table.columns.layouts import STATISTICS, with_operators

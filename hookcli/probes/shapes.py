@@ -19,16 +19,17 @@ from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import fails_without_gradients
-from hookcli.probes.shared.containers import containers
-from hookcli.probes.shared.costs import Costs, matters
-from hookcli.probes.shared.mixed_dtypes import mixed_product
-from hookcli.probes.shared.module_behavior import acts_in_training
-from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
+from hookcli.probes.shared.costs import Costs, matters, mixed_product
+from hookcli.probes.shared.module_facts import (
+    acts_in_training,
+    containers,
+    count_parameters,
+    packed_parameters,
+    training_bytes,
+)
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices, recomputed
-from hookcli.probes.shared.shape_calls import Reading, ShapeCall
-from hookcli.probes.shared.traffic import Traffic, of_layer, of_operator
-from hookcli.probes.shared.unmeasured import unmeasured
-from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.shape_calls import Reading, ShapeCall, Traffic, of_layer, of_operator
+from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SHAPES
 from hookcli.table.levels import Levels

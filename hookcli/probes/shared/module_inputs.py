@@ -12,7 +12,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import TensorOrigins, version_of
 from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
 from hookcli.probes.shared.inventory_part import InventoryPart
-from hookcli.probes.shared.module_behavior import acts_in_training
+from hookcli.probes.shared.module_facts import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 from hookcli.tensors.non_finite import Kinds, kinds_of

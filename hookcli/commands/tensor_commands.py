@@ -1,19 +1,23 @@
-"""`--dump DIR`: the tensors themselves, of the commands that show statistics of tensors."""
+"""The options of commands that show statistics of tensors: `--dump DIR`, the tensors themselves, and `--hist LAYER`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from hookcli.checks.selection import parse_figure
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.destination import check_target
-from hookcli.commands.options import DATA, GENERATED, OUTPUT, HistOptions, Options, option
+from hookcli.commands.option_fields import option
+from hookcli.commands.options import DATA, GENERATED, OUTPUT, HistOptions, Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.run_options import StepOptions
+from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load
 from hookcli.system.files import is_folder
@@ -93,3 +97,30 @@ def _written(sink: DumpWriter, limit: str) -> str:
     parts += [f"{counted(over, 'tensor')} left out (--max-bytes {limit})"] if over else []
     parts += [f"{counted(other, 'tensor')} of a layout that can't be written"] if other else []
     return "; ".join(parts)
+
+
+_OPTION = "--hist"
+
+Layer = Annotated[str | None, typer.Argument(metavar="", hidden=True)]
+"""A second argument: the word after `--hist`, which is a flag, or MODEL if that came after it."""
+
+
+def requested(
+    ctx: typer.Context, model: str, layer: str | None, own: HistOptions, options: Options
+) -> tuple[str, Options]:
+    """The model, and the options that draw the histogram of the layer of `--hist LAYER`, if one is given.
+
+    A single word is the model, wherever it stands.
+    Raises UsageError for a second word that does not follow `--hist`, and for a selection by other options.
+    """
+    if layer is None:
+        return model, options
+    typed = ctx.meta[TYPED]
+    after = typed[typed.index(_OPTION) + 1] if own.hist and _OPTION in typed[:-1] else None
+    if after not in (model, layer):
+        raise UsageError(f"{layer!r}: a second MODEL; a layer's histogram is drawn by {_OPTION} {layer}")
+    model, layer = (layer, model) if after == model else (model, layer)
+    if options.match is not None or options.type is not None:
+        raise UsageError(f"{_OPTION} {layer}: selects a layer; leave out {'--match' if options.match else '--type'}")
+    form = options.format or (None if options.output else "hist")
+    return model, replace(options, match=layer, format=form)

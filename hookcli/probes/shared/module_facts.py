@@ -1,17 +1,18 @@
-"""Behaviour of modules: differences between training and eval mode, and layers whose work other code does."""
+"""Facts about modules: their parameters, their behaviour in training mode, and layers whose work other code does."""
 
 from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
+from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm, unpacked
 
 _FUSED = "scaled_dot_product_attention"
 
@@ -81,3 +82,49 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _nested(constant)
+
+
+def count_parameters(module: nn.Module) -> tuple[int, int]:
+    """Elements of all parameters in the module, each tensor once, packed ones too; and of those that require grad."""
+    sizes = [(p.numel(), p.requires_grad) for p in module.parameters() if not is_lazy(p)]
+    packed = sum(x.numel() for x in packed_parameters(module))
+    return sum(n for n, _ in sizes) + packed, sum(n for n, trained in sizes if trained)
+
+
+def training_bytes(module: nn.Module) -> dict[str, int]:
+    """The bytes of all gradients, and of AdamW's state: two moments, and a step count in float32 for each tensor."""
+    sizes = [p.numel() * p.element_size() for p in module.parameters() if p.requires_grad and not is_lazy(p)]
+    return {"grad_bytes": sum(sizes), "optimizer_bytes": 2 * sum(sizes) + 4 * len(sizes)}
+
+
+def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
+    """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
+    part: Any
+    for part in module.modules():
+        kind = type(part)
+        if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
+            yield from unpacked(part)
+
+
+def count_elements(tensors: Iterable[Tensor]) -> int:
+    """Elements of these tensors, as far as they have a size yet."""
+    return sum(x.numel() for x in tensors if not is_lazy(x))
+
+
+def containers(model: nn.Module) -> list[str]:
+    """The fqns of modules without a forward of their own, such as ModuleList, and of the model's lone child.
+
+    The lone child of a lone child, too; but not one without parts, since then nothing would be left to show.
+    """
+    lists = [
+        fqn for fqn, part in model.named_modules() if fqn and getattr(type(part), "forward", None) is nn.Module.forward
+    ]
+    return list(dict.fromkeys([*_lone(model), *lists]))
+
+
+def _lone(model: nn.Module, fqn: str = "") -> Iterator[str]:
+    children = list(model.named_children())
+    if len(children) == 1 and any(children[0][1].children()):
+        name = f"{fqn}.{children[0][0]}".lstrip(".")
+        yield name
+        yield from _lone(children[0][1], name)

@@ -1,15 +1,73 @@
-"""Options of real input: pictures, texts, files of tensors, and batches from the user's own code."""
+"""Options of a run that several commands share: what to differentiate, and real input."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hookcli.commands.options import DATA, Options
+from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
+from hookcli.commands.options import DATA, GRADIENTS, MOST_RUNS, Options
 from hookcli.errors import UsageError, shortened
+from hookcli.hooks.option_values import VECTORS
 
 if TYPE_CHECKING:
+    from hookcli.engine.step import Step
     from hookcli.sources.data.base import Data
+
+
+def loss_option() -> Any:
+    """The option --loss, of all commands that run backward."""
+    text = (
+        "sum, mean, cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
+        "[the model's own, or by kind of model]."
+    )
+    return option(None, text, panel=GRADIENTS, metavar="NAME")
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """Parts of a command's run besides one forward, as typed; see the engine's Step."""
+
+    panel = GRADIENTS
+
+    loss: str | None = loss_option()
+    backward_vector: str | None = choice(
+        None, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
+    )
+    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1, max=MOST_RUNS)
+    call: str = "backward"
+    optimizer: str | None = None
+    state_dict: bool = False
+
+    def make(self) -> Step:
+        """The engine's Step. Raises UsageError for an unknown loss, and for a loss together with a vector."""
+        from hookcli.engine.step import Step
+
+        return Step(**vars(self) | {"loss": chosen_loss(self.loss, self.backward_vector)})
+
+
+OnePassOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector"))]
+PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "passes"))]
+
+
+def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
+    """A name or key of the output, as typed, or the function that an import path names.
+
+    Raises UsageError for an unknown function or vector, and where both are given. Keys are looked up in the run.
+    """
+    check_choice("--backward-vector", backward_vector, VECTORS)
+    if loss and backward_vector:
+        raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
+    if loss is None:
+        return None
+    if ":" in loss:
+        from hookcli.system.importing import load_object
+
+        function = load_object(loss)
+        return function() if isinstance(function, type) else function  # a module such as torch.nn:CrossEntropyLoss
+    return loss
+
 
 _REAL = ("image", "text", "input_file", "data")
 _GENERATED = ("input", "fill")
