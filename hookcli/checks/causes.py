@@ -41,10 +41,7 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
 
 
 def _listed(causes: Mapping[int, int | None]) -> list[int]:
-    """The numbers, each after its cause, and what follows from a number right after it.
-
-    A first cause stands where the first number that follows from it would.
-    """
+    """The numbers, each after its cause, and right after each number those that follow from it."""
     follows: dict[int, list[int]] = defaultdict(list)
     for place, cause in causes.items():
         if cause is not None:

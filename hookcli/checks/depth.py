@@ -95,10 +95,7 @@ class ExplodingGradients(Check):
 
 
 def _beyond(check: Check, entered: Sequence[Row], above: bool) -> Iterator[Finding]:
-    """A finding at the first block whose standard deviation is beyond the threshold times the first block's.
-
-    The figure is the ratio of that block. The message also names the most extreme block, if it is another one.
-    """
+    """A finding at the first block whose spread, divided by the first one's, is beyond the threshold."""
     assert check.limit is not None
     ratios = [(row, row["std"] / entered[0]["std"]) for row in entered[1:]]
     beyond = [(row, ratio) for row, ratio in ratios if (ratio > check.limit if above else ratio < check.limit)]

@@ -32,10 +32,7 @@ class Expected:
 
 
 def parse_expected(text: str, option: str = "--expect-output") -> Expected:
-    """Parse `2x1000`, `*x1000:float32`, or, for a nested output, `out=*x21x224x224`.
-
-    Raises UsageError for anything else; the message begins with the `option` that the text came from.
-    """
+    """Parse `*x1000:float32` or `out=*x21x224x224`; a UsageError begins with the `option` that the text came from."""
     match = _SPEC.fullmatch(text.replace(" ", ""))
     if not match:
         form = "a shape such as *x1000 (* is any size), optionally with a dtype and a path: out=*x21x224x224:float32"

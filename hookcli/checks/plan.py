@@ -82,10 +82,7 @@ def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def require_judgeable(settings: Mapping[str, Any], values: bool) -> None:
-    """Raises UsageError for a check that is selected by name but lacks what it reads.
-
-    A person, or a CI job, would take it for passed. Without `values` the model runs on the meta device.
-    """
+    """Raises UsageError if a check that is selected by name lacks what it reads: people would take it for passed."""
     for check in map(find_check, sorted(chosen_by_name(_listed(settings.get("select"))))):
         sources = (
             ("expected", settings.get("expect_output"), f"give {check.asked_by}"),

@@ -22,9 +22,7 @@ _FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def known_checks() -> list[type[Check]]:
-    """Every check, of any distribution, sorted by id. Raises PluginError if an entry point's name is not the check's
-    id.
-    """
+    """Every check, sorted by id. Raises PluginError if an entry point's name is not the check's id."""
     checks: list[type[Check]] = []
     for name in registry.names("checks"):
         check = registry.load("checks", name)
@@ -93,10 +91,7 @@ def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
-    """Thresholds by check id. Raises UsageError as `parse_threshold` does, and if a check is given two.
-
-    Messages begin with `where` the thresholds were given.
-    """
+    """Thresholds by check id. Raises UsageError, which begins with `where` they were given, for wrong ones."""
     limits: dict[str, float] = {}
     for word, figure in given.items():
         try:
@@ -110,9 +105,7 @@ def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[
 
 
 def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
-    """A check's id, given by id or name, and its threshold. Raises UsageError if it has none or the value is out of
-    range.
-    """
+    """A check's id, given by id or name, and its threshold. Raises UsageError for a wrong one."""
     check = find_check(word)
     threshold = check.threshold
     if threshold is None:

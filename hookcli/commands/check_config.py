@@ -35,10 +35,7 @@ _CONTRADICTIONS = (
 
 @dataclass(frozen=True)
 class Job:
-    """A model to check, with its options and the settings of its checks.
-
-    `written` maps options that the configuration file sets to the section that sets them.
-    """
+    """A model to check; `written` maps options that the configuration file sets to the section that sets them."""
 
     spec: str
     options: Options

@@ -18,8 +18,8 @@ from hookcli.commands.model import find_recipe
 from hookcli.commands.next_command import next_command
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
-from hookcli.commands.probe_command import edits_of, feedback_of, setting_of, use_threads
-from hookcli.commands.progress import Progress, working
+from hookcli.commands.probe_command import edits_of, feedback_of, setting_of
+from hookcli.commands.progress import Progress, import_torch, working
 from hookcli.commands.run_options import StepOptions
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
@@ -50,7 +50,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         if exists(save):
             read_baselines(save)
     try:
-        with working(options) as progress:
+        with working(options, torch=False) as progress:
             for number, job in enumerate(jobs, 1):
                 progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
                 reports += _checked(job, jobs[0].options, progress, errors, baselines)
@@ -75,11 +75,14 @@ def _checked(
     job: Job, options: Options, progress: Progress, errors: list[tuple[str, HookcliError]], baselines: list[Baseline]
 ) -> list[list[Report]]:
     """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
-    cached = _cached(job)
+    # If it needs no values, and runs no code but that of hookcli and libraries.
+    ours = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
+    wanted = job.settings["cache"] and job.settings["meta"] and ours
+    settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
+    cached = CachedReport("check", job.spec, job.options, wanted, settings)
     if reports := cached.get():
         return [reports]
-    progress.stage("importing torch")
-    use_threads(options)
+    import_torch(options, progress)
     try:
         examination = examined(job, progress)
     except HookcliError as error:
@@ -92,14 +95,6 @@ def _checked(
     if job.settings["save"]:
         baselines.append(Baseline.of(*examination.kept))
     return [examination.shown]
-
-
-def _cached(job: Job) -> CachedReport:
-    """The cached reports of a job, if it needs no values, and runs no code but that of hookcli and libraries."""
-    ours = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
-    wanted = job.settings["cache"] and job.settings["meta"] and ours
-    settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
-    return CachedReport("check", job.spec, job.options, wanted, settings)
 
 
 def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> list[HookcliError]:
@@ -124,18 +119,15 @@ def crashed(job: Job, error: ModelError) -> Report:
 def _with_next(report: Report, job: Job, **meta: str) -> Report:
     """The report with the command to type next, if there is a finding, and other entries of `meta`."""
     step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
+    # The options with which `hookcli memory` takes the step of --max-peak-memory.
+    memory = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
+    if not job.settings["backward"]:
+        memory += ["--inference", *(["--train"] if job.options.train is None else [])]
+    elif job.settings["optimizer"] != MEMORY_OPTIMIZER:
+        memory += ["--optimizer", job.settings["optimizer"]]
     for finding in report.findings[:1]:
-        meta["next"] = next_command(finding, job.spec, job.options, step, _of_memory(job))
+        meta["next"] = next_command(finding, job.spec, job.options, step, memory)
     return replace(report, meta={**report.meta, **meta})
-
-
-def _of_memory(job: Job) -> Sequence[str]:
-    """The options with which `hookcli memory` takes the step of --max-peak-memory."""
-    device = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
-    if job.settings["backward"]:
-        chosen = job.settings["optimizer"]
-        return [*device, *(["--optimizer", chosen] if chosen != MEMORY_OPTIMIZER else [])]
-    return [*device, "--inference", *(["--train"] if job.options.train is None else [])]
 
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:

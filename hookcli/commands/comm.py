@@ -9,11 +9,11 @@ from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, MOST_RUNS, Model, Options, all_but
 from hookcli.commands.output import Output, remark
-from hookcli.commands.probe_command import feedback_of, setting_of, write_partial
+from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.processes import columns_shown, parse_ranks, several
-from hookcli.commands.progress import working
+from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions
-from hookcli.errors import HookcliError, UsageError
+from hookcli.errors import UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world
 from hookcli.table.buckets import COLUMNS, merge_ranks
@@ -78,31 +78,26 @@ def comm(
     if options.parallel != "ddp":
         raise UsageError(f"--parallel {options.parallel}: communication hooks are DDP's; FSDP2 has none")
     options = replace(options, nproc=options.nproc or (_PROCESSES if world().size == 1 else None))
-    try:
-        with working(options) as progress:
-            progress.stage("importing torch")
-            from hookcli.engine.prepare import prepare_run
-            from hookcli.hooks.communication.comm_hooks import find_hook
+    with salvaging(output) as progress:
+        from hookcli.engine.prepare import prepare_run
+        from hookcli.hooks.communication.comm_hooks import find_hook
 
-            output.check_columns(columns_shown(COLUMNS, options))
-            names = list(dict.fromkeys(words_of(own.hook or ["allreduce"])))
-            hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in names]
-            made = replace(step.make(), backward=True)
-            with several(options, values=True) as processes:
-                if processes is None or processes.group is None:
-                    raise UsageError("--nproc 1: communication needs 2 processes or more")
-                if own.warm_up >= own.steps and any("powersgd" in name for name in names):
-                    remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
-                from hookcli.engine.ddp import DDPSteps, communicate  # all of DDP, so only once the processes run
+        output.check_columns(columns_shown(COLUMNS, options))
+        names = list(dict.fromkeys(words_of(own.hook or ["allreduce"])))
+        hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in names]
+        made = replace(step.make(), backward=True)
+        with several(options, values=True) as processes:
+            if processes is None or processes.group is None:
+                raise UsageError("--nproc 1: communication needs 2 processes or more")
+            if own.warm_up >= own.steps and any("powersgd" in name for name in names):
+                remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
+            from hookcli.engine.ddp import DDPSteps, communicate  # all of DDP, so only once the processes run
 
-                steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
-                setting = setting_of(options, options.train is not False, targets=True)
-                setting, feedback = processes.setting(setting, True), feedback_of(options, progress, processes)
-                run = prepare_run(find_recipe(model, options), setting, made, feedback)
-                reports = _as_asked(communicate(run, hooks, steps), options, processes.group)
-    except (HookcliError, KeyboardInterrupt) as error:
-        write_partial(error, output)
-        raise
+            steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
+            setting = setting_of(options, options.train is not False, targets=True)
+            setting, feedback = processes.setting(setting, True), feedback_of(options, progress, processes)
+            run = prepare_run(find_recipe(model, options), setting, made, feedback)
+            reports = _as_asked(communicate(run, hooks, steps), options, processes.group)
     output.write(reports)
     return 0
 

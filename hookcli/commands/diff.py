@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.option_fields import OnlyFields, option
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, complete_models
 from hookcli.commands.output import Output, remark
-from hookcli.commands.progress import Progress, working
+from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
@@ -25,7 +24,7 @@ from hookcli.diff.tensors import DUMPED, TENSORS
 from hookcli.diff.times import PAIRED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
-from hookcli.errors import HookcliError, UsageError
+from hookcli.errors import UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.table import Report
 from hookcli.table.columns.layouts import with_operators
@@ -107,7 +106,7 @@ def diff(
     if is_dump(a) or is_dump(b):
         output = Output(options)
         output.check_columns(with_operators(DUMPED))
-        with _salvaging(output, options) as progress:
+        with salvaging(output, torch=False) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         return _judged([report], output)
     if holds_tensors(a) and holds_tensors(b):
@@ -131,7 +130,7 @@ def _compare_runs(
     output = Output(options)
     columns = STATISTICS if of_files else with_operators(TENSORS) if options.ops else TENSORS
     output.check_columns((*columns, *PAIRED))
-    with _salvaging(output, options) as progress:
+    with salvaging(output, torch=False) as progress:
         live = ModelRuns(options, progress, own.backward, step, time)
         if of_files:
             left, right = both_sides(sides, live)
@@ -142,19 +141,6 @@ def _compare_runs(
             report = live.compare(live.pair(sides[0], sides[1], own.same_weights), tolerance)
             reports = [next_compared(report, sides, own, step, options)]
     return _judged(reports, output)
-
-
-@contextmanager
-def _salvaging(output: Output, options: Options) -> Iterator[Progress]:
-    """Show progress while the block runs, and what was compared if it fails."""
-    try:
-        with working(options) as progress:
-            yield progress
-    except (HookcliError, KeyboardInterrupt) as error:
-        partial: Sequence[Report] = getattr(error, "reports", ())
-        if any(report.totals.get("compared", len(report.rows)) for report in partial):
-            output.salvage(partial)
-        raise
 
 
 def next_compared(
@@ -187,10 +173,7 @@ def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -
 
 
 def narrowing(options: Options) -> Narrowing:
-    """Return what makes, for the reports of both sides, the test of rows by --match and --type.
-
-    Raises UsageError if nothing on either side fits one of these.
-    """
+    """Make the test of both sides' rows by --match and --type. Raises UsageError if one of these fits nothing."""
 
     def narrow(*sides: Iterable[Report]) -> Wanted:
         rows = (row for side in sides for report in side for row in report.rows)

@@ -23,7 +23,7 @@ from hookcli.table.names import checked_filter, operator_owner
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart
     from hookcli.engine.batches import DataBatches
-    from hookcli.engine.lockstep.dumped import DumpComparison, Wanted
+    from hookcli.engine.lockstep.dumped import Wanted
     from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_reader import DumpReader
 
@@ -50,10 +50,7 @@ class DumpRuns:
     progress: Progress
 
     def compare(self, a: str, b: str) -> Report:
-        """The report of two sides, of which one at least is a dump.
-
-        Raises UsageError, and what a failing model raises, with the report of what was compared until then.
-        """
+        """The report of two sides, one at least a dump. The error of a failing model has the report until then."""
         self.progress.stage("importing torch")
         from hookcli.tensors.files.dump_reader import DumpReader
 
@@ -100,7 +97,8 @@ class DumpRuns:
         if options.ops:
             parts += operators_of(live.side(built, inputs), live.step_of(built, backward), options.ops, unseen)
         comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
-        probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
+        asked = [_PROBES[kind] for kind in KINDS if kind in reader.dump.kinds]
+        probes: list[Probe] = [load("probes", name)(*of, sink=comparison) for name, *of in asked]
 
         def report(*, complete: bool) -> Report:
             meta = {key: comparison.meta[key] for key in _OF_RUN if key in comparison.meta}
@@ -117,10 +115,7 @@ class DumpRuns:
         return report(complete=True)
 
     def _repeated(self, reader: DumpReader) -> tuple[Options, StepOptions]:
-        """The options, with those of the dump's run where the command line does not say otherwise.
-
-        Raises UsageError for one of a wrong type, or one that names code: a dump may come from others.
-        """
+        """The options, and the dump's where none is typed. Raises UsageError if the latter name code to run."""
         dump = reader.dump
         left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
         if dump.has_inputs or _INPUT & {*self.typed}:
@@ -210,12 +205,6 @@ def _with(options: Any, values: dict[str, Any]) -> Any:
         if kind not in (hints[name], *get_args(hints[name])):
             raise ValueError(f"{name} is {shortened(repr(value))}")
     return replace(options, **fitting)
-
-
-def _probe(kind: str, sink: DumpComparison) -> Probe:
-    name, *given = _PROBES[kind]
-    probe: Probe = load("probes", name)(*given, sink=sink)
-    return probe
 
 
 def _probes(dump: Dump) -> str:

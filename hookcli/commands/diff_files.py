@@ -74,7 +74,7 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
     """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     output = Output(options)
     output.check_columns(OF_WEIGHTS)
-    with working(options) as progress:
+    with working(options, torch=False) as progress:
         progress.stage(f"opening {a} and {b}")
         left, right = open_tensors(a), open_tensors(b)
         pairing = pair(left.tensors, right.tensors)

@@ -12,8 +12,8 @@ from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build,
 from hookcli.commands.model import Selection
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
-from hookcli.commands.probe_command import feedback_of, use_threads
-from hookcli.commands.progress import Progress
+from hookcli.commands.probe_command import feedback_of
+from hookcli.commands.progress import Progress, import_torch
 from hookcli.commands.run_options import StepOptions
 from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
@@ -134,8 +134,7 @@ class ModelRuns:
 
     def import_torch(self) -> None:
         """Import torch, and refuse a mistake in --loss before models are built."""
-        self.progress.stage("importing torch")
-        use_threads(self.options)
+        import_torch(self.options, self.progress)
         self._typed_step  # noqa: B018
 
     def built(self, spec: SideSpec, backward: bool) -> BuiltSide:

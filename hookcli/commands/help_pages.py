@@ -116,10 +116,7 @@ def commands_page(about: str, examples: Sequence[str], note: str) -> str:
 
 
 def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None) -> str:
-    """Return the help of a command: with `whole` all of it, else a first screen with the most used options.
-
-    `page` writes it, by default for a screen.
-    """
+    """Return the help of a command, written on `page`: with `whole` all of it, else a first screen."""
     page = page or Page()
     paragraphs = (command.help or "").partition("\f")[0].split("\n\n")
     for paragraph in paragraphs if whole else paragraphs[:1]:
@@ -157,16 +154,16 @@ def _first(options: Sequence[Any], details: Details) -> list[Any]:
 
 def usage(ctx: Any) -> str:
     """Return the words after a command's path in its usage line."""
-    return " ".join(["[OPTIONS]", *map(_in_usage, _arguments(ctx.command.get_params(ctx)))])
+    words = ["[OPTIONS]"]
+    for argument in _arguments(ctx.command.get_params(ctx)):
+        name = argument_name(argument)
+        optional = f"[{name[:-3]}]..." if name.endswith("...") else f"[{name}]"
+        words.append(name if argument.required else optional)
+    return " ".join(words)
 
 
 def _arguments(parameters: Iterable[Any]) -> list[Any]:
     return [one for one in parameters if one.param_type_name == "argument" and not one.hidden]
-
-
-def _in_usage(argument: Any) -> str:
-    name = argument_name(argument)
-    return name if argument.required else f"[{name}]" if not name.endswith("...") else f"[{name[:-3]}]..."
 
 
 def argument_name(argument: Any) -> str:

@@ -30,7 +30,6 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     output = Output(replace(options, depth="all"))  # each hook is a row: nothing can be merged
     output.check_columns(COLUMNS)
     with working(options) as progress:
-        progress.stage("importing torch")
         report = _look(model, options, progress)
     if not report.rows:
         chosen = " on the selected modules" if options.match or options.type else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.checks.selection import parse_figure
@@ -12,7 +11,7 @@ from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
 from hookcli.commands.options import DEFAULT_MODEL, RUNNING, SHOWING, Model, Options
 from hookcli.commands.output import Output
-from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
+from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
 from hookcli.commands.run_options import OnePassOptions, StepOptions
@@ -84,8 +83,6 @@ def memory(
     for _, columns in shown:
         output.check_columns(columns)
     with working(options) as progress:
-        progress.stage("importing torch")
-        use_threads(options)
         question = _question(model, own, step, options, feedback_of(options, progress))
         reports = [question.fits(limit)] if limit is not None else question.reports([name for name, _ in shown])
     output.write(reports, mixed=True)
@@ -105,14 +102,13 @@ def _question(
     amp = parse_dtype(own.amp, "amp") if own.amp else None
     plan = MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint)
     plan = replace(plan, device=own.device, ops=options.ops)
-    wanted = partial(_wanted, options) if options.match is not None or options.type is not None else None
-    return MemoryQuestion(find_recipe(model, options), setting, plan, step.make(), parallel, feedback, wanted)
 
+    def wanted(types: Mapping[str, str]) -> Callable[[str], bool]:
+        matches = checked_filter(options.match, options.type, types)
+        return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
 
-def _wanted(options: Options, types: Mapping[str, str]) -> Callable[[str], bool]:
-    """The test of modules by --match and --type. Raises UsageError for names that none has."""
-    matches = checked_filter(options.match, options.type, types)
-    return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
+    narrow = None if options.match is None and options.type is None else wanted
+    return MemoryQuestion(find_recipe(model, options), setting, plan, step.make(), parallel, feedback, narrow)
 
 
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
@@ -144,10 +140,7 @@ def _limit(text: str | None, options: Options) -> int | None:
 
 
 def _shown(own: MemoryOptions, options: Options, output: Output) -> Sequence[tuple[str, Sequence[Column]]]:
-    """The names and columns of the reports to make: a page has both, a picture the timeline.
-
-    Several processes are computed from the timeline of one, which does not say which module holds what.
-    """
+    """The names and columns of the reports to make. Several processes are computed from the timeline of one."""
     if own.fits is not None:
         return [("fits", FITS)]
     if own.timeline or options.nproc or output.draws(moments.NEEDS):

@@ -73,10 +73,7 @@ class Selection:
     _some: bool = True
 
     def of(self, model: nn.Module, *, parameters: bool = False) -> Select | None:
-        """The selection among a model's parts; None for all of them. Raises UsageError if nothing can be selected.
-
-        `parameters`: the rows are parameters, which their own names also select.
-        """
+        """The selection among modules, or `parameters`; None for all of them. Raises UsageError if it is empty."""
         select = self.among(model)
         if select is None or self.options.ops:
             return select

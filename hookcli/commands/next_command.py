@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from hookcli.checks.crash import Crash
+from hookcli.commands.option_fields import as_typed
 from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
 from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.rules import rule
@@ -28,13 +29,13 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     that make it the step of the check.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
-    of_data = look == "memory" and any(word for name in DATA for word in _typed(name, options))
+    of_data = look == "memory" and any(word for name in DATA for word in as_typed(options, name))
     if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
     names = BUILDING if command == "hooks" else _RUN
-    typed = [word for name in names if name not in _LACKS.get(command, ()) for word in _typed(name, options)]
-    typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
+    typed = [word for name in names if name not in _LACKS.get(command, ()) for word in as_typed(options, name)]
+    typed += [word for name in _BACKWARD.get(command, ()) for word in as_typed(step, name)]
     typed += memory if command == "memory" else ()
     typed += ["--ops"] if is_operator(finding.fqn) else []
     trains = ["--train"] if command in _EVAL and options.train is None else []
@@ -43,18 +44,5 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
 
 def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options: Options) -> str:
     """The comparison of `hookcli diff` as it was typed, with A's weights in both models."""
-    typed = [word for each in (own, step, options) for item in fields(each) for word in _typed(item.name, each)]
+    typed = [word for each in (own, step, options) for item in fields(each) for word in as_typed(each, item.name)]
     return shlex.join(["hookcli", "diff", *sides, *typed, "--same-weights"])
-
-
-def _typed(name: str, options: Any) -> Iterator[str]:
-    """An option as it is typed; nothing if it has its default."""
-    value = getattr(options, name)
-    if value == getattr(type(options)(), name):
-        return
-    flag = f"--{name.replace('_', '-')}"
-    if isinstance(value, bool):
-        yield {"train": "--train" if value else "--eval"}.get(name, flag if value else f"--no-{name}")
-        return
-    for item in value if isinstance(value, list) else [value]:
-        yield from (flag, str(item))

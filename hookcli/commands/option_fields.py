@@ -42,6 +42,20 @@ def _declared(kind: Any, one: Field[Any]) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
+def as_typed(options: Any, name: str) -> Iterator[str]:
+    """The words of an option on a command line; none if it has its default."""
+    value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
+    if value == getattr(type(options)(), name):
+        return
+    if isinstance(value, bool):
+        names = next(one for one in fields(options) if one.name == name).metadata["names"]
+        on, _, off = (names[0] if names else f"{flag}/--no-{flag[2:]}").partition("/")
+        yield on if value else off
+        return
+    for item in value if isinstance(value, list) else [value]:
+        yield from (flag, str(item))
+
+
 def words_of(texts: Iterable[str]) -> list[str]:
     """The words of a repeatable option that takes several at once, as in `a,b`."""
     return [word.strip() for text in texts for word in text.split(",") if word.strip()]

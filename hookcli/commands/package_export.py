@@ -42,12 +42,16 @@ def export_model(spec: str, typed: Sequence[str], output: str | None, options: O
     """
     patterns, rest = split_patterns(typed)
     path = Path(output) if output else None
+    if path and path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"--output {path}: this is the package's file, which needs the suffix {', '.join(SUFFIXES[:-1])} "
+            f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
+        )
     if path:
-        _check_target(path)
+        check_writable(path)
     shown = Output(options)
     shown.check_columns(PACKAGE)
     with working(options) as progress:
-        progress.stage("importing torch")
         from hookcli.hooks.packaging import BlockedError, Rule
 
         rules = [Rule(kind, pattern) for kind, pattern in patterns]
@@ -79,15 +83,6 @@ def split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[st
         else:
             rest.append(word)
     return patterns, rest
-
-
-def _check_target(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise UsageError(
-            f"--output {path}: this is the package's file, which needs the suffix {', '.join(SUFFIXES[:-1])} "
-            f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
-        )
-    check_writable(path)
 
 
 def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:

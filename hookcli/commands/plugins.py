@@ -48,14 +48,16 @@ def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
         kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
-    rows = [_row(plugin, own.load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
+    rows = [
+        Row(
+            {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
+            | {"target": plugin.target, "state": _state(plugin, own.load)}
+        )
+        for kind in registry.KINDS
+        for plugin in registry.plugins(kind)
+    ]
     output.write([Report("plugins", "hookcli", COLUMNS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
-
-
-def _row(plugin: registry.Plugin, load: bool) -> Row:
-    values = {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
-    return Row(values | {"target": plugin.target, "state": _state(plugin, load)})
 
 
 def _state(plugin: registry.Plugin, load: bool) -> str | None:

@@ -87,10 +87,7 @@ class Processes:
         return BatchShare(here.rank, here.size, averaged=True, wrap=replicated)
 
     def together(self, reports: Sequence[Report], whole: Callable[[], Report | None]) -> list[Report]:
-        """On rank 0 the ranks' reports as one, merged or side by side; on the other ranks none.
-
-        `whole` makes the report of shapes of one process with the whole batch, or None if it can't.
-        """
+        """On rank 0 the ranks' reports as one; `whole` makes the shapes that a single process would see, or None."""
         if self.group is None:
             return list(reports)
         from hookcli.engine.ranks.gather import gather

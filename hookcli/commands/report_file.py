@@ -59,11 +59,10 @@ def open_in_browser(address: str, name: str, options: Options) -> None:
 
 
 def _default(targets: Sequence[str]) -> str:
-    """The name of a page in the working directory: net.py:Net is in Net.html, a.json and b.json are in a-b.html.
-
-    Raises UsageError if the file exists and hookcli did not write it.
-    """
-    name = "-".join(filter(None, map(_stem, targets)))
+    """The name of a page in the working directory. Raises UsageError if it exists and hookcli did not write it."""
+    lasts = (re.split(r"[:/\\]", target.rstrip("/"))[-1] for target in targets)
+    stems = (re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last) for last in lasts)
+    name = "-".join(filter(None, (re.sub(r"[^\w.-]+", "_", stem).strip(".")[:100] for stem in stems)))
     path = Path(f"{name or 'report'}.html")
     head = b""
     with suppress(OSError):
@@ -73,8 +72,3 @@ def _default(targets: Sequence[str]) -> str:
     if exists(path) and _MARK not in head:
         raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
     return str(path)
-
-
-def _stem(target: str) -> str:
-    last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
-    return re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]

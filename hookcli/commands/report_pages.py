@@ -10,7 +10,6 @@ from typing import Any
 from hookcli.checks.judgement import COLUMNS
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
-from hookcli.commands.probe_command import use_threads
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
 from hookcli.commands.show import lacking
@@ -24,10 +23,7 @@ from hookcli.table.columns.layouts import SHAPES, STATISTICS
 
 
 def report_record(name: str, page: Page, source: Path | None = None) -> int:
-    """Write the page of a record; in other formats, the reports of its last steps. Does not import torch.
-
-    `source` is the file that holds the record, if not the one of this name. Raises UsageError.
-    """
+    """Write the page of a record, or in another format the reports of its last steps; `source` is the record's file."""
     with Progress(page.options.quiet) as progress:
         progress.stage(f"reading {name}")
         steps = RecordPage(open_record(name, source))
@@ -73,8 +69,6 @@ def report_model(job: Job, page: Page) -> int:
         page.output.check_columns(columns)  # a format for one of the reports alone is refused before the run
     try:
         with working(job.options) as progress:
-            progress.stage("importing torch")
-            use_threads(job.options)
             examination = examined(job, progress, in_full=True)
     except ModelError as error:
         page.output.salvage([crashed(job, error)])

@@ -41,7 +41,7 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
         return _written(_of_records(a, b, tolerance, page), page)
     sides = [parse_side(label, text, page.options) for label, text in (("A", a), ("B", b))]
     try:
-        with working(page.options) as progress:
+        with working(page.options, torch=False) as progress:
             if any(side.file for side in sides):
                 reports = _of_files(sides, tolerance, ModelRuns(page.options, progress, step=step))
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,7 +14,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.option_fields import choice, option
+from hookcli.commands.option_fields import as_typed, choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
@@ -197,17 +197,8 @@ def _moved(own: RunOptions, typed: Sequence[str]) -> str:
             rest.append(word)
         else:
             moved += [word] if has_value or _OPTIONS[name].default is False else [word, next(words, "")]
-    return shlex.join(["hookcli", "run", *_words(own), *moved, *rest]) if moved else ""
-
-
-def _words(own: RunOptions) -> Iterator[str]:
-    """Yield the options as on a command line, -m last."""
-    for name, item in reversed(_OPTIONS.items()):
-        value = getattr(own, item.name)
-        if value is True:
-            yield "-m" if item.name == "module" else name
-        elif value != item.default:
-            yield from (word for one in (value if isinstance(value, list) else [value]) for word in (name, str(one)))
+    before = [word for item in reversed(_OPTIONS.values()) for word in as_typed(own, item.name)]  # -m last
+    return shlex.join(["hookcli", "run", *before, *moved, *rest]) if moved else ""
 
 
 def _become(

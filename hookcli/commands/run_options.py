@@ -52,10 +52,7 @@ PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "p
 
 
 def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
-    """A name or key of the output, as typed, or the function that an import path names.
-
-    Raises UsageError for an unknown function or vector, and where both are given. Keys are looked up in the run.
-    """
+    """A name or key of the output, as typed, or the function of an import path. Raises UsageError for a wrong one."""
     check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:
         raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
@@ -82,11 +79,11 @@ def overruled(typed: Collection[str]) -> set[str]:
 
 
 def data_of(options: Options) -> Data | None:
-    """The real input that the options name, None without one.
-
-    Raises UsageError for a file, folder or object that is not there, and for options that contradict each other.
-    """
-    batches = _number(str(options.batches))  # a file has a number
+    """The real input that the options name, if any. Raises UsageError for missing files and contradictions."""
+    number = str(options.batches)  # a file has an integer
+    if number != "all" and not (number.isascii() and number.isdecimal() and len(number) <= _MOST and int(number)):
+        raise UsageError(f"--batches {shortened(number)!r}: give a number from 1, or all", option="batches")
+    batches = None if number == "all" else int(number)
     named = [name for name in _REAL if getattr(options, name)]
     flags = [f"--{name.replace('_', '-')}" for name in named]
     if options.tokenizer and not options.text:
@@ -119,11 +116,3 @@ def data_of(options: Options) -> Data | None:
 def _refuse(wrong: bool, what: str, why: str, option: str = "") -> None:
     if wrong:
         raise UsageError(f"{what}: {why}", option=option.replace("_", "-"))
-
-
-def _number(text: str) -> int | None:
-    if text == "all":
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST and int(text)):
-        raise UsageError(f"--batches {shortened(text)!r}: give a number from 1, or all", option="batches")
-    return int(text)

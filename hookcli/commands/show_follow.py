@@ -88,10 +88,7 @@ def _require_folder(path: Path) -> None:
 
 
 def _changes(tail: Tail, output: Output, over: Callable[[], bool] = lambda: False) -> Iterator[Record]:
-    """Yield the record whenever it has grown, until it ends, or `over` says so and nothing more comes.
-
-    Remarks once if no line comes for a minute.
-    """
+    """Yield the record whenever it has grown, until it ends, or `over` says so and nothing more comes."""
     remarked = False
     while tail.record.end is None:
         last_look = over()

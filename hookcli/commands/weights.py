@@ -68,7 +68,7 @@ def weights(
     for some in columns.values():
         output.check_columns(some)
     reports: list[Report] = []
-    with working(options) as progress:
+    with working(options, torch=False) as progress:
         for text in what:
             weights = _opened(text, columns, wanted, options, progress)
             try:

@@ -58,10 +58,11 @@ def with_fallbacks(
                 raise
             first = first or (str(error), error.reports)
             error.__traceback__ = None  # its frames keep a checkpointed region open, which torch 2.11 leaves to them
-        probes = [
-            other or _renewed(probe, (fresh or [])[n])
-            for n, (other, probe) in enumerate(zip(others, probes, strict=True))
-        ]
+        for number, state in enumerate(fresh or ()):
+            if not others[number]:
+                vars(probes[number]).clear()
+                vars(probes[number]).update(state)
+        probes = [other or probe for other, probe in zip(others, probes, strict=True)]
 
 
 def fails_without_gradients(error: BaseException) -> bool:
@@ -89,9 +90,3 @@ def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:
         return [copy.deepcopy(vars(probe)) for probe in probes]
     except Exception:  # a probe of someone's own may hold anything
         return None
-
-
-def _renewed(probe: Probe, state: dict[str, Any]) -> Probe:
-    vars(probe).clear()
-    vars(probe).update(state)
-    return probe

@@ -118,9 +118,9 @@ class TraceProbe(Probe):
             if kind not in REGISTRATION:
                 session.on(kind, self._see)
         if set(self.kinds) & set(FULL_BACKWARD):
-            session.forward(self._check_output)
+            session.forward(self._note_unseen)
 
-    def _check_output(self, event: HookEvent) -> None:
+    def _note_unseen(self, event: HookEvent) -> None:
         if paths_of_outputs(event.output) is None and any(tree.leaves(event.output)):
             self._refused[Skipped(event.fqn, "full backward hooks do not see such an output", "full_backward")] = None
 

@@ -53,12 +53,10 @@ class DoubledActivations(InventoryPart):
                 wanted, name, loss = pair
                 for source in _sources(node):
                     if _name(source) == wanted:
-                        fqn = self._place(sequence_number(source))
+                        number = sequence_number(source)
+                        inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
+                        fqn = max(inside)[1] if inside else ""
                         self._rows[fqn, name] = {"kind": "doubled", "fqn": fqn, "type": name, "loss": loss}
-
-    def _place(self, number: int) -> str:
-        inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
-        return max(inside)[1] if inside else ""
 
     def batch_ended(self) -> None:
         """Forget where the nodes of a graph that is gone were made."""

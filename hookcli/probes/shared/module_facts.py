@@ -39,31 +39,24 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
     *path, name = fqn.split(".")
     owners: list[Any] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
     drops = "Drop" in type(model.get_submodule(fqn)).__name__
-    return any(_spares(*method, name, drops) for owner in owners for method in _words(owner))
-
-
-def _spares(names: frozenset[str], keywords: frozenset[str], name: str, drops: bool) -> bool:
-    if name not in names:
-        return False
-    return (drops and "p" in names) or (_FUSED in names and (not drops or "dropout_p" in keywords))
+    for names, keywords in (method for owner in owners for method in _words(owner)):
+        fused = _FUSED in names and (not drops or "dropout_p" in keywords)
+        if name in names and (fused or (drops and "p" in names)):
+            return True
+    return False
 
 
 @lru_cache(maxsize=64)
 def _words(kind: type) -> list[tuple[frozenset[str], frozenset[str]]]:
     """For each method, the names of attributes and globals that it reads, and the keywords that it passes."""
-    found = []
+    words = []
     for method in _methods(kind):
         codes = list(_nested(method))
-        names = frozenset(word for code in codes for word in _read(code))
+        read = [step for code in codes for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")]
+        names = frozenset(step.argval for step in read if isinstance(step.argval, str))
         constants = [constant for code in codes for constant in code.co_consts if isinstance(constant, tuple)]
-        found.append((names, frozenset(word for constant in constants for word in constant if isinstance(word, str))))
-    return found
-
-
-def _read(code: CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname.startswith("LOAD_") and isinstance(instruction.argval, str):
-            yield instruction.argval
+        words.append((names, frozenset(word for constant in constants for word in constant if isinstance(word, str))))
+    return words
 
 
 def _methods(kind: type) -> Iterator[CodeType]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
-
-from torch import Tensor
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.operators.calls import is_whole
@@ -35,11 +32,13 @@ class TensorSources(InventoryPart):
         received = [x for _, x in tree.arguments(event.args, event.kwargs)]
         made = [x for _, x in tree.leaves(event.output)]
         own = event.operator is not None or (event.module is not None and is_whole(event.module))
+        numbers = dict.fromkeys(self._origins.of(x) for x in (received if own else made))
+        makers = [self._places[number] for number in numbers if number is not None and number != CONSTANT]
         self._rows[event.fqn, event.call] = {
             "kind": "made",
             "fqn": event.fqn,
             "call": event.call,
-            "made_from": self._makers(received if own else made),
+            "made_from": makers,
             "source": event.operator.source if event.operator else None,
         }
         if own:
@@ -47,10 +46,6 @@ class TensorSources(InventoryPart):
             for x in made:
                 note = self._origins.written if any(x is y for y in received) else self._origins.made
                 note(x, len(self._places) - 1)
-
-    def _makers(self, tensors: Iterable[Tensor]) -> list[tuple[str, int]]:
-        numbers = dict.fromkeys(self._origins.of(x) for x in tensors)
-        return [self._places[number] for number in numbers if number is not None and number != CONSTANT]
 
     def rows(self) -> list[dict[str, Any]]:
         return [*self._rows.values()]

@@ -35,10 +35,7 @@ def _without_return(session: HookSession) -> Iterator[Skipped]:
 
 
 def never_called(session: HookSession) -> list[Skipped]:
-    """Every module that did not run or takes no hooks, with the reason as far as it is known.
-
-    Containers without a forward of their own, such as ModuleList, can't run and are not listed.
-    """
+    """Every module that could run and did not, or takes no hooks, with the reason as far as it is known."""
     return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
         Skipped(fqn, _why_never_called(fqn, session.model), kind=Reason.NEVER_CALLED)
         for fqn, module in session.never_called().items()

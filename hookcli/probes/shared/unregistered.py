@@ -48,20 +48,20 @@ class Unregistered:
 
 def unregistered(session: HookSession) -> list[Unregistered]:
     """Everything that this model has not registered, and that the session's hooks can't see."""
-    found = _found_before.get(session)  # each probe asks
-    if found is None:
-        found = _found_before[session] = [*(_described(*each) for each in _found(session.model)), *_made(session)]
-    return found
+    parts = _parts_of.get(session)  # each probe asks
+    if parts is None:
+        parts = _parts_of[session] = [*(_described(*each) for each in _unregistered(session.model)), *_made(session)]
+    return parts
 
 
-_found_before: WeakIds[HookSession, list[Unregistered]] = WeakIds()
+_parts_of: WeakIds[HookSession, list[Unregistered]] = WeakIds()
 
 
 class UnregisteredParts(nn.ModuleList):
     """Everything that a model has not registered, as one module, to restore it after a run."""
 
     def __init__(self, model: nn.Module) -> None:
-        items = [item for *_, found in _found(model) for item in found]
+        items = [item for *_, found in _unregistered(model) for item in found]
         super().__init__(item for item in items if isinstance(item, nn.Module))
         self._tensors = [item for item in items if isinstance(item, Tensor)]
 
@@ -74,17 +74,19 @@ class UnregisteredParts(nn.ModuleList):
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
 
 
-def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
     """The module that holds them, the attribute, its value, and what in it is not registered."""
     candidates = list(_candidates(model))
     if not candidates:
         return
-    known = {id(item) for item in (*model.modules(), *model.parameters(), *model.buffers())}
+    seen = {id(item) for item in (*model.modules(), *model.parameters(), *model.buffers())}
     for fqn, name, value, items in candidates:
-        found = [x for x in items if _is_trained(x) and id(x) not in known and not _around(x, model)]
-        known.update(map(id, found))
-        if found:
-            yield fqn, name, value, found
+        trained = [x for x in items if _is_trained(x) and id(x) not in seen]
+        # A module that this model is a part of belongs to others.
+        own = [x for x in trained if not (isinstance(x, nn.Module) and any(part is model for part in x.modules()))]
+        seen.update(map(id, own))
+        if own:
+            yield fqn, name, value, own
 
 
 def plain_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
@@ -118,11 +120,6 @@ def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
     elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
         for item in islice(value.values() if isinstance(value, dict) else value, _MOST):
             yield from _items(item, depth + 1)
-
-
-def _around(item: Any, model: nn.Module) -> bool:
-    """True for a module that this model is a part of."""
-    return isinstance(item, nn.Module) and any(part is model for part in item.modules())
 
 
 def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistered:
