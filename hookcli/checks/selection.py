@@ -69,8 +69,13 @@ def choose(
     made = []
     for check in known_checks():
         wanted = check.id in asked if check.asked_by else chosen is None or check.id in chosen
-        if wanted and check.id not in ignored:
-            made.append(_made(check, limits, typed))
+        if not wanted or check.id in ignored:
+            continue
+        if check.threshold and check.threshold.default is None and check.id not in limits:
+            asked_by = str(check.asked_by).removeprefix("" if typed else "--")
+            raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
+        with registry.guarded(check):
+            made.append(check(limits.get(check.id)))
     if not made:
         dashes = "--" if typed else ""
         raise UsageError(f"no check is left to run: {dashes}ignore excludes all checks that {dashes}select names")
@@ -80,14 +85,6 @@ def choose(
 def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
     """The ids of the checks that an option names individually, rather than by the beginning of their ids."""
     return {checks[0].id for word in words if _is_whole(word, checks := _matching(word, option))}
-
-
-def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check:
-    if check.threshold and check.threshold.default is None and check.id not in limits:
-        asked_by = str(check.asked_by).removeprefix("" if typed else "--")
-        raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
-    with registry.guarded(check):
-        return check(limits.get(check.id))
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:

@@ -13,7 +13,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, words_of
-from hookcli.commands.options import DATA, MOST_RUNS, RUNNING, SHOWING, CacheOptions, Options, complete_models
+from hookcli.commands.options import DATA, MOST_RUNS, RUNNING, SHOWING, CacheOptions, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.run_options import loss_option
 from hookcli.commands.typer_classes import typed_names
@@ -40,6 +40,7 @@ _LIST_COLUMNS = (
     *columns_named("check", "name", "severity", "threshold", "asked_by"),
     Column("means", "Usually means"),
 )
+_MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT_FILE}]."
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,7 @@ class CheckOptions(CacheOptions):
 
 def check(
     ctx: typer.Context,
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL",
-            help=f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT_FILE}].",
-            autocompletion=complete_models,
-            show_default=False,
-        ),
-    ] = None,
+    models: Annotated[list[str] | None, model_argument("MODEL", _MODELS)] = None,
     *,
     own: CheckOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.option_fields import OnlyFields, option
-from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, complete_models
+from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
@@ -47,11 +47,8 @@ EXAMPLES = (
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = TENSORS
+_A = "A model, a saved report (FILE.json), a record, a dump, or a file of weights."
 FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
-
-
-def _side(name: str, text: str) -> Any:
-    return typer.Argument(metavar=name, help=text, show_default=False, autocompletion=complete_models)
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ class DiffOptions:
 
 def diff(
     ctx: typer.Context,
-    a: Annotated[str, _side("A", "A model, a saved report (FILE.json), a record, a dump, or a file of weights.")],
-    b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
+    a: Annotated[str, model_argument("A", _A)],
+    b: Annotated[str, model_argument("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,

@@ -1,4 +1,4 @@
-"""The options that commands share, and the decorator that makes parameters of a dataclass of options."""
+"""The arguments and options that commands share."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ def complete_formats(incomplete: str) -> list[str]:
     return [name for name in names("reporters") if name.startswith(incomplete)]
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn.",
-        autocompletion=complete_models,
-        show_default=True,
-    ),
-]
+def model_argument(metavar: str, text: str, *, show_default: bool = False) -> Any:
+    """An argument that takes models, among others; a shell completes their names."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete_models, show_default=show_default)
+
+
+_MODEL = "A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn."
+Model = Annotated[str, model_argument("MODEL", _MODEL, show_default=True)]
 
 
 GRADIENTS = "Gradients"

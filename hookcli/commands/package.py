@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.option_fields import option
-from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, model_argument
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
@@ -21,6 +21,7 @@ EXAMPLES = (
     "hookcli package --load net.pt2pkg --trust",
 )
 COLUMNS = PACKAGE
+_MODEL = f"A torchvision name, module:callable or file.py:callable [{DEFAULT_MODEL}]."
 FIRST = "extern intern mock deny load trust weights columns format output"
 
 
@@ -44,15 +45,7 @@ class PackageOptions:
 
 def package(
     ctx: typer.Context,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help=f"A torchvision name, module:callable or file.py:callable [{DEFAULT_MODEL}].",
-            autocompletion=complete_models,
-            show_default=False,
-        ),
-    ] = None,
+    model: Annotated[str | None, model_argument("MODEL", _MODEL)] = None,
     *,
     own: PackageOptions,
     options: Annotated[Options, all_but("output", "ops", "batches", *SEVERAL)],

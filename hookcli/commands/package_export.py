@@ -99,9 +99,13 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
 
 def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
     """Write the package; a file at `path` is replaced only if all went well."""
+    from importlib.util import find_spec
+
     from hookcli.hooks.packaging import export, idle_rules
     from hookcli.sources.package import noted_input
 
+    # The pickle's folder can't have the name of a module.
+    folder = "hookcli_model" if "model" in sys.modules or find_spec("model") is not None else "model"
     note = noted_input(run.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
     with ExitStack() as stack:
@@ -109,19 +113,11 @@ def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tup
             file = stack.enter_context(replacing(path))
         else:
             file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookcli-")), "model.pt2pkg")
-        modules = export(run.model, run.name, rules, file, _package_name(), texts)
+        modules = export(run.model, run.name, rules, file, folder, texts)
         for rule, reason in idle_rules(rules, modules):
             raise UsageError(f"{rule} {reason}; {run.name} needs {_named(modules)}")
         archive = read_archive(file)
     return modules, archive
-
-
-def _package_name() -> str:
-    """The pickle's folder: `model`, unless a module of that name may exist, since the two can't share a name."""
-    from importlib.util import find_spec
-
-    taken = "model" in sys.modules or find_spec("model") is not None
-    return "hookcli_model" if taken else "model"
 
 
 def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:

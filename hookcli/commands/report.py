@@ -15,7 +15,7 @@ from hookcli.commands.config import read_config
 from hookcli.commands.diff import DiffOptions
 from hookcli.commands.diff_files import is_record
 from hookcli.commands.option_fields import OnlyFields, option
-from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, complete_models
+from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, model_argument
 from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
 from hookcli.commands.run_options import StepOptions
@@ -39,6 +39,7 @@ _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
 )
+_TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (*RUNNING, *DATA, "ops", "edit", "format", "output", "quiet", "debug")
 
@@ -56,24 +57,8 @@ class PageOptions:
 
 def report(
     ctx: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model, a record from hookcli run, or a report saved with --output FILE.json.",
-            autocompletion=complete_models,
-            show_default=True,
-        ),
-    ] = DEFAULT_MODEL,
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[OTHER]",
-            help="Another of these, to compare with the first.",
-            autocompletion=complete_models,
-            show_default=False,
-        ),
-    ] = None,
+    target: Annotated[str, model_argument("MODEL", _TARGET, show_default=True)] = DEFAULT_MODEL,
+    other: Annotated[str | None, model_argument("[OTHER]", "Another of these, to compare with the first.")] = None,
     *,
     own: PageOptions,
     compare: Annotated[DiffOptions, OnlyFields(("same_weights",))],

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
-
 from hookcli.commands.model import built_model
 from hookcli.commands.option_fields import OnlyFields, option, words_of
-from hookcli.commands.options import BUILDING, SHOWING, Options, complete_models
+from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
@@ -29,6 +27,7 @@ EXAMPLES = (
     "hookcli weights net.py:Net --weights new.pt --depth 1",
 )
 COLUMNS = WEIGHTS
+_WHAT = "Files or folders of tensors (.safetensors, .gguf, .pt, .bin), or models."
 
 
 @dataclass(frozen=True)
@@ -42,15 +41,7 @@ class WeightsOptions:
 
 
 def weights(
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE|MODEL",
-            help="Files or folders of tensors (.safetensors, .gguf, .pt, .bin), or models.",
-            show_default=False,
-            autocompletion=complete_models,
-        ),
-    ],
+    what: Annotated[list[str], model_argument("FILE|MODEL", _WHAT)],
     *,
     own: WeightsOptions,
     options: Annotated[Options, OnlyFields((*BUILDING, "depth", "match", *SHOWING))],

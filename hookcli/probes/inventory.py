@@ -84,7 +84,7 @@ class InventoryProbe(Probe):
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._sums_bits and self.needs_backward:
-            session.post_accumulate_grad(self._arrive)
+            session.post_accumulate_grad(lambda event: self._sum("gradient", event, "", event.grad))
         if self._counts_memory:
             self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
@@ -109,12 +109,8 @@ class InventoryProbe(Probe):
             for path, x in tree.leaves(event.output):
                 self._sum("output", event, path, x)
 
-    def _arrive(self, event: HookEvent) -> None:
-        if event.grad is not None:
-            self._sum("gradient", event, "", event.grad)
-
-    def _sum(self, of: str, event: HookEvent, path: str, x: Tensor) -> None:
-        if tree.is_plain(x) and not self.session.batch_number:
+    def _sum(self, of: str, event: HookEvent, path: str, x: Tensor | None) -> None:
+        if x is not None and tree.is_plain(x) and not self.session.batch_number:
             values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
             self._bits.append((values, checksum(x.detach())))
 
