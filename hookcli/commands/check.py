@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.checks import judgement
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
 from hookcli.commands.check_config import make_jobs
@@ -19,7 +18,8 @@ from hookcli.commands.run_options import loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
-from hookcli.table import SEVERITIES, Column, Report, Row, columns_named
+from hookcli.table import SEVERITIES, Report, Row
+from hookcli.table.columns.layouts import CHECKS, FINDINGS
 from hookcli.table.formatting import figure
 
 EXAMPLES = (
@@ -33,13 +33,9 @@ EXAMPLES = (
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
-COLUMNS = judgement.COLUMNS
+COLUMNS = FINDINGS
 FIRST = "select ignore fail_on max_params save against meta list_checks weights input data format ops"
 _SHARED = (*RUNNING, *DATA, "ops", *SHOWING)
-_LIST_COLUMNS = (
-    *columns_named("check", "name", "severity", "threshold", "asked_by"),
-    Column("means", "Usually means"),
-)
 _MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT_FILE}]."
 
 
@@ -118,9 +114,9 @@ def _list(output: Output) -> int:
     for kind in known_checks():
         limit = kind.threshold.default if kind.threshold else None
         values = (kind.id, kind.name, kind.severity, limit, kind.asked_by, kind.means)
-        rows.append(Row({column.name: value for column, value in zip(_LIST_COLUMNS, values, strict=True)}))
-    output.check_columns(_LIST_COLUMNS)
-    output.write([Report("checks", "hookcli", _LIST_COLUMNS, rows, totals={"checks": len(rows)})])
+        rows.append(Row({column.name: value for column, value in zip(CHECKS, values, strict=True)}))
+    output.check_columns(CHECKS)
+    output.write([Report("checks", "hookcli", CHECKS, rows, totals={"checks": len(rows)})])
     return 0
 
 

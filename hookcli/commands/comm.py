@@ -16,7 +16,8 @@ from hookcli.commands.run_options import OnePassOptions
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world
-from hookcli.table.buckets import COLUMNS, merge_ranks
+from hookcli.table.buckets import merge_ranks
+from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.ranks import beside
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def comm(
         from hookcli.engine.prepare import prepare_run
         from hookcli.hooks.communication.comm_hooks import find_hook
 
-        output.check_columns(columns_shown(COLUMNS, options))
+        output.check_columns(columns_shown(BUCKETS, options))
         names = list(dict.fromkeys(words_of(own.hook or ["allreduce"])))
         hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in names]
         made = replace(step.make(), backward=True)

@@ -19,15 +19,14 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
-from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
-from hookcli.diff.tensors import DUMPED, TENSORS
-from hookcli.diff.times import PAIRED
+from hookcli.diff.rows import beyond, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.table import Report
-from hookcli.table.columns.layouts import with_operators
+from hookcli.table.columns.costs import SIDE_TIMES
+from hookcli.table.columns.layouts import DIFF, DUMPED, TENSORS, with_operators
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
 from hookcli.table.names import checked_filter
@@ -125,8 +124,8 @@ def _compare_runs(
     """Compare models and saved reports."""
     of_files = any(side.file for side in sides)
     output = Output(options)
-    columns = STATISTICS if of_files else with_operators(TENSORS) if options.ops else TENSORS
-    output.check_columns((*columns, *PAIRED))
+    columns = DIFF if of_files else with_operators(TENSORS) if options.ops else TENSORS
+    output.check_columns((*columns, *SIDE_TIMES))
     with salvaging(output, torch=False) as progress:
         live = ModelRuns(options, progress, own.backward, step, time)
         if of_files:

@@ -9,10 +9,9 @@ from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
-from hookcli.diff.rows import STATISTICS, beyond
+from hookcli.diff.rows import beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairing import pair
-from hookcli.diff.weights.report import COLUMNS as OF_WEIGHTS
 from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
@@ -23,6 +22,7 @@ from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.system.files import is_folder, is_pipe, opened
 from hookcli.table import Report
+from hookcli.table.columns.layouts import DIFF, FILES
 from hookcli.table.dump import is_dump
 from hookcli.tensors.files.opening import open_tensors
 
@@ -59,7 +59,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
     """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     output = Output(options)
     records, reports = records_compared(a, b, tolerance, narrow, options)
-    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *STATISTICS))))
+    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *DIFF))))
     for text in record_remarks(*records):
         remark(text, options)
     output.write(reports, mixed=True)
@@ -73,7 +73,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
 def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:
     """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     output = Output(options)
-    output.check_columns(OF_WEIGHTS)
+    output.check_columns(FILES)
     with working(options, torch=False) as progress:
         progress.stage(f"opening {a} and {b}")
         left, right = open_tensors(a), open_tensors(b)

@@ -8,15 +8,14 @@ from hookcli.commands.model import Selection, built_model
 from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
-from hookcli.table import Report, Row, columns_named
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import HOOKS_FOUND
 
 EXAMPLES = (
     "hookcli hooks net.py:Net",
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
     "hookcli hooks resnet50 --format json",
 )
-
-COLUMNS = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
@@ -28,7 +27,7 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     listed.
     """
     output = Output(replace(options, depth="all"))  # each hook is a row: nothing can be merged
-    output.check_columns(COLUMNS)
+    output.check_columns(HOOKS_FOUND)
     with working(options) as progress:
         report = _look(model, options, progress)
     if not report.rows:
@@ -51,4 +50,4 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     places = {hook.fqn for hook in hooks if hook.type not in (None, "Parameter", "Buffer")}
     totals = {"hooks": len(hooks), "legacy": sum(hook.legacy for hook in hooks), "modules": len(places)}
     totals["stale_flags"] = len(listed) - len(hooks)
-    return Report("hooks", name, COLUMNS, rows, info.to_meta(), totals)
+    return Report("hooks", name, HOOKS_FOUND, rows, info.to_meta(), totals)

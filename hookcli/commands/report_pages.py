@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookcli.checks.judgement import COLUMNS
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
 from hookcli.commands.progress import Progress, working
@@ -19,7 +18,7 @@ from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
 from hookcli.table import SCHEMA, Report, formatting
-from hookcli.table.columns.layouts import SHAPES, STATISTICS
+from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 
 
 def report_record(name: str, page: Page, source: Path | None = None) -> int:
@@ -65,7 +64,7 @@ def _remarks(record: Record, live: bool) -> list[str]:
 
 def report_model(job: Job, page: Page) -> int:
     """Write the page of a model. One that crashes has the page of what was seen until then, and its error is raised."""
-    for columns in (COLUMNS, SHAPES, STATISTICS):
+    for columns in (FINDINGS, SHAPES, STATISTICS):
         page.output.check_columns(columns)  # a format for one of the reports alone is refused before the run
     try:
         with working(job.options) as progress:

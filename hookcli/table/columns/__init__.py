@@ -19,6 +19,8 @@ from hookcli.table.columns.training import TRAINING
 
 FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS)
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
+IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
+"""The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""
 _BY_UNIT = {
     "bytes": Kind.BYTES,
     "seconds": Kind.SECONDS,
@@ -73,6 +75,11 @@ def to_dict(column: Column) -> dict[str, Any]:
 def names(columns: Iterable[Column]) -> tuple[str, ...]:
     """The names of columns."""
     return tuple(column.name for column in columns)
+
+
+def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The place of a row: its values under IDENTITY."""
+    return tuple(map(values.get, IDENTITY))
 
 
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
