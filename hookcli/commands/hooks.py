@@ -16,6 +16,7 @@ EXAMPLES = (
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
     "hookcli hooks resnet50 --format json",
 )
+COLUMNS = HOOKS_FOUND
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:

@@ -21,6 +21,7 @@ EXAMPLES = (
     *("hookcli models 'resn*'", "hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
     "hookcli models --sort -params --format csv",
 )
+COLUMNS = MODELS
 
 _HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "weights"), "hf": ("tasks",)}
 """The columns that each source fills, beside the name."""

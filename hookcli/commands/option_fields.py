@@ -32,12 +32,12 @@ def choice(default: Any, text: str, words: Sequence[str], **settings: Any) -> An
 
 def _declared(kind: Any, one: Field[Any]) -> Any:
     """The option of a field, for Typer; a switch has one name, that which changes its default."""
-    owner = next(base for base in kind.__mro__ if one.name in vars(base).get("__annotations__", ()))
+    owner = next(base for base in reversed(kind.__mro__) if one.name in getattr(base, "__dataclass_fields__", ()))
     settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
     names, short, panel = settings.pop("names"), settings.pop("short", ""), settings.pop("panel")
     settings.pop("words", None)
     name = f"--{one.name.replace('_', '-')}"
-    if not names and (short or one.default in (True, False)):
+    if not names and (short or isinstance(one.default, bool)):
         names = (f"{name}/--no-{name[2:]}" if one.default is True else name, *filter(None, [short]))
     return typer.Option(*names, rich_help_panel=panel, **settings)
 

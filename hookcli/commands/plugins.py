@@ -14,6 +14,7 @@ from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import HOOK_KINDS, PLUGINS
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
+COLUMNS = PLUGINS
 
 SHADOWED = "not used: a built-in plugin has the same name"
 
