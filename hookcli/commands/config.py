@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hookcli.commands.options import MOST_RUNS, Options
+from hookcli.commands.option_fields import GREATEST_TOLERANCE, MOST_RUNS
+from hookcli.commands.options import Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
 from hookcli.system.files import content, exists
 
@@ -44,7 +45,10 @@ _TEXTS = _Kind(
     lambda value: all(isinstance(item, str) for item in (value if isinstance(value, list) else [value])),
 )
 _FLAG = _Kind("give true or false", lambda value: isinstance(value, bool))
-_NUMBER = _Kind("give a number from 0", lambda value: _is_number(value) and value >= 0)
+_TOLERANCE = _Kind(
+    f"give a number from 0 to {GREATEST_TOLERANCE:,.0f}",
+    lambda value: _is_number(value) and 0 <= value <= GREATEST_TOLERANCE,
+)
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
 _KEYS = {
     **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
@@ -60,7 +64,7 @@ _KEYS = {
     "repeat": _count(MOST_RUNS),
     "seed": _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value, 0, _GREATEST)),
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
-    **dict.fromkeys(("rtol", "atol"), _NUMBER),
+    **dict.fromkeys(("rtol", "atol"), _TOLERANCE),
     "thresholds": _Kind(
         "give a table of checks and figures, as in {HK012 = 1e-5}",
         lambda value: isinstance(value, Mapping) and all(map(_FIGURE.fits, value.values())),

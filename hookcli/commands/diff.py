@@ -13,7 +13,7 @@ from hookcli.commands.diff_files import compare_records, compare_weights, is_rec
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.option_fields import OnlyFields, option
+from hookcli.commands.option_fields import OnlyFields, option, tolerance_option
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import salvaging
@@ -56,14 +56,10 @@ class DiffOptions:
 
     panel = "Comparison"
 
-    rtol: float | None = option(
-        None,
-        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].",
-        metavar="X",
-        min=0,
-        max=1e9,
+    rtol: float | None = tolerance_option(
+        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32]."
     )
-    atol: float | None = option(None, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9)
+    atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].")
     same_weights: bool = option(False, "Copy A's weights into B.")
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
 

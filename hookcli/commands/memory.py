@@ -24,7 +24,7 @@ from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
 
 EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
@@ -83,17 +83,15 @@ def memory(
     for _, columns in shown:
         output.check_columns(columns)
     with working(options) as progress:
-        question = _question(model, own, step, options, feedback_of(options, progress))
-        reports = [question.fits(limit)] if limit is not None else question.reports([name for name, _ in shown])
+        request = _request(model, own, step, options, feedback_of(options, progress))
+        reports = [request.fits(limit)] if limit is not None else request.reports([name for name, _ in shown])
     output.write(reports, mixed=True)
     return 0
 
 
-def _question(
-    model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback
-) -> MemoryQuestion:
+def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback) -> MemoryRequest:
     from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
     from hookcli.sources.inputs import parse_dtype
 
     train = not own.inference if options.train is None else options.train
@@ -108,7 +106,7 @@ def _question(
         return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
 
     narrow = None if options.match is None and options.type is None else wanted
-    return MemoryQuestion(find_recipe(model, options), setting, plan, step.make(), parallel, feedback, narrow)
+    return MemoryRequest(find_recipe(model, options), setting, plan, step.make(), feedback, narrow)
 
 
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:

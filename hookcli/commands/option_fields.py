@@ -14,15 +14,28 @@ from hookcli.errors import UsageError, unknown
 
 T = TypeVar("T")
 
+MOST_RUNS = 10**6
+"""The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
+GREATEST_TOLERANCE = 1e9
+"""For --rtol and --atol."""
+
 
 def option(default: Any, text: str | None, *names: str, **settings: Any) -> Any:
     """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
 
     `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; and `panel`,
-    its heading in help, by default the `panel` of the dataclass, or Options. It is named after the field.
+    its heading in help, by default the `panel` of the dataclass, or Options. It is named after the field. A number
+    with a `min` goes up to MOST_RUNS, unless it has a `max`.
     """
+    if "min" in settings:
+        settings.setdefault("max", MOST_RUNS)
     initial: Any = {"default_factory": list} if default is list else {"default": default}
     return field(**initial, metadata={"help": text, "names": names, **settings})
+
+
+def tolerance_option(text: str) -> Any:
+    """An option for a tolerance."""
+    return option(None, text, metavar="X", min=0, max=GREATEST_TOLERANCE)
 
 
 def choice(default: Any, text: str, words: Sequence[str], **settings: Any) -> Any:

@@ -11,8 +11,6 @@ from hookcli.commands.option_fields import OnlyFields, choice, option
 from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
 
 DEFAULT_MODEL = "resnet50"
-MOST_RUNS = 10**6
-"""The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
 
 
 def complete_models(incomplete: str) -> list[str]:

@@ -126,7 +126,7 @@ class Output:
 
     @property
     def then(self) -> str:
-        """How to open what an exporter writes."""
+        """The advice on how to open the file that an exporter writes."""
         return str(selection.declared(self._reporter, "then")).replace("{path}", shell_path(self.path))
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
-from hookcli.commands.options import DATA, GRADIENTS, MOST_RUNS, Options
+from hookcli.commands.options import DATA, GRADIENTS, Options
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import VECTORS
 
@@ -35,7 +35,7 @@ class StepOptions:
     backward_vector: str | None = choice(
         None, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
     )
-    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1, max=MOST_RUNS)
+    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1)
     call: str = "backward"
     optimizer: str | None = None
     state_dict: bool = False

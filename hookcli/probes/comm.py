@@ -14,6 +14,7 @@ from hookcli.table import Report, Row, Skipped, TensorStats
 from hookcli.table.buckets import bucket_row, totals
 from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.stats import RULES
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -77,7 +78,7 @@ class CommProbe:
         whole = {key: TensorStats.merge(parts) for key, parts in steps.items()}
         first = next(iter(whole.values()), TensorStats())
         for (hook, step), stats in whole.items():
-            pairs = [(getattr(stats, key), getattr(first, key)) for key in ("numel", "min", "max", "l2")]
+            pairs = [(getattr(stats, key), getattr(first, key)) for key in RULES]
             if stats.numel == first.numel and not all(math.isclose(*pair, rel_tol=_SAME) for pair in pairs):
                 which = f"step {step} under {hook}"
                 self.skip("", f"{which}: gradients differ from the first step's, which gave the exact mean")

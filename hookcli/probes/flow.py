@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
-from hookcli.hooks.operators.functions import shown
+from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe
@@ -62,7 +62,7 @@ _UNKNOWN = (
 
 
 def _row(number: int, call: FlowCall, counts: Counter[tuple[str, int, str]]) -> Row:
-    kind, function = shown(call.what) if call.kind == "function" else (call.kind, None)
+    kind, function = function_names(call.what) if call.kind == "function" else (call.kind, None)
     if call.kind == "module":
         kind = type_text(call.what)
     key = call.fqn, call.call, kind

@@ -13,12 +13,12 @@ from hookcli.diff.align import Alignment
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import reshaped
+from hookcli.engine.lockstep.known_pairs import incomparable, reshaped
 from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
 from hookcli.table import Row, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures, cause
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import SameBits, compare, resolve
 
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
@@ -80,16 +80,15 @@ class StateDiff:
         self.compared += 1
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values |= {"shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
-        if said := reshaped(x, y):
-            self._unlike.append(Row(values | {"differs": said, "beyond": True}))
+        if difference := reshaped(x, y):
+            self._unlike.append(Row(values | {"differs": difference, "beyond": True}))
             return
         try:
             self._same_bits.see(x, y)
             pending = None if _equal(x, y) else compare(x, y)
-        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+        except Exception as error:
             self.compared -= 1
-            reason = f"can't be compared ({values['dtype']}, {cause(error)})"
-            self.skipped.append(Skipped(fqn, reason))
+            self.skipped.append(incomparable(error, x, y, fqn))
             return
         if pending is not None:
             self._pending.append((values, dtypes, pending))

@@ -146,7 +146,7 @@ def _items(holder: _Container) -> Mapping[Any, object]:
 
 
 def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """Those of these dicts that are the attributes of an object, by id; empty instead if they are not the program's."""
+    """The dicts that are the attributes of an object, by id; an empty one for an object of hookcli."""
     wanted = {id(names) for names in dicts}
     found: dict[int, Mapping[str, Any]] = {}
     for owner in gc.get_referrers(*dicts) if dicts else ():
