@@ -120,14 +120,7 @@ class ProcessSink(RecordSink):
         return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
 
     def _finish(
-        self,
-        models: Sequence[ModelRun],
-        others: Mapping[str, int],
-        steps: int,
-        own: float,
-        *,
-        keep: bool,
-        speaks: bool,
+        self, models: Sequence[ModelRun], others: Mapping[str, int], steps: int, own: float, *, keep: bool, speaks: bool
     ) -> None:
         code, error = _uncaught()
         if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":

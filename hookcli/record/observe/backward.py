@@ -50,11 +50,11 @@ class BackwardPasses:
         """Note that `backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
         for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
         steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
-        found = [x for _, x in tree.leaves(tensors)]
-        given = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
-        self._running[threading.get_ident()] = _Pass(found, given, steps)
+        roots = [x for _, x in tree.leaves(tensors)]
+        weights = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
+        self._running[threading.get_ident()] = _Pass(roots, weights, steps)
         for step, _, _ in steps:
-            step.begin_backward(found)
+            step.begin_backward(roots)
 
     def end(self) -> None:
         """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""
@@ -62,10 +62,10 @@ class BackwardPasses:
         running, last = self._running.pop(thread, None), self._scalers.pop(thread, None)
         if running is None:
             return
-        known = [self._scaled.get(x) for x in running.tensors]
-        scaler = next((found[0] for found in known if found), last)
-        unsure = scaler is not None and not any(known)
-        losses = [found[1] if found else x.detach() for x, found in zip(running.tensors, known, strict=True)]
+        unscaled = [self._scaled.get(x) for x in running.tensors]
+        scaler = next((scaler_and_loss[0] for scaler_and_loss in unscaled if scaler_and_loss), last)
+        unsure = scaler is not None and not any(unscaled)
+        losses = [known[1] if known else x.detach() for x, known in zip(running.tensors, unscaled, strict=True)]
         if unsure:  # made of scaled losses, such as their sum
             losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
         terms = _terms(losses, running.gradients)
@@ -75,14 +75,11 @@ class BackwardPasses:
                 if unsure:
                     step.notes[_UNSURE] = None
                 step.end_backward(terms, scaler, counts=counts)
-                self._went_through(step)
-
-    def _went_through(self, step: ObservedStep) -> None:
-        self._steps.search(step)
-        if not step.model.has_optimizer:
-            step.model.differentiated = True
-            step.measured.take_gradients()
-            self._steps.close(step)
+                self._steps.search(step)
+                if not step.model.has_optimizer:
+                    step.model.differentiated = True
+                    step.measured.take_gradients()
+                    self._steps.close(step)
 
 
 def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:

@@ -97,17 +97,10 @@ class Forwards:
         return Position("no_grad", number, forward, kept)
 
     def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
-        """Remove and return this thread's forward, which is over, if anything is to be done at its end."""
+        """Remove and return this thread's forward, which is over; None if nothing is to be done at its end."""
         return self._running.pop(threading.get_ident(), (None, None))
 
-    def end(
-        self,
-        model: ObservedModel,
-        step: ObservedStep | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        output: Any,
-    ) -> None:
+    def end(self, model: ObservedModel, step: ObservedStep | None, args: Any, kwargs: Any, output: Any) -> None:
         """End a forward that has returned. Without gradients, or without an optimizer, it is a step by itself."""
         if step is not None:
             step.end_forward(args, kwargs, output)

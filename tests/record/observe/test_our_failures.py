@@ -87,9 +87,9 @@ def test_a_sink_that_takes_no_more() -> None:
 
 PLACES: tuple[tuple[type, str], ...] = (
     *((Forwards, name) for name in ("begin", "end", "_find_step")),
-    *((OptimizerCalls, name) for name in ("begin", "end", "_stepped")),
+    *((OptimizerCalls, name) for name in ("begin", "end")),
     *((OpenSteps, name) for name in ("of", "search", "close")),
-    *((ObservedStep, name) for name in ("begin_forward", "recorded")),
+    *((ObservedStep, name) for name in ("begin_forward", "end_optimizer_step", "recorded")),
     *((ObservedModels, "find"), (OptimizerSteps, "add"), (OptimizerSteps, "stepped")),
     *((BackwardPasses, "begin"), (BackwardPasses, "end"), (Snapshot, "changes")),
 )

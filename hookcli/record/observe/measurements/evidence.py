@@ -84,15 +84,14 @@ class Evidence:
         """The figures of a tensor with NaN or infinities; on an accelerator, where that is unknown, of any."""
         with suppress(RuntimeError, TypeError):  # a tensor of a kind that can't be reduced
             figures = self._reduce(x)
-            if not on_cpu(x) or (found := resolve([figures])[0]).nan or found.inf:
+            if not on_cpu(x) or (stats := resolve([figures])[0]).nan or stats.inf:
                 return figures
         return None
 
     def take_usual(self) -> Iterator[Place]:
         """The places where modules received such values and returned finite ones. Forgets what was seen so far."""
-        held = [(fqn, one.path, one.kinds) for fqn, own in self._received.items() for one in own]
-        known = [(fqn, path, kinds) for fqn, path, kinds in held if kinds is not None]
-        for (fqn, path, _), flags in zip(known, fetched([kinds for _, _, kinds in known]), strict=True):
+        tensors = [(fqn, x.path, x.kinds) for fqn, part in self._received.items() for x in part if x.kinds is not None]
+        for (fqn, path, _), flags in zip(tensors, fetched([kinds for _, _, kinds in tensors]), strict=True):
             yield from ((fqn, path, kind) for kind in Kinds(*flags[0]).present())
         self._received.clear()
         self._rows.clear()
@@ -101,17 +100,17 @@ class Evidence:
         """The values that a module received until the call of this `index` began; None for finite ones, and for masks
         and others that are `usual` there.
         """
-        held = [one for one in self._received.get(fqn, []) if one.began <= index]
+        tensors = [x for x in self._received.get(fqn, []) if x.began <= index]
         nan, inf, remarks = 0, 0, list[str]()
-        for one, stats in zip(held, resolve([one.figures for one in held]), strict=True):
-            kinds = Kinds(*fetched([one.kinds])[0][0]) if one.kinds is not None else None
+        for x, stats in zip(tensors, resolve([x.figures for x in tensors]), strict=True):
+            kinds = Kinds(*fetched([x.kinds])[0][0]) if x.kinds is not None else None
             if not (stats.nan or stats.inf) or (kinds and kinds.is_mask and not kinds.hides_row):
                 continue
             present = kinds.present() if kinds else ("nan",)
-            if new := [kind for kind in present if (fqn, one.path, kind) not in usual]:
+            if new := [kind for kind in present if (fqn, x.path, kind) not in usual]:
                 nan += stats.nan * ("nan" in new)
                 inf += stats.inf
-                remarks += [_HIDDEN] if kinds and kinds.hides_row else _named(one.rows)
+                remarks += [_HIDDEN] if kinds and kinds.hides_row else _named(x.rows)
         return Received(nan, inf, remarks) if nan or inf else None
 
     def rows(self, what: str, fqn: str, index: int, path: str) -> list[str]:

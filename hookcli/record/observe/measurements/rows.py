@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from hookcli.table import Column, Report, Row, Skipped, TensorStats
+from hookcli.table import Column, Report, Row, TensorStats
 
 _CALLS = Column("calls", "Calls")
 
@@ -23,24 +23,13 @@ def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
         key = (name(str(fqn)), *rest)
         if key not in named or len(named[key][0].fqn) < len(str(fqn)):
             named[key] = rows
-    return replace(
-        report,
-        columns=[_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"],
-        rows=[_merged(rows, name) for rows in named.values()],
-        totals={},
-        skipped=_skipped(report, name),
-    )
-
-
-def _skipped(report: Report, name: Callable[[str], str]) -> list[Skipped]:
+    merged = []
+    for rows in named.values():  # the first call's values, with the statistics of all calls
+        values = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
+        stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
+        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats))
     seen = {row.fqn for row in report.rows}
     names = {name(fqn) for fqn in seen}
-    kept = [s for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
-    return list(dict.fromkeys(replace(s, fqn=name(s.fqn)) for s in kept))
-
-
-def _merged(rows: Sequence[Row], name: Callable[[str], str]) -> Row:
-    """The first call's row, with the statistics of all calls."""
-    kept = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
-    stats = TensorStats.merge(row.stats for row in rows if row.stats)
-    return Row(kept | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats if rows[0].stats else None)
+    skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
+    columns = [_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"]
+    return replace(report, columns=columns, rows=merged, totals={}, skipped=list(dict.fromkeys(skipped)))

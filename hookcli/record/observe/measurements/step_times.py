@@ -44,14 +44,12 @@ class StepTimes:
         self._began[part] = self.clock.now()
 
     def end(self, part: str) -> None:
-        """End a pass through the model."""
         if (began := self._began.pop(part, None)) is not None:
             seconds = self.clock.now() - began
             self._parts[part] += seconds
             self._in_waits += seconds if self.clock.waiting else 0.0
 
     def in_backward(self) -> bool:
-        """True while a backward pass goes through the model."""
         return "backward" in self._began
 
     def begin_optimizer(self) -> None:
@@ -111,7 +109,6 @@ class TimeProbe(Probe):
             self.columns = tuple(column for column in self.columns if column.name not in INCLUSIVE.values())
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks before and after each module, and on the gradients of outputs or on nodes."""
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._by_nodes and session.nodes.exact:
@@ -152,9 +149,8 @@ class TimeProbe(Probe):
         if self._timer:
             self._timer.end_pass()
         elif self._arrived is not None:
-            fqn, began = self._arrived
+            (fqn, began), self._arrived = self._arrived, None
             self._add(fqn, "backward_us", began)
-            self._arrived = None
 
     def rows(self) -> list[Row]:
         """Return a row per module; if a wrapper and the module inside have one name, that of the inner one."""
@@ -174,13 +170,11 @@ class TimeProbe(Probe):
 
     def _row(self, fqn: str, times: Mapping[str, float]) -> Row:
         kind, calls = self._forward[fqn]
-        names = [column.name for column in self.columns if column.name in NAMES]
         source = {"source": self._sources[fqn]} if fqn in self._sources else {}
-        measured = {name: times.get(name) for name in names}
+        measured = {column.name: times.get(column.name) for column in self.columns if column.name in NAMES}
         return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **source, **measured})
 
     def totals(self) -> dict[str, Any]:
-        """Return the seconds of the step's parts, and the memory."""
         return {**self._times.totals(), **memory(self._device)}
 
 

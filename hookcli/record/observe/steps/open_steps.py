@@ -65,7 +65,6 @@ class OpenSteps:
         return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
 
     def training(self, model: ObservedModel) -> ObservedStep | None:
-        """The open training step of a model."""
         return next((step for step in self._open if step.model is model and step.phase == "train"), None)
 
     def wants(self, position: Position) -> bool:
@@ -86,7 +85,6 @@ class OpenSteps:
         return step
 
     def close_finished(self, step: ObservedStep) -> None:
-        """Close a training step that has come to its end."""
         if step.seconds is None:
             step.seconds = step.model.training.take()
         self.close(step)
@@ -127,7 +125,6 @@ class OpenSteps:
             step.model.counts.count_recorded(step.phase)
 
     def discard(self) -> None:
-        """Take the hooks of all steps off, and hand nothing on."""
         while self._open:
             step = self._open.pop()
             step.remove_hooks()
@@ -135,12 +132,10 @@ class OpenSteps:
 
     def search(self, step: ObservedStep) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""
-        if self._plan.ended.is_set():
-            return
-        if found := self._search.look(step):
+        if not self._plan.ended.is_set() and (value := self._search.look(step)):
             step.kept = True
             with self._until_full():
-                self._sink.non_finite(found)
+                self._sink.non_finite(value)
 
     def stop_if_asked(self) -> None:
         """Raise StopProgram if the first non-finite value was found and is to end the program."""

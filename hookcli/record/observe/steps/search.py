@@ -37,7 +37,7 @@ class Search:
 
     def __init__(self, plan: RecordingPlan) -> None:
         self.on = plan.first_bad is not None
-        self._found = False
+        self._is_over = False
         self._updates = LargeUpdates()
         self._usual: dict[str, set[Place]] = {}  # by model: what its modules received in healthy steps
         self._stop = plan.first_bad == "stop"
@@ -46,12 +46,12 @@ class Search:
         """The first non-finite value that the step measured since the last call. Waits for an accelerator."""
         if not self.on:
             return None
-        found = self._in_losses(step) or self._in_rows(step)
-        if found is not None:
-            self.on, self._found = False, True
+        value = self._in_losses(step) or self._in_rows(step)
+        if value is not None:
+            self.on, self._is_over = False, True
         else:
             self._usual.setdefault(step.model.name, set()).update(step.measured.evidence.take_usual())
-        return found
+        return value
 
     def step_over(self, step: ObservedStep) -> None:
         """Note the updates of a step that is over."""
@@ -63,7 +63,7 @@ class Search:
 
         In the main thread only: in another one it would end that thread, and the program would continue.
         """
-        if self._found and self._stop and threading.current_thread() is threading.main_thread():
+        if self._is_over and self._stop and threading.current_thread() is threading.main_thread():
             self._stop = False
             raise StopProgram(1)
 
@@ -83,11 +83,11 @@ class Search:
                 if any(row.get("source") for row in before):
                     columns = with_operators(columns)
                 report = Report(probe.name, step.model.name, columns, before, grouping="list")
-                found, causes = self._first_of(step, row, what, report)
-                if found.what != _INPUT or found.fqn:  # an update changes no data
+                value, causes = self._first_of(step, row, what, report)
+                if value.what != _INPUT or value.fqn:  # an update changes no data
                     causes += self._updates.cause(step)
-                found = replace(found, cause="; ".join(causes))
-                return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
+                value = replace(value, cause="; ".join(causes))
+                return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
         return None
 
     def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
@@ -96,25 +96,29 @@ class Search:
         Infinities alone that it received are no cause if a parameter of it is not finite.
         """
         evidence, usual = step.measured.evidence, self._usual.get(step.model.name, set())
-        causes, own = (list(_causes(step, row)), list(_parameters(step, row))) if what == "output" else ([], [])
+        parameters = list(_parameters(step, row)) if what == "output" else []
         for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):
             received = evidence.received(fqn, row["index"], usual)
-            if received and (received.nan or not own):
+            if received and (received.nan or not parameters):
                 owners = (step.module.get_submodule(name) for name in around(fqn))
                 owner = next((m for m in owners if not isinstance(m, (nn.ModuleList, nn.ModuleDict))), None)
-                said = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
-                counts = received.nan, received.inf
-                found = _found(step, step.measured.name(fqn), _INPUT, *counts, [report])
-                return found, [*said, *received.remarks]
-        found = _found(step, step.measured.name(row.fqn), f"{what}{row['path']}", row["nan"], row["inf"], [report])
-        return found, [*causes, *own, *evidence.rows(what, row.fqn, row["index"], row["path"])]
+                place = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
+                value = _non_finite(step, fqn, _INPUT, received.nan, received.inf, [report])
+                return value, [*place, *received.remarks]
+        causes = []
+        if what == "output" and row.get("source"):  # of an operator
+            causes.append(f"at {row['source']}")
+        if what == "output" and row["inf"] and row["dtype"] == "float16":
+            causes.append("float16 ends at 65,504")
+        value = _non_finite(step, row.fqn, f"{what}{row['path']}", row["nan"], row["inf"], [report])
+        return value, [*causes, *parameters, *evidence.rows(what, row.fqn, row["index"], row["path"])]
 
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
         for value in step.losses.new():
             if not math.isfinite(value):
-                found = _found(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
                 causes = [*self._updates.cause(step), *step.measured.finite_output()]
-                return replace(found, cause="; ".join(causes))
+                loss = _non_finite(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
+                return replace(loss, cause="; ".join(causes))
         return None
 
 
@@ -129,14 +133,9 @@ def _first_bad(rows: Sequence[Row], begin: int, what: str) -> int | None:
         modules = [number for number in bad if not is_operator(rows[number].fqn)]
         bad = [number for number in modules if not _masks(rows[number])]
         bad = bad or [number for number in modules if not rows[number].fqn]  # the model returns infinities
-    return _began(rows, bad[0]) if bad and what == "output" else bad[0] if bad else None
-
-
-def _began(rows: Sequence[Row], number: int) -> int:
-    """The number of the first of the operators before a row that returned such values, one after another, but for
-    masks.
-    """
-    first = number
+    if not bad or what != "output":
+        return bad[0] if bad else None
+    first = number = bad[0]
     while number and is_operator(rows[number - 1].fqn) and _is_bad(rows[number - 1]):
         number -= 1
         first = first if _masks(rows[number]) else number
@@ -147,16 +146,8 @@ def _masks(row: Row) -> bool:
     return bool(row.stats and row.stats.masks)
 
 
-def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
-    return NonFinite(step.model.name, step.phase, step.number, fqn, what, nan, inf, reports)
-
-
-def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name the line of an operator, and the limit of its dtype."""
-    if row.get("source"):
-        yield f"at {row['source']}"
-    if row["inf"] and row["dtype"] == "float16":
-        yield "float16 ends at 65,504"
+def _non_finite(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
+    return NonFinite(step.model.name, step.phase, step.number, step.measured.name(fqn), what, nan, inf, reports)
 
 
 def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
@@ -178,19 +169,19 @@ def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
                 return
 
 
-def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
+def _kept(step: ObservedStep, row: Row, value: NonFinite) -> str:
     """Keep the module, and say how to reproduce the value; else why it was not kept."""
     assert step.measured.keep_bad is not None
     here = joined_world()  # all ranks may share the folder
     rank = f"-rank{here.rank}" if here.size > 1 else ""
-    name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}{rank}"
+    name = f"{step.model.name}-step{step.number}-{value.fqn or 'model'}{rank}"
     fqn = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn  # the module that was given all that led there
     try:
-        path, missing = step.measured.keep_bad.write(fqn, name, non_finite_line(found))
+        path, missing = step.measured.keep_bad.write(fqn, name, non_finite_line(value))
     except Exception as error:  # a full disk, or a tensor that safetensors can't hold
         return f"it could not be kept ({type(error).__name__}: {error})"
     if not path:
-        what = "operator in a module that returned finite values" if is_operator(row.fqn) else found.what
+        what = "operator in a module that returned finite values" if is_operator(row.fqn) else value.what
         return f"modules are kept for outputs, not for a{'n' * (what[0] in 'aeiou')} {what}"
     return f"`python {shell_path(path)}` reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
 

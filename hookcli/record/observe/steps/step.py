@@ -96,7 +96,6 @@ class ObservedStep:
         self.times.begin("forward")
 
     def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Take the hooks off the modules; those on tensors stay for the gradients."""
         self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
@@ -111,7 +110,6 @@ class ObservedStep:
         self._session.modules.detach()
 
     def stop_operators(self) -> None:
-        """Watch operators no longer, as the forward ends in its thread."""
         self._session.detach_operators()
 
     def takes_forward(self, number: int) -> bool:
@@ -213,7 +211,6 @@ class ObservedStep:
         self._session.__exit__(None, None, None)
 
     def release(self) -> None:
-        """Forget the model, once the step is recorded or dropped."""
         self._session.release()
 
     def recorded(self) -> RecordedStep:
