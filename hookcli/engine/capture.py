@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -156,10 +156,7 @@ def on_meta(attempt: Callable[..., T], setting: Setting) -> T:
 
 
 def capture_run(
-    run: PreparedRun,
-    probes: Sequence[Probe],
-    hooking: Hooking = Hooking(),
-    restore: bool = True,
+    run: PreparedRun, probes: Sequence[Probe], hooking: Hooking = Hooking(), restore: bool = True
 ) -> list[Report]:
     """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
     final = runs_only_for_real if run.info.device == META.type else None
@@ -180,7 +177,9 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
         info.compiled = "run without torch.compile"
     probing = Probing(probes, run.name, info)
     restore = restore or any(p.values and offers_another(p) for p in probes)
-    with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), _strangers(model, restore):
+    unregistered = UnregisteredParts(model)  # such as modules in a plain list
+    parts = preserved(unregistered, (), parameters=restore) if unregistered else nullcontext()
+    with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), parts:
         session = HookSession(
             model,
             select=hooking.select,
@@ -219,9 +218,3 @@ def partial_reports(probing: Probing) -> Iterator[None]:
             probing.info.error = str(error).partition("\n")[0]
         error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
         raise
-
-
-def _strangers(model: nn.Module, parameters: bool) -> AbstractContextManager[None]:
-    """`preserved` for what the model uses without having registered it, such as modules in a plain list."""
-    strangers = UnregisteredParts(model)
-    return preserved(strangers, (), parameters=parameters) if strangers else nullcontext()

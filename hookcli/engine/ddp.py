@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -60,7 +59,12 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
     CommHookError where a hook fails, ModelError where the model does; their `reports` hold what was seen until then.
     """
     model, probe = run.model, CommProbe()
-    _check(model, hooks, run.feedback)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
+    for hook in hooks:
+        check_works(hook)
+        if hook.remark:
+            run.feedback.remark(hook.remark)
     steps = _with_one_bucket(model, hooks, steps, run.feedback)
     info = replace(run.info, processes=dist.get_world_size())
     logged: dict[str, Any] = {}
@@ -70,40 +74,22 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
         meta = replace(info, seconds=time.perf_counter() - started, complete=complete).to_meta()
         return probe.report(run.name, meta | asdict(steps) | {"ddp": logged})
 
-    with _reference() as reference:
-        means = ExactMeans(reference, wanted=not all(hook.exact for hook in hooks))
-        try:
-            for hook in hooks:
-                with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
-                    logged[hook.name] = _HookRun(run, hook, steps, probe, means, info).go()
-        except HookcliError as error:
-            error.reports = (report(complete=False),)
-            raise
+    group = dist.new_group()  # for the exact means, so that their collectives don't mix with those of hooks
+    assert isinstance(group, ProcessGroup)  # every rank is in it
+    means = ExactMeans(group, wanted=not all(hook.exact for hook in hooks))
+    try:
+        for hook in hooks:
+            with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
+                logged[hook.name] = _HookRun(run, hook, steps, probe, means, info).go()
+    except HookcliError as error:
+        error.reports = (report(complete=False),)
+        raise
+    finally:
+        dist.destroy_process_group(group)
     for fqn, parameter in model.named_parameters():
         if not parameter.requires_grad:
             probe.skip(fqn, "frozen (requires_grad=False): in no bucket")
     return report(complete=True)
-
-
-def _check(model: nn.Module, hooks: Sequence[CommHook], feedback: Feedback) -> None:
-    """Raises UsageError for a model without gradients and for a hook that is broken upstream; remarks on others."""
-    if not any(p.requires_grad for p in model.parameters()):
-        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
-    for hook in hooks:
-        check_works(hook)
-        if hook.remark:
-            feedback.remark(hook.remark)
-
-
-@contextmanager
-def _reference() -> Iterator[ProcessGroup]:
-    """A process group of its own for the exact means, so that their collectives don't mix with those of hooks."""
-    group = dist.new_group()
-    assert isinstance(group, ProcessGroup)  # every rank is in it
-    try:
-        yield group
-    finally:
-        dist.destroy_process_group(group)
 
 
 def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPSteps, feedback: Feedback) -> DDPSteps:
@@ -135,7 +121,6 @@ class _HookRun:
     info: RunInfo
 
     def go(self) -> Any:
-        """Run the steps and return what DDP logged."""
         model = self.run.model
         fqns = {id(p): fqn for fqn, p in model.named_parameters()}
         cap = {} if self.steps.bucket_cap_mb is None else {"bucket_cap_mb": self.steps.bucket_cap_mb}
@@ -162,23 +147,14 @@ class _HookRun:
                         replace(step, passes=self.steps.no_sync).run(session, *called, self.info)
                 step.run(session, *called, self.info)
         except Exception as error:
-            raise _explained(observer.failure or error) from error
-        self._check_gradients()
-
-    def _check_gradients(self) -> None:
-        """Raises UsageError for parameters without a gradient, of which DDP complains only at the next step."""
+            failed = observer.failure or error
+            if isinstance(failed, CommHookError) and failed.__cause__:
+                cause = CALLBACK_FAILED.sub("", failure.describe(failed.__cause__))
+                raise CommHookError(f"{failed}: {cause}") from error
+            raise failed from error
         without = [fqn for fqn, p in self.run.model.named_parameters() if p.requires_grad and p.grad is None]
-        if not without:
-            return
-        raise UsageError(
-            f"no gradient reached {listed(without, _NAMED)}, but DDP waits for every parameter's: use the "
-            "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
-        )
-
-
-def _explained(error: Exception) -> Exception:
-    """The error, with the cause of a hook's failure."""
-    cause = error.__cause__
-    if not (isinstance(error, CommHookError) and cause):
-        return error
-    return CommHookError(f"{error}: {CALLBACK_FAILED.sub('', failure.describe(cause))}")
+        if without:  # of which DDP complains only at the next step
+            raise UsageError(
+                f"no gradient reached {listed(without, _NAMED)}, but DDP waits for every parameter's: use the "
+                "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
+            )

@@ -49,7 +49,9 @@ class Forward:
         list is the target where forward needs fewer arguments than there are items.
         """
         if isinstance(given, AllInput):
-            return self._known(given), given.target
+            keywords = given.arguments
+            known = keywords if isinstance(keywords, tuple) else self._named(keywords, (), given.spare, given.typed)[0]
+            return known, given.target
         if isinstance(given, Mapping):
             return self._named(given)
         if not isinstance(given, (tuple, list)):
@@ -64,20 +66,14 @@ class Forward:
             return self._alone(items), None
         *inputs, target = items
         arguments = self._alone(tuple(inputs))
-        own = next((name for name in self.names if name in TARGET_NAMES), None)
-        if own is None:
+        name = next((name for name in self.names if name in TARGET_NAMES), None)
+        if name is None:
             return arguments, target
         if isinstance(arguments, dict):
-            return {**arguments, own: target}, None
-        if self.names[len(arguments) : len(arguments) + 1] == [own]:
+            return {**arguments, name: target}, None
+        if self.names[len(arguments) : len(arguments) + 1] == [name]:
             return (*arguments, target), None
-        return {**dict(zip(self.names, arguments, strict=False)), own: target}, None
-
-    def _known(self, given: AllInput) -> Arguments:
-        """The arguments of a batch whose target is known; of keywords, those that forward takes."""
-        if isinstance(given.arguments, dict):
-            return self._named(given.arguments, (), given.spare, given.typed)[0]
-        return given.arguments
+        return {**dict(zip(self.names, arguments, strict=False)), name: target}, None
 
     def _alone(self, items: tuple[Any, ...]) -> Arguments:
         """The arguments among the items of a batch: one item may hold several of them, or keywords."""
@@ -85,10 +81,11 @@ class Forward:
             return self._named(items[0])[0]
         if len(items) == 1 and self._holds_all(items[0]):
             return tuple(items[0])
+        names = ", ".join(self.names) or "no input"
         if len(items) < self.needed:
-            raise UsageError(f"has {len(items)} input{'s' * (len(items) > 1)}, but forward takes {self._said()}")
+            raise UsageError(f"has {len(items)} input{'s' * (len(items) > 1)}, but forward takes {names}")
         if len(items) > len(self.names) and not self.more:
-            raise UsageError(f"has {len(items)} inputs and a target, but forward takes {self._said()}")
+            raise UsageError(f"has {len(items)} inputs and a target, but forward takes {names}")
         return items
 
     def _holds_all(self, item: Any) -> bool:
@@ -99,18 +96,15 @@ class Forward:
         self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False, typed: bool = False
     ) -> tuple[Arguments, Any]:
         """The keywords that forward takes, and the one of these targets that is left."""
-        known = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
-        rest = {key: value for key, value in given.items() if key not in known}
+        taken = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
+        rest = {key: value for key, value in given.items() if key not in taken}
         target = next((rest.pop(key) for key in targets if key in rest), None)
-        alone = not typed and not known and (len(rest) == 1 or (rest and spare))
+        alone = not typed and not taken and (len(rest) == 1 or (rest and spare))
         if alone and self.names and self.needed <= 1:
             return (next(iter(rest.values())),), target  # whatever it is called
         if rest and not spare:
             raise UsageError(unknown("keyword of forward", next(iter(rest)), self.names or sorted(self.keywords or ())))
-        missing = [name for name in self.names[: self.needed] if name not in known]
+        missing = [name for name in self.names[: self.needed] if name not in taken]
         if missing:
             raise UsageError(f"lacks {missing[0]!r}, which forward needs; it has {', '.join(map(str, given))}")
-        return known, target
-
-    def _said(self) -> str:
-        return ", ".join(self.names) or "no input"
+        return taken, target

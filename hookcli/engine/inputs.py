@@ -32,11 +32,7 @@ def inputs_for(
         make_tensor(spec, setting.fill, dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
     ]
-    if recipe.batched:
-        tensors = [_part(tensor, setting) for tensor in tensors]
-    else:
-        size = _part_size(len(tensors), setting)
-        tensors = tensors[setting.part * size :][:size]
+    tensors = [_part(x, setting) for x in tensors] if recipe.batched else _part_of_list(tensors, setting)
     targets = recipe.arrange_training if setting.targets else None
     described = ", ".join(map(str, specs)) + (" with targets" if targets else "")
     return (targets or recipe.arrange)(tensors), described
@@ -55,7 +51,6 @@ def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype | None) -> Any
 
 
 def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Arguments, str]:
-    """The example input that the model comes with."""
     example = recipe.example(model) if recipe.example else None
     if example is None and not setting.needs_input:
         return (), ""
@@ -63,9 +58,8 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Argume
         raise UsageError(f"{recipe.name}: input shape needed, for example --input {_guess(model)}")
     shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
     if setting.batch:
-        raise UsageError(
-            f"--batch-size: {recipe.name} comes with an example input; give --input instead", option="batch-size"
-        )
+        comes = f"{recipe.name} comes with an example input; give --input instead"
+        raise UsageError(f"--batch-size: {comes}", option="batch-size")
     example = cast_to(example, setting.device, setting.dtype)
     return tree.replace(example, tree.once(lambda path, x: _part(x, setting))), f"{', '.join(shapes)} (its example)"
 
@@ -79,19 +73,22 @@ def part_of(arguments: Arguments, setting: Setting) -> Arguments:
         if isinstance(value, torch.Tensor):
             return _part(value, setting) if value.dim() else value
         if isinstance(value, (tuple, list)):
-            size = _part_size(len(value), setting)
-            return value[setting.part * size :][:size]
+            return _part_of_list(value, setting)
         return {key: divided(item) for key, item in value.items()} if isinstance(value, dict) else value
 
     return tuple(map(divided, arguments)) if isinstance(arguments, tuple) else divided(arguments)
 
 
 def _part(x: torch.Tensor, setting: Setting) -> torch.Tensor:
-    """This process's part of a tensor along dimension 0."""
     if setting.parts == 1:
         return x
     size = _part_size(x.shape[0] if x.dim() else 0, setting)
     return x.narrow(0, setting.part * size, size).clone()
+
+
+def _part_of_list(items: Any, setting: Setting) -> Any:
+    size = _part_size(len(items), setting)
+    return items[setting.part * size :][:size]
 
 
 def _part_size(batch: int, setting: Setting) -> int:

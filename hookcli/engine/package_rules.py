@@ -59,6 +59,5 @@ def _is_own(name: str) -> bool:
 
 
 def _stands_alone(top: str) -> bool:
-    """True if a top-level module is no package."""
     module = sys.modules.get(top)
     return module is not None and not hasattr(module, "__path__")

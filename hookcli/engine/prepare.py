@@ -43,15 +43,11 @@ class PreparedRun:
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Any, step: Step = Step(), name: str | None = None) -> PreparedRun:
-        """The run of a model that the caller has built."""
         return cls(name or type(model).__name__, model, inputs, step, describe_run(model, inputs))
 
 
 def prepare_run(
-    recipe: Recipe,
-    setting: Setting = Setting(),
-    step: Step = Step(),
-    feedback: Feedback = Feedback(),
+    recipe: Recipe, setting: Setting = Setting(), step: Step = Step(), feedback: Feedback = Feedback()
 ) -> PreparedRun:
     """Build the recipe's model and its input. A step that runs backward gets the recipe's loss unless it has its own.
 
@@ -113,8 +109,8 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
     torch.manual_seed(setting.seed)
     published = bool(setting.weights) and not is_file(str(setting.weights))
     if published and recipe.build_filled is None:
-        known = "this model has no published weights; give a file (.pt, .safetensors)"
-        raise UsageError(f"--weights {setting.weights}: {known}", option="weights")
+        none = "this model has no published weights; give a file (.pt, .safetensors)"
+        raise UsageError(f"--weights {setting.weights}: {none}", option="weights")
     if published and setting.device != META:
         assert recipe.build_filled is not None
         model, remark = _call(partial(recipe.build_filled, setting.strict), recipe.name)
@@ -168,7 +164,6 @@ def _call(build: Callable[[], T], name: str) -> T:
 
 
 def _check_movable(model: nn.Module) -> None:
-    """Raises NotImplementedError for parts of the model whose parameters can't be moved to the meta device."""
     for fqn, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
             raise NotImplementedError(f"{fqn or 'the model'} is TorchScript, which can't be moved to the meta device")

@@ -52,7 +52,6 @@ class TimedModel:
 
     @property
     def device(self) -> torch.device:
-        """The device of its first parameter, or of its first input."""
         tensors = [*self.model.parameters(), *(x for _, x in tree.leaves(self.inputs))]
         return next((x.device for x in tensors), torch.device("cpu"))
 

@@ -30,7 +30,6 @@ class Wanted:
     spectral: bool = False
 
     def columns(self, *, model: bool) -> tuple[Column, ...]:
-        """The columns of the report of a model, or of files."""
         names = {*_HEADER, *((*STATS_KEYS, *QUANTILES, *OUTSIDE) if self.stats else ())}
         names |= {column.name for column in SPECTRAL} if self.spectral else set()
         return tuple(c for c in WEIGHTS if c.name in names.difference(("file",) if model else _OF_MODELS))
@@ -84,7 +83,6 @@ class WeightsReport:
 
     @property
     def report(self) -> Report:
-        """The report of what was measured so far."""
         done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
         whole = {"complete": True} if done == len(self.tensors) else {"complete": False}
         meta = {**self.meta, "containers": numbered_lists(row.fqn for row in self.rows), **whole}
@@ -97,7 +95,6 @@ class WeightsReport:
 
 
 def _totals(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
-    """Counts of tensors, elements and bytes, and of each dtype."""
     by_dtype: dict[str, list[StoredTensor]] = defaultdict(list)
     for tensor in tensors:
         by_dtype[tensor.dtype].append(tensor)

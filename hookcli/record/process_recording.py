@@ -40,7 +40,6 @@ class ProcessRecording:
         self._sink: ProcessSink | None = None
 
     def begin(self, optimizers: Iterable[Optimizer], *, child: bool) -> None:
-        """Begin to observe. `optimizers` exist already."""
         from hookcli.record.observe.observer import Observer
         from hookcli.record.observe.recording_plan import RecordingPlan
 

@@ -61,7 +61,6 @@ class RecordSink:
 
     @property
     def opened(self) -> bool:
-        """True if the record's file exists."""
         return self._writer is not None
 
     def open(self) -> RecordWriter:
@@ -147,6 +146,5 @@ class RecordSink:
         return end
 
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
-        """The summary of the run, for a screen."""
         where = path if self.kept else None
         return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._first_losses)

@@ -17,18 +17,15 @@ from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import UNSEEN, compiled
+from hookcli.engine.lockstep.compiled import UNSEEN, Watched, compiled
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
-from hookcli.engine.lockstep.operators import hide, operators_of
-from hookcli.engine.lockstep.origin import origin_between_modules
+from hookcli.engine.lockstep.operators import hide, operators_of, origin_between_modules
 from hookcli.engine.lockstep.process_state import ProcessState
-from hookcli.engine.lockstep.settings_diff import settings_diff
 from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise, meta_of, share_parts
-from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
+from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.lockstep.timed import AddTimes, time_sides
-from hookcli.engine.lockstep.watched import Watched
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo

@@ -81,11 +81,9 @@ class DumpComparison:
             self._followed = True  # several probes may share this sink
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
-        """Compare a tensor of the other side's run with the dump's."""
         self._take(values, lambda: tensor)
 
     def take_all(self, other: DumpReader) -> None:
-        """Compare the tensors of another dump."""
         for row in other.dump.tensors:
             if row["file"]:
                 self._take(row.values, lambda row=row: other.load(row))  # type: ignore[misc]
@@ -94,7 +92,6 @@ class DumpComparison:
                 self._skip(row)
 
     def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
-        """Note how the run was, and what it did not measure."""
         self.meta = meta
         self._skipped |= dict.fromkeys(skipped)
 
@@ -148,7 +145,6 @@ class DumpComparison:
         self.pairs.compare(None, *pair)
 
     def _add_missing(self) -> None:
-        """Note the tensors of the dump that the other side lacks."""
         for row in [row for key, row in self._rows.items() if key not in self._seen]:
             there = name_there(self._theirs, row["kind"], row.fqn)
             seen = _seen(row.values, row.fqn, [(row["path"], torch.empty(0))])

@@ -1,12 +1,16 @@
-"""The operators of a side: a run before the comparison finds them, so that both sides' are aligned as a whole."""
+"""The operators of two sides: found by a run before the comparison, so that they are aligned as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from typing import Any
 
 from hookcli.diff.align import NamedPart
+from hookcli.diff.origin import Origin, between_modules, origin_of
+from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import UNSEEN
 from hookcli.engine.lockstep.side import Side
@@ -22,11 +26,11 @@ def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ())
 
     If the model fails, those until then: its error is that of the run to come. `hidden` modules take no hooks.
     """
-    found: dict[NamedPart, None] = {}
+    operators: dict[NamedPart, None] = {}
 
     def note(event: HookEvent) -> None:
         if event.operator and not event.operator.uninitialised:  # such operators are in no dump either
-            found[NamedPart(event.fqn, event.operator.name)] = None
+            operators[NamedPart(event.fqn, event.operator.name)] = None
 
     session = HookSession(side.model, fastpath=side.fastpath, ops=ops)
     hide(session, hidden)
@@ -35,10 +39,25 @@ def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ())
     with place, preserved(side.model, side.inputs, parameters=False), suppress(Exception), session:
         session.forward(note)
         forward.run(session, *arguments(side.inputs), RunInfo())
-    return [*found]
+    return [*operators]
 
 
 def hide(session: HookSession, modules: Collection[str]) -> None:
     """Keep a session from hooking parts of compiled modules, and from having compiled modules compiled again."""
     session.unhooked |= dict.fromkeys(modules, UNSEEN)
     session.past_compiled = True
+
+
+def origin_between_modules(
+    run: Any, again: Callable[..., Any], tolerance: Tolerance, seed: int, feedback: Feedback
+) -> tuple[Origin | None, KeyboardInterrupt | None]:
+    """The origin of the differences of a comparison that arose between modules; and an interrupt that came meanwhile.
+
+    `again(step=...)` makes the same comparison with operators; it runs one forward of each side on the first batch.
+    """
+    if not between_modules(run.pairs.rows(tolerance, complete=True)):
+        return None, None
+    second = again(step=replace(run.step, backward=False, graph=run.step.backward, passes=1))
+    errors = second.execute(seed, feedback, [(*(side.inputs for side in second.sides), None)])
+    origin = None if any(errors) else origin_of(second.pairs.rows(tolerance, complete=True))
+    return origin, next((error for error in errors if isinstance(error, KeyboardInterrupt)), None)

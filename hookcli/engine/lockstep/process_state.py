@@ -27,13 +27,11 @@ class SourceTree:
         self._outside: list[str] = []
 
     def enter(self) -> None:
-        """Import from this folder from now on."""
         self._before, self._outside = dict(sys.modules), list(sys.path)
         sys.modules.update(self._modules)
         sys.path[:] = self._path or [str(self._folder), *sys.path]
 
     def leave(self) -> None:
-        """Take the folder's modules out again."""
         new = {name: module for name, module in sys.modules.items() if self._before.get(name) is not module}
         self._modules = {name: module for name, module in new.items() if self._owns(module)}
         for name in self._modules:
@@ -50,7 +48,6 @@ class SourceTree:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Enter it for a `with` block."""
         self.enter()
         try:
             yield
@@ -70,7 +67,6 @@ class ProcessState:
         self._note()
 
     def enter(self) -> None:
-        """Make this state the process's."""
         set_random_states(self._devices, self._states)
         torch.backends.mha.set_fastpath_enabled(self._fastpath)
         if self._tree:

@@ -1,4 +1,4 @@
-"""One side of a comparison, and the alignment of both sides' modules."""
+"""The sides of a comparison: their models, the alignment of their modules, and their weights made the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine import failure
@@ -39,7 +40,6 @@ class Side:
 
     @property
     def described(self) -> RunInfo:
-        """The description of its run."""
         return self.info or describe_run(self.model, self.inputs)
 
 
@@ -65,10 +65,31 @@ def error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]
     for number, error in enumerate(errors):
         if error is None or isinstance(error, KeyboardInterrupt):
             continue
-        label = "AB"[number]
         ours = isinstance(error, HookcliError)
-        said = str(error if ours else failure.explain(error, sides[number].model))
-        labelled = (type(error) if ours else ModelError)(f"{label}: {said}")
+        message = str(error if ours else failure.explain(error, sides[number].model))
+        labelled = (type(error) if ours else ModelError)(f"{'AB'[number]}: {message}")
         labelled.__cause__ = error
         return labelled
     return next((error for error in errors if error is not None), None)
+
+
+def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None:
+    """Copy A's parameters and buffers into their counterparts in B, cast and moved as needed.
+
+    Returns a remark on tensors of B without a counterpart of their shape; None if all were copied.
+    """
+    state = b.state_dict()
+    ours = {alignment.counterpart(name): value for name, value in a.state_dict().items()}
+    left = []
+    with torch.no_grad():
+        for name, value in state.items():
+            own = ours.get(name)
+            if isinstance(value, Tensor):  # extra state belongs to the module
+                if isinstance(own, Tensor) and own.shape == value.shape:
+                    value.copy_(own)
+                else:
+                    left.append(name)
+    if not left:
+        return None
+    names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
+    return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"

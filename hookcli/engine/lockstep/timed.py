@@ -59,7 +59,6 @@ def time_sides(
 
 @contextmanager
 def _entered(state: ProcessState) -> Iterator[None]:
-    """Make a side's state the process's for a block."""
     state.enter()
     try:
         yield

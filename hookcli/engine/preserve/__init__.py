@@ -37,7 +37,7 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
     with ExitStack() as stack:
         stack.callback(set_random_states, devices, states)
         stack.enter_context(unchanged_versions(tensors))
-        stack.callback(_put_gradients_back, gradients)
+        stack.callback(_restore_gradients, gradients)
         stack.callback(kept.put_back)
         for module in modules:
             stack.callback(module.put_back)
@@ -56,7 +56,7 @@ def set_mode(model: nn.Module, training: bool) -> None:
                 module.training = training
 
 
-def _put_gradients_back(gradients: list[tuple[nn.Parameter, Tensor | None, bool]]) -> None:
+def _restore_gradients(gradients: list[tuple[nn.Parameter, Tensor | None, bool]]) -> None:
     for parameter, grad, requires_grad in gradients:
         parameter.grad = grad
         if parameter.requires_grad != requires_grad:
@@ -81,27 +81,17 @@ class _Module:
         if self._module.training != self._training:
             self._module.training = self._training
         for table, before in self._tables:
-            if not _alike(table, before):
-                names = {*table, *before}
-                table.clear()
-                table.update(before)
-                self._put_attributes_back(names)
+            if [*table] == [*before] and all(table[name] is part for name, part in before.items()):
+                continue
+            names = {*table, *before}
+            table.clear()
+            table.update(before)
+            for name in names:  # the run may have given those of plain attributes to parts
+                if name in self._attributes:
+                    vars(self._module)[name] = self._attributes[name]
+                else:
+                    vars(self._module).pop(name, None)
         for _, before in self._tables[1:2]:
             for buffer in before.values():
                 if buffer is not None and buffer.grad_fn is not None and not is_view(buffer):
                     buffer.detach_()
-
-    def _put_attributes_back(self, names: set[str]) -> None:
-        """Restore plain attributes whose names the run gave to parameters, buffers or submodules."""
-        for name in names:
-            if name in self._attributes:
-                vars(self._module)[name] = self._attributes[name]
-            else:
-                vars(self._module).pop(name, None)
-
-
-def _alike(table: dict[str, Any], before: dict[str, Any]) -> bool:
-    return len(table) == len(before) and all(
-        name == other and item is same
-        for (name, item), (other, same) in zip(table.items(), before.items(), strict=True)
-    )

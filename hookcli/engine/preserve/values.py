@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TypeVar
 
 import torch
@@ -30,12 +30,15 @@ class SavedValues:
     def __init__(self, tensors: Iterable[Tensor | None]) -> None:
         plain = {id(part): part for x in tensors if x is not None for part in _plain(x)}
         scarce = _scarce(plain.values())
-        self._kept = [(x, x.data, _copy(x.data, x.device in scarce)) for x in plain.values()]
+        self._copies: list[tuple[Tensor, Tensor, Tensor]] = []  # tensors, their memory, copies
+        for x in plain.values():
+            once = _without_repeats(x.data)
+            self._copies.append((x, x.data, once.to("cpu", copy=True) if x.device in scarce else once.clone()))
 
     def put_back(self) -> None:
         """Restore values that changed, without changing the versions that autograd checks."""
         with torch.no_grad():
-            for tensor, memory, value in self._kept:
+            for tensor, memory, value in self._copies:
                 _put_back(tensor, memory, value)
 
 
@@ -78,19 +81,12 @@ def _scarce(tensors: Iterable[Tensor]) -> set[torch.device]:
     for x in tensors:
         if x.device.type != "cpu":
             sizes[x.device] += x.numel() * x.element_size()
-    return {device for device, size in sizes.items() if _free(device) < _ROOM * size}
-
-
-def _free(device: torch.device) -> int:
-    try:
-        return torch.accelerator.get_memory_info(device)[0]
-    except Exception:  # not every backend says
-        return 0
-
-
-def _copy(x: Tensor, to_cpu: bool) -> Tensor:
-    x = _without_repeats(x)
-    return x.to("cpu", copy=True) if to_cpu else x.clone()
+    scarce = set(sizes)
+    for device, size in sizes.items():
+        with suppress(Exception):  # not every backend says how much is free
+            if torch.accelerator.get_memory_info(device)[0] >= _ROOM * size:
+                scarce.remove(device)
+    return scarce
 
 
 def _without_repeats(x: Tensor) -> Tensor:
@@ -110,7 +106,8 @@ def _put_back(tensor: Tensor, memory: Tensor, value: Tensor) -> None:
     memory = _without_repeats(memory)
     if value.device != memory.device:
         value = value.to(memory.device)
-    if not _same(memory, value):
+    unknown = memory.is_quantized or memory.is_nested or memory.layout is not torch.strided or memory.is_mkldnn
+    if unknown or not torch.equal(_widest(memory), _widest(value)):
         memory.copy_(value)  # an alias made by `.data` has its own version
 
 
@@ -118,13 +115,6 @@ def _same_memory(x: Tensor, y: Tensor) -> bool:
     if x.is_mkldnn or x.is_nested:
         return True
     return x.dtype == y.dtype and x.shape == y.shape and x.stride() == y.stride() and x.data_ptr() == y.data_ptr()
-
-
-def _same(x: Tensor, y: Tensor) -> bool:
-    """True if the tensors are equal bit for bit; False if that is unknown."""
-    if x.is_quantized or x.is_nested or x.layout is not torch.strided or x.is_mkldnn:
-        return False
-    return torch.equal(_widest(x), _widest(y))
 
 
 def _widest(x: Tensor) -> Tensor:

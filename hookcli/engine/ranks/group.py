@@ -90,8 +90,10 @@ class Group:
     def _claims(self, error: BaseException) -> bool:
         if _CONNECTION.search(str(error)):
             time.sleep(_LOST)
-            if gone := self._gone():
-                error.args = (f"rank {gone[0]} ended in the middle of the run with no error message",)
+            here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
+            gone = (rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid)))
+            if (rank := next(gone, None)) is not None:
+                error.args = (f"rank {rank} ended in the middle of the run with no error message",)
         self.store.set(f"failed/{self.world.rank}", str(error))
         if self.store.add("failures", 1) != 1:
             time.sleep(_END)
@@ -100,13 +102,7 @@ class Group:
             error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
         return True
 
-    def _gone(self) -> list[int]:
-        """The ranks of this machine whose processes have ended."""
-        here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
-        return [rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid))]
-
     def _everywhere(self) -> bool:
-        """True if all ranks fail with the same error."""
         keys, began = self._of_all("failed"), time.monotonic()
         until = began + _AGREE
         while not self.store.check(keys):
@@ -143,14 +139,14 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
             raise
         raise ToldError("interrupted") from None
     except Exception as error:
-        said = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
-        if not group.tells(said):
-            raise ToldError(str(said)) from error
-        if isinstance(said, HookcliError):
-            said.own = True
-        if said is error:
+        told = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
+        if not group.tells(told):
+            raise ToldError(str(told)) from error
+        if isinstance(told, HookcliError):
+            told.own = True
+        if told is error:
             raise
-        raise said from error
+        raise told from error
 
 
 def _runs(pid: int) -> bool:

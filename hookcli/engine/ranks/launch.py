@@ -30,6 +30,9 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
 
     A rank that fails reports its error itself. Raises HookcliError for one that died without an error message.
     """
+    # The time that the others have after a failure; in torch 2.11 it is always 30 s.
+    has_timeout = "shutdown_timeout" in {field.name for field in fields(LaunchConfig)}
+    patience: dict[str, Any] = {"shutdown_timeout": _GIVES_WAY} if has_timeout else {}
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -39,7 +42,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         rdzv_endpoint="localhost:0",  # any free port
         local_addr="localhost",
         max_restarts=0,
-        **_patience(),
+        **patience,
     )
     with _environment(processes), _silent(debug):
         try:
@@ -60,12 +63,6 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
     name = signal.Signals(-failure.exitcode).name
     often = " (often: out of memory)" if name == "SIGKILL" else ""
     raise HookcliError(f"rank {rank} died: {name}{often}")
-
-
-def _patience() -> dict[str, Any]:
-    """Return the setting for the time that the others have after a failure; torch 2.11 has none: it is 30 s."""
-    known = {field.name for field in fields(LaunchConfig)}
-    return {"shutdown_timeout": _GIVES_WAY} if "shutdown_timeout" in known else {}
 
 
 @contextmanager

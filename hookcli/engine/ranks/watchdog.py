@@ -40,7 +40,7 @@ class Watchdog:
         self._world = world
         self._store = store
         self._timeout = self._limit = timeout
-        self._stage = ""
+        self.doing = ""
         self._since = time.monotonic()
         self._main = threading.main_thread()
         self._over = threading.Event()
@@ -50,12 +50,7 @@ class Watchdog:
 
     def stage(self, text: str, least: float = 0.0) -> None:
         """Begin a stage, which may take as long as the timeout, or `least` seconds if that is longer."""
-        self._stage, self._since, self._limit = text, time.monotonic(), max(self._timeout, least)
-
-    @property
-    def doing(self) -> str:
-        """The present stage."""
-        return self._stage
+        self.doing, self._since, self._limit = text, time.monotonic(), max(self._timeout, least)
 
     def __enter__(self) -> Self:
         if _SIGNAL and threading.current_thread() is self._main:
@@ -122,7 +117,7 @@ class Watchdog:
         while frame is not None and frame.f_code.co_filename.startswith((str(Path(torch.__file__).parent), _OURS)):
             frame = frame.f_back
         place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}" if frame else "?"
-        return {"waits": waits, "stage": self._stage, "place": place}
+        return {"waits": waits, "stage": self.doing, "place": place}
 
     def _account(self) -> str:
         """One line that says which rank keeps the others waiting."""
@@ -134,6 +129,6 @@ class Watchdog:
             at = known[busy[0]]
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"
         if silent:
-            return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self._stage}"
+            return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self.doing}"
         why = "a collective that not all ranks call, or a Future that is never completed"
-        return f"all ranks wait for one another, {self._stage}, {waited}: {why}"
+        return f"all ranks wait for one another, {self.doing}, {waited}: {why}"

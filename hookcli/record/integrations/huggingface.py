@@ -27,13 +27,11 @@ class HookcliCallback(RecordingCallback, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **others: Any
     ) -> None:
-        """Begin to record."""
         self._start(model)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """End the record."""
         self.stop()
 
     def __enter__(self) -> Self:

@@ -134,7 +134,6 @@ def _nearest(name: str) -> str:
 
 
 def _siblings(package: str) -> Iterable[str]:
-    """The modules in a package, or in the working directory."""
     spec = _locate(package) if package else None
     paths = (spec.submodule_search_locations if spec else None) if package else [_here()]
     return [found.name for found in iter_modules(paths)] if paths else ()

@@ -100,7 +100,6 @@ class Launched:
         return shlex.join(["hookcli", "run", "--first-bad", "stop", *(["-m"] if self.module else []), *self.argv])
 
     def environment(self) -> dict[str, str]:
-        """The program's environment variables: the user's, and hookcli's two."""
         paths = [path for path in (_BOOTSTRAP, os.environ.get("PYTHONPATH")) if path]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(self))}
 

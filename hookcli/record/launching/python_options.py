@@ -31,7 +31,6 @@ def why_unseen(argv: Sequence[str]) -> str:
 
 
 def _interpreter(command: str) -> list[str] | None:
-    """The `#!` line of a script on PATH."""
     path = which(command)
     if path is None:
         return None

@@ -73,7 +73,6 @@ class OptimizerCalls:
                 self._steps.close(step)
 
     def end(self, optimizer: Optimizer) -> None:
-        """End an optimizer's step, which has changed the parameters."""
         snapshot = self._snapshots.pop(id(optimizer), None)
         steps = self._steps.of(optimizer)
         for step in steps:

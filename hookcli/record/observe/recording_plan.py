@@ -67,11 +67,9 @@ class RecordingPlan:
             raise UsageError("--keep-bad: needs safetensors: pip install 'hookcli[safetensors]'")
 
     def records(self, step: int) -> bool:
-        """True if this step goes into the record."""
         return self.covers(step) and (step - self.start) % self.every == 0
 
     def covers(self, step: int) -> bool:
-        """True if this step lies in the range of steps and time."""
         in_range = step >= self.start and (self.stop is None or step < self.stop)
         return in_range and not (self._time_is_up() or self.ended.is_set())
 

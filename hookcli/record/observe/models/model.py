@@ -89,7 +89,6 @@ class ObservedModel:
         self._stepped: set[int] = set()
 
     def rebind(self, module: nn.Module) -> None:
-        """Take this module for the model's own."""
         self._module = weakref.ref(unwrap(module))
 
     @property
@@ -103,7 +102,6 @@ class ObservedModel:
         return self._module()
 
     def optimizers(self) -> list[Optimizer]:
-        """The optimizers that hold parameters of this model."""
         return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
@@ -120,12 +118,10 @@ class ObservedModel:
 
     @property
     def has_optimizer(self) -> bool:
-        """True if an optimizer holds its parameters now."""
         return bool(self._references())
 
     @property
     def trained(self) -> bool:
-        """True if an optimizer holds its parameters, or did."""
         return self.has_optimizer or self._steps is not None
 
     def step(self) -> int:
@@ -133,7 +129,6 @@ class ObservedModel:
         return (self._steps or 0) if self._references() else self._forwards
 
     def next_step_of(self, optimizer: Optimizer) -> int:
-        """Number of the step that this optimizer's next call of `step` belongs to."""
         return self.step() - (1 if self._stepped and id(optimizer) not in self._stepped else 0)
 
     @property

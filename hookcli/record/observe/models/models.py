@@ -159,7 +159,6 @@ class ObservedModels:
         return [model for model in found if model.hidden]
 
     def alive(self) -> Iterator[ObservedModel]:
-        """The models that have not been freed."""
         return (model for _, model in self._models.items())
 
     def of(self, optimizer: Optimizer) -> list[ObservedModel]:

@@ -41,7 +41,6 @@ class GradScaling:
             self._overflows.append(found.detach().clone())
 
     def step_skipped(self) -> None:
-        """Note that the scaler has skipped a step."""
         self._skipped = True
 
     def notes(self) -> list[str]:
@@ -52,7 +51,6 @@ class GradScaling:
         return skipped + ([divided] if scales else [])
 
     def unscale(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows of gradients, in their order of arrival, without the scale."""
         scales = [*self._of_rows, *[None] * (len(rows) - len(self._of_rows))]
         return [
             row if scale is None or row.stats is None else replace(row, stats=row.stats.scaled(1 / float(scale)))

@@ -36,12 +36,10 @@ class OptimizerSteps:
             self.version += 1
 
     def parameters_added(self, optimizer: Optimizer) -> None:
-        """Note that an optimizer was given parameters."""
         self.add(optimizer)
         self.version += 1
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """Count a step."""
         self.add(optimizer)
         self._counts[optimizer] = self.count(optimizer) + 1
 
@@ -50,7 +48,6 @@ class OptimizerSteps:
         return self._counts.get(optimizer) or 0
 
     def of(self, model: nn.Module) -> list[Optimizer]:
-        """The optimizers that hold a parameter of the model."""
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(parameter_ids(optimizer))]
 

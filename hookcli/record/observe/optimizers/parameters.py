@@ -44,7 +44,6 @@ class ParameterRows:
         self._scale = scale
 
     def take_groups(self, optimizer: Optimizer) -> None:
-        """Note the settings of an optimizer whose step begins."""
         self._groups |= {(id(optimizer), group.number): group for group in groups_of(optimizer)}
 
     def take_gradients(self, optimizer: Optimizer | None) -> None:
@@ -72,11 +71,9 @@ class ParameterRows:
         return any(row["update"] != 0 for row in rows)
 
     def forget_updates(self) -> None:
-        """Forget what was measured: nothing has changed, and no optimizer was to change it."""
         self._updates.clear()
 
     def gradients(self) -> list[tuple[dict[str, Any], PendingFigures]]:
-        """The values of each gradient's row, and its pending statistics."""
         return list(self._gradients.values())
 
     def gradient_rows(self) -> list[Row]:
@@ -125,7 +122,6 @@ class ParameterRows:
         ]
 
     def update_rows(self) -> list[Row]:
-        """A row per parameter that an optimizer stepped."""
         return list(self._updates.values())
 
     def without_optimizer(self, optimizers: Iterable[Optimizer]) -> list[Skipped]:

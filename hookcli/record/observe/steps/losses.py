@@ -39,7 +39,6 @@ class Losses:
         self._taken: dict[int, int] = {}  # by optimizer: the number of passes before its step
 
     def begin_pass(self) -> None:
-        """Note the gradients as a backward pass begins, perhaps through this model."""
         if self._passes:
             self._before = _gradients(self._model)
 
@@ -48,7 +47,6 @@ class Losses:
         self._passes.append((terms, self._before, _gradients(self._model)))
 
     def new(self) -> list[float]:
-        """The losses added since the last call of `new`."""
         returned, self._returned = self._returned, len(self._passes)
         return [sum(map(float, terms)) for terms, _, _ in self._passes[returned:]]
 

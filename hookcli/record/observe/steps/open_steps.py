@@ -59,7 +59,6 @@ class OpenSteps:
         return len(self._open)
 
     def of(self, optimizer: Optimizer) -> list[ObservedStep]:
-        """The open steps of models that have parameters in an optimizer."""
         if not self._open:  # as in most of a program's steps
             return []
         return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
@@ -143,7 +142,6 @@ class OpenSteps:
 
     @contextmanager
     def _until_full(self) -> Iterator[None]:
-        """End the recording if the sink can take no more."""
         try:
             yield
         except OSError as error:

@@ -54,7 +54,6 @@ class Search:
         return value
 
     def step_over(self, step: ObservedStep) -> None:
-        """Note the updates of a step that is over."""
         if self.on and step.phase == "train":
             self._updates.note(step)
 
@@ -200,7 +199,6 @@ class LargeUpdates:
             self._last[step.model.name] = step.number, most
 
     def cause(self, step: ObservedStep) -> Iterator[str]:
-        """Say how large the model's last update was, if it was large."""
         if step.model.name not in self._last:
             return
         number, row = self._last[step.model.name]

@@ -205,7 +205,6 @@ class ObservedStep:
         self.notes[why or _UNFINISHED] = None
 
     def remove_hooks(self) -> None:
-        """Take all hooks off, those on tensors too."""
         self.state = State.CLOSED
         self._arrivals.remove()
         self._session.__exit__(None, None, None)
