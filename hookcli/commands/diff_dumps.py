@@ -79,7 +79,7 @@ class DumpRuns:
         from hookcli.engine.lockstep.compiled import unseen_parts
         from hookcli.engine.lockstep.dump_modules import module_parts
         from hookcli.engine.lockstep.dumped import DumpComparison
-        from hookcli.engine.lockstep.operators import operators_of
+        from hookcli.engine.lockstep.further_runs import operators_of
 
         self._require_operators(reader)
         options, step = self._repeated(reader)

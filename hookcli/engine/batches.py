@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.engine import failure
-from hookcli.engine.forward import Forward
-from hookcli.engine.inputs import cast_to, part_of
+from hookcli.engine.inputs import Forward, cast_to, part_of
 from hookcli.engine.run_info import model_dtype
 from hookcli.engine.setting import Setting
 from hookcli.errors import ModelError, UsageError, UserCode, class_name

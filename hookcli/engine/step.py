@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.engine import failure
-from hookcli.engine.preserve.values import SavedValues, same_layout
+from hookcli.engine.preserve import SavedValues, same_layout
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import (
     ModelError,
@@ -105,7 +105,10 @@ class Step:
 
     def _run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
         optimizer = self._optimizer(session, info)
-        called = self._called(session.model)
+        called = session.model
+        trains = any(p.requires_grad for p in called.parameters())
+        if self.share.wrap and self.backward and self.call == "backward" and trains:  # else DDP does not work
+            called = self.share.wrap(called)
         random = torch.get_rng_state() if self.share.of > 1 else None
         inputs = SavedValues(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
@@ -134,11 +137,6 @@ class Step:
             return same_layout(x) if self.backward or self.graph else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
 
-    def _called(self, model: nn.Module) -> nn.Module:
-        """The module to call. DistributedDataParallel does not work under `torch.autograd.grad`."""
-        reduces = self.backward and self.call == "backward" and any(p.requires_grad for p in model.parameters())
-        return self.share.wrap(model) if self.share.wrap and reduces else model
-
     def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
         roots, vectors = self.start(session, output, info)
         del output
@@ -156,9 +154,9 @@ class Step:
         if self.backward_vector:
             return self._vectors(self.backward_vector, output, info)
         if self.loss is None:
-            own, info.no_own_loss = losses.own_loss(output)
-            if own is not None:
-                return self._scalar(own, "the model's own loss", info)
+            returned, info.no_own_loss = losses.own_loss(output)
+            if returned is not None:
+                return self._scalar(returned, "the model's own loss", info)
             if self.otherwise:
                 return self._vectors(self.otherwise, output, info)
         return self._loss(self.loss or "sum", session, output, info)
@@ -170,11 +168,17 @@ class Step:
         return roots, [_vector(kind, root, self.share) for root in roots]
 
     def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
-        own = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
-        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", own)
+        text = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
+        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", text)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
+
+        def failed(error: BaseException) -> ModelError:
+            message = f"the loss {name} failed on the model's output: {failure.describe(error)}"
+            info.error = message.partition("\n")[0]
+            return ModelError(message)
+
         # A loss function may compute gradients itself, for a penalty on them.
-        with UserCode(partial(_loss_failed, name, info)), session.inner_gradients():
+        with UserCode(failed), session.inner_gradients():
             value = losses.applied(function, output, self.target)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -220,12 +224,6 @@ def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> No
         raise
     except BaseException as error:
         raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
-
-
-def _loss_failed(name: str, info: RunInfo, error: BaseException) -> ModelError:
-    said = f"the loss {name} failed on the model's output: {failure.describe(error)}"
-    info.error = said.partition("\n")[0]
-    return ModelError(said)
 
 
 def _require_something(requires_grad: bool) -> None:

@@ -21,7 +21,7 @@ from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import Timer, timer_for
+from hookcli.hooks.timers import timer_for
 from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
 from hookcli.table import Report, Skipped
 from hookcli.table.times import Place, Times, with_times
@@ -66,15 +66,12 @@ class TimedModel:
         session.unhooked |= self.unhooked
         step = replace(self.step, passes=1, optimizer=None, state_dict=False, graph=False, input_grad=False)
         with self.within(), step.mode(), preserved(self.model, self.inputs, parameters=False), session:
-            timer = CallTimer(session, self._timer(session), backward=step.backward)
+            if self.device.type == "meta":
+                raise UsageError("times: nothing is computed on the meta device")
+            timer = CallTimer(session, timer_for(self.device, session.clock), backward=step.backward)
             with UserCode(partial(failure.crashed, self.model, RunInfo())):
                 step.run(session, *arguments(self.inputs), RunInfo())
             return timer.own()
-
-    def _timer(self, session: HookSession) -> Timer:
-        if self.device.type == "meta":
-            raise UsageError("times: nothing is computed on the meta device")
-        return timer_for(self.device, session.clock)
 
 
 def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[list[Times], str]:

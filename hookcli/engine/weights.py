@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,34 +72,28 @@ class WeightsReport:
         """The figures of a matrix for its row; None for a vector."""
         unfit = "complex values" if tensor.is_complex else ""
         unfit = f"more than {WIDEST:,} columns" if tensor.columns > WIDEST else unfit
-        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
-        if tensor.is_matrix and found is None:
-            why = unfit or "it has NaN or Inf"
-            self.skipped.append(Skipped(tensor.name, f"no singular values: {why}"))
-        if found and not found.converged:
-            self.unsure += 1
-        return {"spectral_norm": found.norm if found else None, "stable_rank": found.stable_rank if found else None}
+        values = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
+        if values is None:
+            if tensor.is_matrix:
+                self.skipped.append(Skipped(tensor.name, f"no singular values: {unfit or 'it has NaN or Inf'}"))
+            return {"spectral_norm": None, "stable_rank": None}
+        self.unsure += not values.converged
+        return {"spectral_norm": values.norm, "stable_rank": values.stable_rank}
 
     @property
     def report(self) -> Report:
         done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
-        whole = {"complete": True} if done == len(self.tensors) else {"complete": False}
-        meta = {**self.meta, "containers": numbered_lists(row.fqn for row in self.rows), **whole}
+        containers = numbered_lists(row.fqn for row in self.rows)
+        meta = {**self.meta, "containers": containers, "complete": done == len(self.tensors)}
         if any(column in SPECTRAL for column in self.columns):
             unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
             meta["notes"] = [*meta.get("notes", ()), f"{_SPECTRAL}{unsure}"]
         tensors = [tensor for tensor in self.tensors if not tensor.tied]
-        said = (self.rows, meta, _totals(tensors), self.skipped)
-        return Report("weights", self.model, self.columns, *said, grouping="disjoint")
+        dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
+        by_dtype = {dtype: _counts([t for t in tensors if t.dtype == dtype]) for dtype in dtypes}
+        totals = _counts(tensors) | {"dtypes": by_dtype}
+        return Report("weights", self.model, self.columns, self.rows, meta, totals, self.skipped, grouping="disjoint")
 
 
-def _totals(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
-    by_dtype: dict[str, list[StoredTensor]] = defaultdict(list)
-    for tensor in tensors:
-        by_dtype[tensor.dtype].append(tensor)
-    return _counts(tensors) | {"dtypes": {dtype: _counts(some) for dtype, some in by_dtype.items()}}
-
-
-def _counts(tensors: Sequence[StoredTensor]) -> dict[str, int]:
-    elements, nbytes = (sum(counted) for counted in ((t.numel for t in tensors), (t.nbytes for t in tensors)))
-    return {"tensors": len(tensors), "elements": elements, "bytes": nbytes}
+def _counts(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
+    return {"tensors": len(tensors), "elements": sum(t.numel for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

@@ -49,11 +49,6 @@ class Launched:
     joined_by: int = 0
     reserved: bool = False
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The program, as the variable describes it. Raises TypeError if another version of hookcli wrote it."""
-        return cls(**data)
-
     @property
     def is_child(self) -> bool:
         """True in a child of the process that the launch began with; False in a program that executes itself again."""

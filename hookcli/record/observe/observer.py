@@ -15,12 +15,11 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.hooks.signals import raised_by_signal_handler
-from hookcli.record.observe.backward import BackwardPasses
-from hookcli.record.observe.forwards import Forwards
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.models.unobservable import why_unobservable
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
 from hookcli.tensors import torch_private

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,13 @@ from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.match_filter import MatchFilter
-from hookcli.record.observe.measurements.rows import merge_calls
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers import parameter_groups, updates
-from hookcli.record.observe.optimizers.grad_scaling import GradScaling
-from hookcli.record.observe.optimizers.parameters import ParameterRows
+from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
-from hookcli.table import Report, Skipped
+from hookcli.table import Column, Report, Row, Skipped, TensorStats
 from hookcli.table.formatting import number
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -189,3 +187,31 @@ class StepMeasurements:
         missing = self.parameters.without_gradient(meta["complete"])
         rows = [*report.rows, *self.parameters.gradient_rows()]
         return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
+
+
+_CALLS = Column("calls", "Calls")
+
+
+def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
+    """The report with the rows of all calls merged exactly, and with fqns as `name` makes them.
+
+    If a wrapper and the module inside get the same name, the row of the inner one stays.
+    """
+    calls: dict[tuple[object, ...], list[Row]] = {}
+    for row in report.rows:
+        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+    named: dict[tuple[object, ...], list[Row]] = {}
+    for (fqn, *rest), rows in calls.items():
+        key = (name(str(fqn)), *rest)
+        if key not in named or len(named[key][0].fqn) < len(str(fqn)):
+            named[key] = rows
+    merged = []
+    for rows in named.values():  # the first call's values, with the statistics of all calls
+        values = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
+        stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
+        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats))
+    seen = {row.fqn for row in report.rows}
+    names = {name(fqn) for fqn in seen}
+    skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
+    columns = [_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"]
+    return replace(report, columns=columns, rows=merged, totals={}, skipped=list(dict.fromkeys(skipped)))

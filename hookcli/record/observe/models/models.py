@@ -74,7 +74,8 @@ class ObservedModels:
         """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
         kind = plain_type(module)
         self._seen[kind] += 1
-        if not self._lasts(kind):
+        alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
+        if self._seen[kind] > min(_NAMED, alive + 2):  # built in a loop: to look for each one's name would take long
             return self._add(module, kind)
         if not bypassed and (whole := self._whole(module)) is not module:
             self._seen[kind] -= 1
@@ -110,11 +111,6 @@ class ObservedModels:
             self._models[core] = found
             self._of_version = -1
         return found
-
-    def _lasts(self, kind: str) -> bool:
-        """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
-        alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
-        return self._seen[kind] <= min(_NAMED, alive + 2)
 
     def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
@@ -152,7 +148,9 @@ class ObservedModels:
         found = self.of(optimizer)
         if not found and not self.narrowed:
             why = why_never_ran(optimizer, self._compiled)
-            parameters = self._parameters_of[optimizer] = _as_module(optimizer)
+            parameters = self._parameters_of[optimizer] = nn.ParameterList()
+            # Not appended: that turns plain tensors into Parameters.
+            hold(parameters, (p for group in optimizer.param_groups for p in group["params"]))
             found = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
             found[0].hidden = why
             found[0].counts.note(why)
@@ -183,10 +181,3 @@ def _walked(find: Callable[[nn.Module], T], module: nn.Module, default: T) -> T:
         if raised_by_signal_handler(error):
             raise
         return default
-
-
-def _as_module(optimizer: Optimizer) -> nn.Module:
-    """An optimizer's parameters as a module; not appended, since ParameterList turns plain tensors into Parameters."""
-    module = nn.ParameterList()
-    hold(module, (p for group in optimizer.param_groups for p in group["params"]))
-    return module

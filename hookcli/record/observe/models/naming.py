@@ -133,12 +133,9 @@ def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | N
     """
     keys = [key for key, value in list(names.items()) if value is item and type(key) in (str, int)]
     if holder:
-        return next((f"{holder}[{_cut(key)!r}]" for key in keys), None)
+        short = (f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key for key in keys)
+        return next((f"{holder}[{key!r}]" for key in short), None)
     return next((key for key in keys if isinstance(key, str) and not key.startswith("_")), None)
-
-
-def _cut(key: str | int) -> str | int:
-    return f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key
 
 
 def _items(holder: _Container) -> Mapping[Any, object]:

@@ -1,24 +1,31 @@
-"""The operators of two sides: found by a run before the comparison, so that they are aligned as a whole."""
+"""Runs beside that of a comparison: before it to find operators, after it to find an origin, and to take times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from hookcli.diff.align import NamedPart
+from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.origin import Origin, between_modules, origin_of
+from hookcli.diff.times import with_both_times
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import UNSEEN
+from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.side import Side
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
 from hookcli.engine.step import Step
+from hookcli.engine.timing import TimedModel, time_passes, why_untimed
+from hookcli.errors import HookcliError
+from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.table import Report
 
 
 def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ()) -> list[NamedPart]:
@@ -61,3 +68,51 @@ def origin_between_modules(
     errors = second.execute(seed, feedback, [(*(side.inputs for side in second.sides), None)])
     origin = None if any(errors) else origin_of(second.pairs.rows(tolerance, complete=True))
     return origin, next((error for error in errors if isinstance(error, KeyboardInterrupt)), None)
+
+
+AddTimes = Callable[[Report, Alignment], Report]
+"""Adds the times of both sides to the report of their comparison."""
+
+
+def time_sides(
+    sides: Sequence[Side],
+    step: Step,
+    states: Sequence[ProcessState],
+    hidden: Sequence[set[str]],
+    edits: Sequence[Sequence[Edit]],
+    ops: str | None,
+    feedback: Feedback,
+) -> AddTimes:
+    """Time both sides, each in its own `states`; `hidden` are modules that take no hooks. `ops`: see Hooking.
+
+    A side that can't be timed is named in the report's `skipped`.
+    """
+    models = [
+        TimedModel(
+            side.model,
+            side.inputs,
+            step,
+            side.fastpath,
+            own,
+            ops,
+            unhooked=dict.fromkeys(parts, ""),
+            within=partial(_entered, state),
+            warms_up=bool(side.compile),
+        )
+        for side, state, parts, own in zip(sides, states, hidden, edits, strict=True)
+    ]
+    try:
+        (a, b), note = time_passes(*models, feedback=feedback)
+    except HookcliError as error:
+        reason = why_untimed(error)
+        return lambda report, alignment: replace(report, skipped=[*report.skipped, reason])
+    return lambda report, alignment: with_both_times(report, a, b, alignment.in_b, note)
+
+
+@contextmanager
+def _entered(state: ProcessState) -> Iterator[None]:
+    state.enter()
+    try:
+        yield
+    finally:
+        state.leave()
