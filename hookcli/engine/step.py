@@ -92,8 +92,12 @@ class Step:
 
     def run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
         """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""
-        if self.backward:
-            _refuse_inference_tensors(session.model)
+        for fqn, x in (*session.model.named_parameters(), *session.model.named_buffers()) if self.backward else ():
+            if not is_lazy(x) and x.is_inference():
+                raise UsageError(
+                    f"no gradients: {fqn} was created under torch.inference_mode(), where autograd records nothing; "
+                    "build the model outside of it"
+                )
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: remove that kind")
         with self.mode():
@@ -126,7 +130,9 @@ class Step:
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
-            _round_trip(session.model, optimizer)
+            with UserCode(lambda e: StateDictError(f"a round trip of the state dict failed: {in_brief(e)}")):
+                for part in (session.model, optimizer) if optimizer else (session.model,):
+                    part.load_state_dict(part.state_dict())
 
     def _own(self, path: str, x: Tensor) -> Tensor:
         """An input detached from the caller's graph, which shares the caller's memory where possible."""
@@ -163,7 +169,8 @@ class Step:
 
     def _vectors(self, kind: str, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
         roots = [t for t in losses.floating(output) if t.requires_grad]
-        _require_something(bool(roots))
+        if not roots:
+            raise NoGradientsError(_NO_GRADIENTS)
         info.backward_vector = kind
         return roots, [_vector(kind, root, self.share) for root in roots]
 
@@ -184,7 +191,8 @@ class Step:
         if not isinstance(value, Tensor) or value.numel() != 1:
             one = f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise UsageError(f"the loss must be a tensor of one element, not {one}")
-        _require_something(value.requires_grad)
+        if not value.requires_grad:
+            raise NoGradientsError(_NO_GRADIENTS)
         return self._scalar(value, name, info)
 
     def _scalar(self, value: Tensor, name: str, info: RunInfo) -> tuple[list[Tensor], None]:
@@ -206,31 +214,7 @@ class Step:
         return optimizer
 
 
-def _refuse_inference_tensors(model: nn.Module) -> None:
-    for fqn, x in (*model.named_parameters(), *model.named_buffers()):
-        if not is_lazy(x) and x.is_inference():
-            raise UsageError(
-                f"no gradients: {fqn} was created under torch.inference_mode(), where autograd records nothing; "
-                "build the model outside of it"
-            )
-
-
-def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-    try:
-        model.load_state_dict(model.state_dict())
-        if optimizer:
-            optimizer.load_state_dict(optimizer.state_dict())
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
-
-
-def _require_something(requires_grad: bool) -> None:
-    if not requires_grad:
-        raise NoGradientsError(
-            "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
-        )
+_NO_GRADIENTS = "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
 
 
 def _vector(kind: str, like: Tensor, share: BatchShare) -> Tensor:

@@ -164,7 +164,7 @@ class StepMeasurements:
             from hookcli.record.observe.measurements.step_checks import check_step
 
             reports.append(check_step(name, by_probe, meta))
-        if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
+        if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
         if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):

@@ -33,7 +33,8 @@ class ParameterRows:
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
         self._scale: Tensor | None = None
-        self._updates: dict[str, Row] = {}
+        self.updates: dict[str, Row] = {}
+        """A row per parameter that an optimizer stepped, or that the program updated by hand."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
 
     def take_unclipped(self, scale: Tensor | None) -> None:
@@ -54,7 +55,17 @@ class ParameterRows:
         scale = getattr(optimizer, "grad_scale", None)  # for a fused optimizer, which unscales by itself
         for fqn, parameter in self._matching():
             if parameter.grad is not None and (held is None or id(parameter) in held):
-                values = _values(self._name(fqn), self._model, fqn, parameter.grad)
+                values = {
+                    "fqn": self._name(fqn),
+                    "kind": "parameter",
+                    "type": tree.type_text(self._model.get_submodule(fqn.rpartition(".")[0])),
+                    "calls": 1,
+                    "index": 0,
+                    "path": "",
+                    "shape": tree.shape_of(parameter.grad),
+                    "dtype": tree.dtype_text(parameter.grad),
+                    **tree.shard_of(parameter.grad),
+                }
                 grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
                 pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
                 self._gradients[fqn] = values, pending
@@ -66,14 +77,11 @@ class ParameterRows:
         """
         changes = snapshot.changes(self._matching())
         rows = updates.rows(self._model, self._name, changes)
-        self._updates |= {row.fqn: row for row in rows}
+        self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := updates.rate_by_hand(changes.values())) is not None:
             ids = [id(change.parameter) for change in changes.values()]
             self._groups[0, 0] = ParameterGroup("by hand", 0, {"lr": rate}, ids)
         return any(row["update"] != 0 for row in rows)
-
-    def forget_updates(self) -> None:
-        self._updates.clear()
 
     def gradients(self) -> list[tuple[dict[str, Any], PendingFigures]]:
         return list(self._gradients.values())
@@ -85,20 +93,16 @@ class ParameterRows:
 
     def without_gradient(self, complete: bool) -> list[Skipped]:
         """Parameters without a gradient, and why. In a step that is not `complete`, gradients were never read."""
+        unread = "gradients are read as the optimizer steps, which did not happen"
+        reasons = {True: "no gradient reached it" if complete else unread, False: "frozen (requires_grad=False)"}
         missing = [(fqn, p) for fqn, p in self._matching() if fqn not in self._gradients]
-        none = (
-            "no gradient reached it" if complete else "gradients are read as the optimizer steps, which did not happen"
-        )
-        reasons = {True: none, False: "frozen (requires_grad=False)"}
-        return [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing] + self.tied()
-
-    def tied(self) -> list[Skipped]:
-        """Further names of parameters that have been measured under their first one."""
+        skipped = [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
+        # Further names of parameters that have been measured under their first one.
         first = {id(p): self._name(fqn) for fqn, p in self._matching()}
         modules = self._model.named_modules(remove_duplicate=False)
         every = [(f"{owner}.{name}".lstrip("."), p) for owner, m in modules for name, p in part_tables(m)[0].items()]
         names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
-        return [Skipped(name, f"tied to {other}", kind=Reason.TIED) for name, other in names if name != other]
+        return skipped + [Skipped(name, f"tied to {of}", kind=Reason.TIED) for name, of in names if name != of]
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
         """A row per parameter group that stepped; the first of each optimizer has its loss, if that is known.
@@ -108,47 +112,33 @@ class ParameterRows:
         unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
         gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0
-        known: dict[int, dict[str, Any]] = {}
+        figures: dict[int, dict[str, Any]] = {}
         for fqn, parameter in self._matching():
-            own = known[id(parameter)] = {"numel": parameter.numel()}
+            of_parameter = figures[id(parameter)] = {"numel": parameter.numel()}
             if fqn in gradients and parameter.numel():  # of no elements the norm is NaN
-                own["param_grad"] = gradients[fqn]["l2"]
-                own["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
-            if update := self._updates.get(self._name(fqn)):
-                own |= {key: update[key] for key in ("weight", "update")}
-        found = [(*key, row) for key, group in self._groups.items() if (row := group_row(group, known))]
-        of = {optimizer: number for optimizer, number, _ in reversed(found)} if losses else {}
-        return [
-            Row({**row.values, "loss": losses.get(optimizer) if of[optimizer] == number else None}) if losses else row
-            for optimizer, number, row in found
-        ]
-
-    def update_rows(self) -> list[Row]:
-        return list(self._updates.values())
+                of_parameter["param_grad"] = gradients[fqn]["l2"]
+                of_parameter["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
+            if update := self.updates.get(self._name(fqn)):
+                of_parameter |= {key: update[key] for key in ("weight", "update")}
+        rows = []
+        optimizers = set[int]()
+        for (optimizer, _), group in self._groups.items():
+            if row := group_row(group, figures):
+                loss = losses.get(optimizer) if losses and optimizer not in optimizers else None
+                rows.append(Row({**row.values, "loss": loss}) if losses else row)
+                optimizers.add(optimizer)
+        return rows
 
     def without_optimizer(self, optimizers: Iterable[Optimizer]) -> list[Skipped]:
         """Parameters that none of the optimizers holds, and that the program did not update by hand."""
         held = set[int]().union(*map(parameter_ids, optimizers))
         reason = "not in any optimizer that stepped"
         left = [self._name(fqn) for fqn, p in self._matching() if id(p) not in held]
-        return [Skipped(name, reason) for name in left if name not in self._updates]
+        return [Skipped(name, reason) for name in left if name not in self.updates]
 
     def _matching(self) -> list[tuple[str, nn.Parameter]]:
         found = self._model.named_parameters()
         return [(fqn, p) for fqn, p in found if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
-
-
-def _values(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, Any]:
-    return {
-        "fqn": name,
-        "kind": "parameter",
-        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
-        "calls": 1,
-        "index": 0,
-        "path": "",
-        "shape": tree.shape_of(grad),
-        "dtype": tree.dtype_text(grad),
-    } | tree.shard_of(grad)
 
 
 _SKIPPED = "the GradScaler skipped a step: gradients overflowed"

@@ -26,6 +26,7 @@ from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
 _INPUT = "input"
+_LARGE = 0.1  # a healthy update is a thousandth of the weights
 
 
 class StopProgram(SystemExit):
@@ -38,7 +39,7 @@ class Search:
     def __init__(self, plan: RecordingPlan) -> None:
         self.on = plan.first_bad is not None
         self._is_over = False
-        self._updates = LargeUpdates()
+        self._updates: dict[str, tuple[int, Row]] = {}  # by model: its last step, and the group that changed most
         self._usual: dict[str, set[Place]] = {}  # by model: what its modules received in healthy steps
         self._stop = plan.first_bad == "stop"
 
@@ -55,7 +56,23 @@ class Search:
 
     def step_over(self, step: ObservedStep) -> None:
         if self.on and step.phase == "train":
-            self._updates.note(step)
+            rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
+            if rows:
+                most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
+                self._updates[step.model.name] = step.number, most
+
+    def _large_update(self, step: ObservedStep) -> Iterator[str]:
+        """Say how large the model's last update was, if it was large: the usual cause."""
+        if step.model.name not in self._updates:
+            return
+        number, row = self._updates[step.model.name]
+        ratio = row["ratio"]
+        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
+            return
+        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
+        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
+        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
+        yield f"the update at step {number:,} {did}{rate}"
 
     def stop_if_asked(self) -> None:
         """Raise StopProgram, once, if a value was found and the program is to end there.
@@ -84,7 +101,7 @@ class Search:
                 report = Report(probe.name, step.model.name, columns, before, grouping="list")
                 value, causes = self._first_of(step, row, what, report)
                 if value.what != _INPUT or value.fqn:  # an update changes no data
-                    causes += self._updates.cause(step)
+                    causes += self._large_update(step)
                 value = replace(value, cause="; ".join(causes))
                 return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
         return None
@@ -115,7 +132,7 @@ class Search:
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
         for value in step.losses.new():
             if not math.isfinite(value):
-                causes = [*self._updates.cause(step), *step.measured.finite_output()]
+                causes = [*self._large_update(step), *step.measured.finite_output()]
                 loss = _non_finite(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
                 return replace(loss, cause="; ".join(causes))
         return None
@@ -183,32 +200,3 @@ def _kept(step: ObservedStep, row: Row, value: NonFinite) -> str:
         what = "operator in a module that returned finite values" if is_operator(row.fqn) else value.what
         return f"modules are kept for outputs, not for a{'n' * (what[0] in 'aeiou')} {what}"
     return f"`python {shell_path(path)}` reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
-
-
-class LargeUpdates:
-    """The last update of each model, if it was large: the usual cause of values that are not finite."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[int, Row]] = {}
-
-    def note(self, step: ObservedStep) -> None:
-        """Note the updates of a step that is over: the group that changed most. Waits for an accelerator."""
-        rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
-        if rows:
-            most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
-            self._last[step.model.name] = step.number, most
-
-    def cause(self, step: ObservedStep) -> Iterator[str]:
-        if step.model.name not in self._last:
-            return
-        number, row = self._last[step.model.name]
-        ratio = row["ratio"]
-        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
-            return
-        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
-        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
-        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
-        yield f"the update at step {number:,} {did}{rate}"
-
-
-_LARGE = 0.1  # a healthy update is a thousandth of the weights

@@ -194,8 +194,8 @@ class ObservedStep:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
         if self.measured.parameters.take_updates(snapshot, by_hand=True):
             self.notes[_BY_HAND] = None
-        else:
-            self.measured.parameters.forget_updates()
+        else:  # nothing has changed, and no optimizer was to change it
+            self.measured.parameters.updates.clear()
 
     # The end.
 
