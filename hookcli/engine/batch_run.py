@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,7 +37,8 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, mer
     info.batches = 0
     for number, batch in enumerate(run.data.each()):
         session.begin_batch(number, run.data.total)
-        with _restored(batch.inputs):
+        with ExitStack() as stack:  # a batch may be a view of a data set, and the model write into it
+            stack.callback(SavedValues(x for _, x in tree.leaves(batch.inputs)).put_back)
             one = replace(run, step=replace(run.step, target=batch.target))
             _run(one, session, probing, batch.inputs, place=f"batch {number + 1}: ")
         _note_target(one)
@@ -74,13 +74,3 @@ def _note_target(run: PreparedRun) -> None:
     if run.step.backward and loss is not UNSET and not used:
         other = "--loss cross-entropy does, or file.py:fn from output and target to scalar"
         run.feedback.remark(f"the loss ({loss}) does not use the batches' targets; {other}")
-
-
-@contextmanager
-def _restored(inputs: Any) -> Iterator[None]:
-    """Restore the values of a batch after the block: it may be a view of a data set, and the model write into it."""
-    values = SavedValues(x for _, x in tree.leaves(inputs))
-    try:
-        yield
-    finally:
-        values.put_back()

@@ -147,15 +147,11 @@ def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> 
         return replace(finding, file=file, line=int(line))
     modules = dict(model.named_modules())
     for fqn in (finding.fqn, *around(finding.fqn)):
-        if fqn in modules and (place := _source(type(modules[fqn]))):
-            return replace(finding, file=place[0], line=place[1])
+        members = vars(type(modules[fqn])).values() if fqn in modules else ()
+        functions = [inspect.unwrap(value) for value in members if isinstance(value, FunctionType)]
+        codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+        places = [(code.co_firstlineno, shown_path(code.co_filename)) for code in codes]
+        here = [(number, path) for number, path in places if not Path(path).is_absolute() and Path(path).is_file()]
+        if here:  # the first method of a class in the working directory
+            return replace(finding, file=min(here)[1], line=min(here)[0])
     return finding
-
-
-def _source(kind: type) -> tuple[str, int] | None:
-    """The file of a class and the line of its first method, if it lies in the working directory."""
-    functions = [inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType)]
-    codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
-    places = [(shown_path(code.co_filename), code.co_firstlineno) for code in codes]
-    here = [(file, line) for file, line in places if not Path(file).is_absolute() and Path(file).is_file()]
-    return min(here, key=lambda place: place[1], default=None)

@@ -35,6 +35,12 @@ _MIB = 2**20
 _NAMED = 4  # parameters named in a message
 
 
+_WAITS = (
+    "but DDP waits for every parameter's: use the output in the loss, freeze them (requires_grad=False), or in training "
+    "pass find_unused_parameters=True"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DDPSteps:
     """The number of steps, the `no_sync` unsynchronized backward passes before each, and the buckets' size in MiB.
@@ -76,11 +82,13 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
 
     group = dist.new_group()  # for the exact means, so that their collectives don't mix with those of hooks
     assert isinstance(group, ProcessGroup)  # every rank is in it
+    fqns = {id(p): fqn for fqn, p in model.named_parameters()}
     means = ExactMeans(group, wanted=not all(hook.exact for hook in hooks))
     try:
         for hook in hooks:
             with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
-                logged[hook.name] = _HookRun(run, hook, steps, probe, means, info).go()
+                observer = CommObserver(hook, fqns, probe, Payload(means.group), means)
+                logged[hook.name] = _steps_under(run, steps, info, observer)
     except HookcliError as error:
         error.reports = (report(complete=False),)
         raise
@@ -109,52 +117,31 @@ def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPStep
     return replace(steps, bucket_cap_mb=size // _MIB + 1)
 
 
-@dataclass
-class _HookRun:
-    """The steps under one hook."""
-
-    run: PreparedRun
-    hook: CommHook
-    steps: DDPSteps
-    probe: CommProbe
-    means: ExactMeans
-    info: RunInfo
-
-    def go(self) -> Any:
-        model = self.run.model
-        fqns = {id(p): fqn for fqn, p in model.named_parameters()}
-        cap = {} if self.steps.bucket_cap_mb is None else {"bucket_cap_mb": self.steps.bucket_cap_mb}
-        ddp = DistributedDataParallel(model, **cap)  # type: ignore[arg-type]
-        observer = CommObserver(self.hook, fqns, self.probe, Payload(self.means.group), self.means)
-        observer.register(ddp)
-        for number in range(self.steps.steps):
-            observer.begin(number)
-            step = f"step {number + 1} of {self.steps.steps}"
-            self.run.feedback.stage(f"running {self.run.name} under {self.hook.name}, {step}")
-            # Each step starts from the same state, including the random state.
-            with preserved(model, self.run.inputs), observer.payload.counting():
-                self._one(ddp, observer)
-        return ddp_logging_data(ddp)
-
-    def _one(self, ddp: DistributedDataParallel, observer: CommObserver) -> None:
-        called = arguments(self.run.inputs)
-        step = self.run.step
-        try:
-            with HookSession(ddp) as session:
-                self.run.feedback.follow(session.position)
-                if self.steps.no_sync:
-                    with ddp.no_sync():
-                        replace(step, passes=self.steps.no_sync).run(session, *called, self.info)
-                step.run(session, *called, self.info)
-        except Exception as error:
-            failed = observer.failure or error
-            if isinstance(failed, CommHookError) and failed.__cause__:
-                cause = CALLBACK_FAILED.sub("", failure.describe(failed.__cause__))
-                raise CommHookError(f"{failed}: {cause}") from error
-            raise failed from error
-        without = [fqn for fqn, p in self.run.model.named_parameters() if p.requires_grad and p.grad is None]
-        if without:  # of which DDP complains only at the next step
-            raise UsageError(
-                f"no gradient reached {listed(without, _NAMED)}, but DDP waits for every parameter's: use the "
-                "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
-            )
+def _steps_under(run: PreparedRun, steps: DDPSteps, info: RunInfo, observer: CommObserver) -> Any:
+    """Run the steps under one hook and return what DDP logged."""
+    args, kwargs = arguments(run.inputs)
+    cap: dict[str, Any] = {} if steps.bucket_cap_mb is None else {"bucket_cap_mb": steps.bucket_cap_mb}
+    ddp = DistributedDataParallel(run.model, **cap)
+    observer.register(ddp)
+    for number in range(steps.steps):
+        observer.begin(number)
+        run.feedback.stage(f"running {run.name} under {observer.hook.name}, step {number + 1} of {steps.steps}")
+        # Each step starts from the same state, including the random state.
+        with preserved(run.model, run.inputs), observer.payload.counting():
+            try:
+                with HookSession(ddp) as session:
+                    run.feedback.follow(session.position)
+                    if steps.no_sync:
+                        with ddp.no_sync():
+                            replace(run.step, passes=steps.no_sync).run(session, args, kwargs, info)
+                    run.step.run(session, args, kwargs, info)
+            except Exception as error:
+                failed = observer.failure or error
+                if isinstance(failed, CommHookError) and failed.__cause__:
+                    cause = CALLBACK_FAILED.sub("", failure.describe(failed.__cause__))
+                    raise CommHookError(f"{failed}: {cause}") from error
+                raise failed from error
+            without = [fqn for fqn, p in run.model.named_parameters() if p.requires_grad and p.grad is None]
+            if without:  # of which DDP complains only at the next step
+                raise UsageError(f"no gradient reached {listed(without, _NAMED)}, {_WAITS}")
+    return ddp_logging_data(ddp)

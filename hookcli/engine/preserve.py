@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -37,7 +37,9 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
     gradients = [(p, p.grad, p.requires_grad) for p in model.parameters()]
     with ExitStack() as stack:
         stack.callback(set_random_states, devices, states)
-        stack.enter_context(unchanged_versions(tensors))
+        # The versions stay, too, so that the caller's graphs stay valid.
+        counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
+        stack.enter_context(keeping_versions(tuple(counted.values())))
         stack.callback(_restore_gradients, gradients)
         stack.callback(kept.put_back)
         for module in modules:
@@ -123,12 +125,6 @@ class SavedValues:
         with torch.no_grad():
             for tensor, memory, value in self._copies:
                 _put_back(tensor, memory, value)
-
-
-def unchanged_versions(tensors: Iterable[Tensor]) -> AbstractContextManager[object]:
-    """Keep the tensors' versions over a block that restores their values, so that the caller's graphs stay valid."""
-    counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
-    return keeping_versions(tuple(counted.values()))
 
 
 def copied(inputs: T) -> T:

@@ -130,9 +130,7 @@ class Step:
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
-            with UserCode(lambda e: StateDictError(f"a round trip of the state dict failed: {in_brief(e)}")):
-                for part in (session.model, optimizer) if optimizer else (session.model,):
-                    part.load_state_dict(part.state_dict())
+            _round_trip(session.model, *([optimizer] if optimizer else []))
 
     def _own(self, path: str, x: Tensor) -> Tensor:
         """An input detached from the caller's graph, which shares the caller's memory where possible."""
@@ -212,6 +210,16 @@ class Step:
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
         session.optimizers.attach(optimizer)
         return optimizer
+
+
+def _round_trip(*parts: Any) -> None:
+    try:
+        for part in parts:
+            part.load_state_dict(part.state_dict())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
 
 
 _NO_GRADIENTS = "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"

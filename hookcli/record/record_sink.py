@@ -80,17 +80,17 @@ class RecordSink:
             self.announce = False
             self._say(f"recording in {self.path}")
         before = self.latest.get((step.model, step.phase))
-        found = any((one.model, one.step, one.phase) == (step.model, step.step, step.phase) for one in self._non_finite)
-        if found or step.complete or before is None or not before.complete:
+        is_bad = any((x.model, x.step, x.phase) == (step.model, step.step, step.phase) for x in self._non_finite)
+        if is_bad or step.complete or before is None or not before.complete:
             self.latest[step.model, step.phase] = step
         if step.loss is not None and step.complete:
             self._first_losses.setdefault(step.model, step.loss)
 
-    def non_finite(self, found: NonFinite) -> None:
+    def non_finite(self, value: NonFinite) -> None:
         """Append the first non-finite value, and say so at once: the program may run for hours more."""
-        self._non_finite.append(found)
-        self._say(non_finite_line(found))
-        self.open().write(found)
+        self._non_finite.append(value)
+        self._say(non_finite_line(value))
+        self.open().write(value)
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
@@ -96,7 +95,7 @@ def time_sides(
             own,
             ops,
             unhooked=dict.fromkeys(parts, ""),
-            within=partial(_entered, state),
+            within=state,
             warms_up=bool(side.compile),
         )
         for side, state, parts, own in zip(sides, states, hidden, edits, strict=True)
@@ -107,12 +106,3 @@ def time_sides(
         reason = why_untimed(error)
         return lambda report, alignment: replace(report, skipped=[*report.skipped, reason])
     return lambda report, alignment: with_both_times(report, a, b, alignment.in_b, note)
-
-
-@contextmanager
-def _entered(state: ProcessState) -> Iterator[None]:
-    state.enter()
-    try:
-        yield
-    finally:
-        state.leave()

@@ -121,8 +121,7 @@ class Lockstep(Generic[T]):
     def _park(self, number: int) -> None:
         side = self._sides[number]
         assert side.waiting is not None
-        key, thing = side.waiting
-        side.waiting = None
+        (key, thing), side.waiting = side.waiting, None
         side.parked[key] = self._keep(thing)
         if len(side.parked) > self._patience:
             self._alone(number, *side.parked.popitem(last=False))

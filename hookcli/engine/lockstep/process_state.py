@@ -13,7 +13,25 @@ import torch
 from hookcli.tensors.random_state import random_states, set_random_states
 
 
-class SourceTree:
+class _Turns:
+    """State that is in place from `enter` to `leave`; a call gives a context manager of both."""
+
+    def enter(self) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+
+class SourceTree(_Turns):
     """Modules imported from one folder, kept apart from another folder's modules of the same names.
 
     Modules that were imported before, and installed ones (site-packages), are shared.
@@ -46,16 +64,8 @@ class SourceTree:
         path = Path(file).resolve()
         return path.is_relative_to(self._folder) and "site-packages" not in path.parts
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
 
-
-class ProcessState:
+class ProcessState(_Turns):
     """Random states of the CPU and some devices, the switch of the fused attention path, and a source tree.
 
     Holds the state at its creation until it is first entered.

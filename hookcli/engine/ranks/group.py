@@ -12,7 +12,7 @@ import platform
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 
@@ -82,25 +82,20 @@ class Group:
 
         The error's message gets the rank's number unless all ranks have the same error.
         """
-        try:
-            return self._claims(error)
-        except dist.DistError:  # the store is gone, together with the launcher
-            return False
-
-    def _claims(self, error: BaseException) -> bool:
-        if _CONNECTION.search(str(error)):
-            time.sleep(_LOST)
-            here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
-            gone = (rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid)))
-            if (rank := next(gone, None)) is not None:
-                error.args = (f"rank {rank} ended in the middle of the run with no error message",)
-        self.store.set(f"failed/{self.world.rank}", str(error))
-        if self.store.add("failures", 1) != 1:
+        with suppress(dist.DistError):  # the store is gone, together with the launcher
+            if _CONNECTION.search(str(error)):
+                time.sleep(_LOST)
+                here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
+                gone = (rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid)))
+                if (rank := next(gone, None)) is not None:
+                    error.args = (f"rank {rank} ended in the middle of the run with no error message",)
+            self.store.set(f"failed/{self.world.rank}", str(error))
+            if self.store.add("failures", 1) == 1:
+                if not self._everywhere():
+                    error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
+                return True
             time.sleep(_END)
-            return False
-        if not self._everywhere():
-            error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
-        return True
+        return False
 
     def _everywhere(self) -> bool:
         keys, began = self._of_all("failed"), time.monotonic()

@@ -100,12 +100,12 @@ class Watchdog:
         """Wait for a busy rank to report first, since it knows where it hangs; return at once if all ranks wait."""
         until = time.monotonic() + _END
         while time.monotonic() < until and not self._store.check(["failures"]):
-            known = self._known()
-            if len(known) == self._world.size and all(state["waits"] for state in known.values()):
+            overdue = self._overdue()
+            if len(overdue) == self._world.size and all(state["waits"] for state in overdue.values()):
                 return
             time.sleep(_LOOK)
 
-    def _known(self) -> dict[int, dict[str, Any]]:
+    def _overdue(self) -> dict[int, dict[str, Any]]:
         """The state of all ranks that ran out of time."""
         ranks = range(self._world.size)
         return {r: json.loads(self._store.get(f"stuck/{r}")) for r in ranks if self._store.check([f"stuck/{r}"])}
@@ -121,12 +121,12 @@ class Watchdog:
 
     def _account(self) -> str:
         """One line that says which rank keeps the others waiting."""
-        known = self._known()
-        silent = [rank for rank in range(self._world.size) if rank not in known]
-        busy = [rank for rank in known if not known[rank]["waits"]]
+        overdue = self._overdue()
+        silent = [rank for rank in range(self._world.size) if rank not in overdue]
+        busy = [rank for rank in overdue if not overdue[rank]["waits"]]
         waited = self._waited
         if busy:
-            at = known[busy[0]]
+            at = overdue[busy[0]]
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"
         if silent:
             return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self.doing}"

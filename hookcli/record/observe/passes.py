@@ -49,8 +49,7 @@ class Forwards:
         try:
             step = self._find_step(model, number, forward, grad=grad)
         except UsageError as error:  # TorchScript
-            model.hidden = str(error)
-            model.counts.note(str(error))
+            model.hide(str(error))
             step = None
         if grad:
             self._follow_updates_by_hand(model, step, number)

@@ -88,6 +88,10 @@ class ObservedModel:
         self._steps: int | None = None
         self._stepped: set[int] = set()
 
+    def hide(self, why: str) -> None:
+        self.hidden = why
+        self.counts.note(why)
+
     def rebind(self, module: nn.Module) -> None:
         self._module = weakref.ref(unwrap(module))
 
@@ -107,11 +111,11 @@ class ObservedModel:
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:
             self._version = self._optimizer_steps.version
-            found = self._optimizer_steps.of(module)
-            self._optimizers = kept = list[weakref.ref[Optimizer]]()
-            kept += [weakref.ref(optimizer, kept.remove) for optimizer in found]
-            if found and self._steps is None:
-                made = max(map(self._optimizer_steps.count, found))
+            optimizers = self._optimizer_steps.of(module)
+            self._optimizers = alive = list[weakref.ref[Optimizer]]()
+            alive += [weakref.ref(optimizer, alive.remove) for optimizer in optimizers]
+            if optimizers and self._steps is None:
+                made = max(map(self._optimizer_steps.count, optimizers))
                 self._steps = made + self.counts.steps * self._shared
                 self.counts.steps += made
         return self._optimizers

@@ -51,9 +51,9 @@ class ObservedModels:
 
     def find(self, module: nn.Module) -> ObservedModel | None:
         """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
-        found = self._models.get(module) or self._aliases.get(module)
-        if found is not None:
-            return found
+        model = self._models.get(module) or self._aliases.get(module)
+        if model is not None:
+            return model
         if self._only and not self._only(module):
             return None
         if next(module.parameters(), None) is None:
@@ -63,12 +63,14 @@ class ObservedModels:
         owner = bypassing_owner(module)
         if owner is not None:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
-        if (core := held_by(module)) is not module or (found := self._sharing(module)) is not None:
-            found = found or self.find(core)
-            if found is not None:
-                self._aliases[module] = found
-            return found
+        if (core := held_by(module)) is not module or (model := self._sharing(module)) is not None:
+            return self._alias(module, model or self.find(core))
         return self._first_call(module, bypassed=owner is not None)
+
+    def _alias(self, module: nn.Module, model: ObservedModel | None) -> ObservedModel | None:
+        if model is not None:
+            self._aliases[module] = model
+        return model
 
     def _first_call(self, module: nn.Module, *, bypassed: bool) -> ObservedModel | None:
         """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
@@ -80,10 +82,7 @@ class ObservedModels:
         if not bypassed and (whole := self._whole(module)) is not module:
             self._seen[kind] -= 1
             self._wholes[whole] = None
-            found = self.find(whole)
-            if found is not None:
-                self._aliases[module] = found
-            return found
+            return self._alias(module, self.find(whole))
         return self._add(module, _walked(model_name, module, kind))
 
     def _whole(self, module: nn.Module) -> nn.Module:
@@ -105,12 +104,12 @@ class ObservedModels:
 
         If that model has been freed, the part takes its place.
         """
-        found = self._by_core.get(core := held_by(module, anyones=True))
-        if found is not None and found.module is None:
-            found.rebind(core)
-            self._models[core] = found
+        model = self._by_core.get(core := held_by(module, anyones=True))
+        if model is not None and model.module is None:
+            model.rebind(core)
+            self._models[core] = model
             self._of_version = -1
-        return found
+        return model
 
     def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
@@ -119,20 +118,17 @@ class ObservedModels:
         number = self._built[wanted]
         name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
-        found = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
-        self._models[module] = found
-        self._by_core[held_by(module, anyones=True)] = found
+        model = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
+        self._models[module] = self._by_core[held_by(module, anyones=True)] = model
         self._of_version = -1
-        return found
+        return model
 
     def compiled(self, module: nn.Module) -> None:
         """Note a call of `module.compile()`: hooks no longer see that forward. Parts are listed with their models."""
         others = [other for model in self.alive() if (other := model.module) is not None and other is not module]
-        if any(module is part for other in others for part in other.modules()):
-            return
-        if (found := self.find(module)) is not None:
-            found.hidden = COMPILED_IN_PLACE
-            found.counts.note(COMPILED_IN_PLACE)
+        is_part = any(module is part for other in others for part in other.modules())
+        if not is_part and (model := self.find(module)) is not None:
+            model.hide(COMPILED_IN_PLACE)
 
     def _drop_compiled_parts(self, module: nn.Module) -> None:
         """Parts that were compiled before the model first ran are not models."""
@@ -145,16 +141,15 @@ class ObservedModels:
 
     def hidden(self, optimizer: Optimizer) -> list[ObservedModel]:
         """Models of an optimizer's parameters whose forward no hook sees; the parameters alone if no model is known."""
-        found = self.of(optimizer)
-        if not found and not self.narrowed:
+        models = self.of(optimizer)
+        if not models and not self.narrowed:
             why = why_never_ran(optimizer, self._compiled)
             parameters = self._parameters_of[optimizer] = nn.ParameterList()
             # Not appended: that turns plain tensors into Parameters.
             hold(parameters, (p for group in optimizer.param_groups for p in group["params"]))
-            found = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
-            found[0].hidden = why
-            found[0].counts.note(why)
-        return [model for model in found if model.hidden]
+            models = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
+            models[0].hide(why)
+        return [model for model in models if model.hidden]
 
     def alive(self) -> Iterator[ObservedModel]:
         return (model for _, model in self._models.items())
@@ -164,12 +159,12 @@ class ObservedModels:
         if self._of_version != self._optimizer_steps.version:
             self._of_version = self._optimizer_steps.version
             self._of.clear()
-        found = self._of.get(id(optimizer))
-        if found is None:
+        references = self._of.get(id(optimizer))
+        if references is None:
             alive = self._models.items()
-            found = [ref(m) for m, model in alive if any(optimizer is other for other in model.optimizers())]
-            self._of[id(optimizer)] = found
-        modules = (module for reference in found if (module := reference()) is not None)
+            references = [ref(m) for m, model in alive if any(optimizer is other for other in model.optimizers())]
+            self._of[id(optimizer)] = references
+        modules = (module for reference in references if (module := reference()) is not None)
         return [model for module in modules if (model := self._models.get(module)) is not None]
 
 

@@ -34,7 +34,7 @@ class StepSink(Protocol):
     def step(self, step: RecordedStep) -> None:
         """A recorded step is over."""
 
-    def non_finite(self, found: NonFinite) -> None:
+    def non_finite(self, value: NonFinite) -> None:
         """The first non-finite value was found."""
 
     def gave_up(self, error: Exception) -> None:
