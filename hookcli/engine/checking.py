@@ -139,9 +139,7 @@ def examine(
 
 
 def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:
-    """The finding with file and line in the working directory: of the call of an operator, else of the innermost module
-    around it that is defined there.
-    """
+    """Add a file and line in the working directory: of an operator's call, else of the innermost module there."""
     file, _, line = sources.get(finding.fqn, "").rpartition(":")
     if file and not Path(file).is_absolute() and Path(file).is_file():
         return replace(finding, file=file, line=int(line))

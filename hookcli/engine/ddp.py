@@ -36,17 +36,14 @@ _NAMED = 4  # parameters named in a message
 
 
 _WAITS = (
-    "but DDP waits for every parameter's: use the output in the loss, freeze them (requires_grad=False), or in training "
-    "pass find_unused_parameters=True"
+    "but DDP waits for every parameter's: use the output in the loss, freeze them (requires_grad=False), or in "
+    "training pass find_unused_parameters=True"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DDPSteps:
-    """The number of steps, the `no_sync` unsynchronized backward passes before each, and the buckets' size in MiB.
-
-    Without `bucket_cap_mb` DDP chooses the size.
-    """
+    """The number of steps, unsynchronized backward passes (`no_sync`) before each, and the buckets' size in MiB."""
 
     steps: int = 3
     no_sync: int = 0

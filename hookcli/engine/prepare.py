@@ -72,7 +72,19 @@ def prepare_run(
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    info = replace(describe_setting(recipe, setting, describe_run(model, inputs)), input=described)
+    parted = setting.parts > 1
+    info = replace(
+        describe_run(model, inputs),
+        input=described,
+        fill=setting.fill,
+        seed=setting.seed,
+        source=recipe.meta,
+        torchvision=torchvision_version(),
+        processes=setting.parts if parted else UNSET,
+        rank=setting.part if parted else UNSET,
+        backend=setting.backend or UNSET,
+        parallel=setting.parallel or UNSET,
+    )
     if data:
         info = replace(info, fill=UNSET, data=data.said, source={**info.source, **data.how})
         step = replace(step, target=data.first.target)
@@ -83,21 +95,6 @@ def prepare_run(
     if setting.parts > 1:
         _remark_on_parts(recipe, model, feedback)
     return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
-
-
-def describe_setting(recipe: Recipe, setting: Setting, info: RunInfo) -> RunInfo:
-    """`info` with what the recipe and the setting say of the run."""
-    return replace(
-        info,
-        fill=setting.fill,
-        seed=setting.seed,
-        source=recipe.meta,
-        torchvision=torchvision_version(),
-        processes=setting.parts if setting.parts > 1 else UNSET,
-        rank=setting.part if setting.parts > 1 else UNSET,
-        backend=setting.backend or UNSET,
-        parallel=setting.parallel or UNSET,
-    )
 
 
 def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:
@@ -124,10 +121,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
 
 
 def runs_only_for_real(error: BaseException) -> bool:
-    """True if a failure on the meta device may be due to it.
-
-    The model reads values, an operator has no kernel for meta, or one that takes fewer dtypes than the CPU's.
-    """
+    """True if a failure on the meta device may be due to it: a value is read, or a kernel or dtype is missing."""
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()

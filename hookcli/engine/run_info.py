@@ -123,10 +123,7 @@ def torchvision_version() -> str:
 
 
 def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
-    """The first floating-point dtype among the tensors, else the first complex one, else None.
-
-    Eight-bit dtypes don't count: a model stores weights in them and computes in another.
-    """
+    """The first floating-point dtype of more than eight bits (those only store weights), else the first complex one."""
     dtypes = [x.dtype for x in tensors]
     real = (dtype for dtype in dtypes if dtype.is_floating_point and dtype.itemsize > 1)
     return next(real, None) or next((dtype for dtype in dtypes if dtype.is_complex), None)

@@ -56,10 +56,7 @@ class TimedModel:
         return next((x.device for x in tensors), torch.device("cpu"))
 
     def once(self) -> Pass:
-        """Run one pass; afterwards the model, its inputs and random states are as before it.
-
-        Raises ModelError where the model fails, and UsageError where it can't be timed.
-        """
+        """Run one pass and restore all. Raises ModelError where the model fails, UsageError where it can't be timed."""
         session = HookSession(
             self.model, fastpath=self.fastpath, edits=self.edits, ops=self.ops, discard_saved=not self.step.backward
         )

@@ -24,10 +24,7 @@ from hookcli.system.torchrun import World, joined_world
 
 
 class ProcessSink(RecordSink):
-    """Records one process: the program, a rank, or a child, which leaves no part unless it trains.
-
-    `ended` is called when a child of multiprocessing ends, which calls no exit handlers.
-    """
+    """Records the program, a rank, or a child that trains; `ended` is called when a multiprocessing child ends."""
 
     def __init__(self, run: Launched, *, child: bool = False, ended: Callable[[], object] = lambda: None) -> None:
         self._run = run
@@ -116,10 +113,8 @@ class ProcessSink(RecordSink):
     def _parts_of_children(self) -> str:
         files = self._files.of_launch()
         number = sum(path.name.startswith("child") for path in files.parts()) if files else 0
-        if files is None or not number:
-            return ""
-        where = f"{_relative(files.folder)}{os.sep}"
-        return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
+        children = f"{number:,} child process{'es' * (number > 1)} trained"
+        return f"{children}; recorded in {_relative(files.folder)}{os.sep}" if files and number else ""
 
     def _print(self, end: End) -> None:
         if sys.__stderr__ is None:

@@ -121,10 +121,7 @@ class RecordSink:
         own: float = 0.0,
         keep: bool = True,
     ) -> End:
-        """Write the last line, and close the file; `own`: seconds that hookcli has taken.
-
-        There is no record without any model, unless `keep` is set.
-        """
+        """Write the last line and close; no record without models unless `keep`. `own`: hookcli's seconds."""
         seconds = perf_counter() - self._began
         ran = [asdict(model) for model in models]
         end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps, own)

@@ -22,10 +22,7 @@ from hookcli.table.names import is_within_any, no_match, operator_owner
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    """The modules that match a glob and lie in no other that matches; "(model)" and `*` match the whole model.
-
-    Raises UsageError if none matches.
-    """
+    """The outermost modules that match a glob; "(model)" and `*` match the whole model. Raises UsageError for none."""
     chosen: dict[str, nn.Module] = {}
     for fqn, module in model.named_modules():
         if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, chosen):
@@ -46,10 +43,7 @@ def unseen_parts(model: nn.Module, pattern: str | None) -> set[str]:
 
 @contextmanager
 def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
-    """Compile the forward of the outermost modules that match. Their own hooks fire as before, those inside don't.
-
-    Raises UsageError for an unknown backend.
-    """
+    """Compile the outermost modules that match; hooks fire on them, not inside. Raises UsageError for the backend."""
     backends = torch.compiler.list_backends(exclude_tags=())
     if backend not in backends:
         raise UsageError(unknown("--compile-backend", backend, backends))

@@ -15,11 +15,11 @@ from hookcli.tensors import tree
 
 
 def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
-    """The modules and operators of a dump, whose modules it may not list: then those of its tensors, with types that
-    `others` know.
-    """
-    if dump.modules:
-        return [*(NamedPart(fqn, kind) for fqn, kind in dump.modules), *operators_in(dump)]
+    """The modules and operators of a dump; if it lists none, its tensors' modules, with types from `others`."""
+    if dump.modules:  # and the operators whose outputs, or their gradients, it has, in the order in which they ran
+        rows = sorted(dump.tensors, key=lambda row: (row["kind"] != OUTPUT, row["batch"], row["pass"], row["index"]))
+        parts = dict.fromkeys(NamedPart(row.fqn, row["type"]) for row in rows if row["kind"] != GRAD)
+        return [*(NamedPart(*module) for module in dump.modules), *(part for part in parts if part.is_operator)]
     types_of_others = {part.fqn: part.type for part in others}
     types: dict[str, str] = {}
     for row in sorted(dump.tensors, key=lambda row: row["index"]):
@@ -28,18 +28,8 @@ def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
     return [NamedPart(fqn, kind) for fqn, kind in types.items()]
 
 
-def operators_in(dump: Dump) -> list[NamedPart]:
-    """The operators whose outputs, or their gradients, a dump has, in the order in which they ran."""
-    rows = sorted(dump.tensors, key=lambda row: (row["kind"] != OUTPUT, row["batch"], row["pass"], row["index"]))
-    parts = (NamedPart(row.fqn, row["type"]) for row in rows if row["kind"] != GRAD)
-    return [*dict.fromkeys(part for part in parts if part.is_operator)]
-
-
 def alignment_with(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
-    """The alignment of a dump's modules, which are side `side`, with others.
-
-    A dump that does not list its modules lacks none.
-    """
+    """Align a dump's modules, which are side `side`, with others. A dump that does not list its modules lacks none."""
     mine = parts_of(dump, modules)
     both = align(mine, modules) if side == A else align(modules, mine)
     unknown = [not dump.modules, other is not None and not other.modules][:: 1 if side == A else -1]
@@ -71,10 +61,7 @@ def module_parts(model: nn.Module) -> list[NamedPart]:
 
 
 def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
-    """Count the modules that a dump shares with others, and all modules of the dump; the whole model is not counted.
-
-    Shared modules are aligned and have the same type and last name.
-    """
+    """Count a dump's modules that others have with the same type and last name, and all; not the model itself."""
     mine = parts_of(dump, others)
     pairs = [(a, b) for a, b in align(mine, others).pairs if a.type == b.type and not a.is_operator]
     names = [[part.fqn.rpartition(".")[2] for part in pair] for pair in pairs]

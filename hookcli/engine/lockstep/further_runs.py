@@ -57,10 +57,7 @@ def hide(session: HookSession, modules: Collection[str]) -> None:
 def origin_between_modules(
     run: Any, again: Callable[..., Any], tolerance: Tolerance, seed: int, feedback: Feedback
 ) -> tuple[Origin | None, KeyboardInterrupt | None]:
-    """The origin of the differences of a comparison that arose between modules; and an interrupt that came meanwhile.
-
-    `again(step=...)` makes the same comparison with operators; it runs one forward of each side on the first batch.
-    """
+    """Find where differences that arose between modules began, by `again(step=...)`; also return an interrupt."""
     if not between_modules(run.pairs.rows(tolerance, complete=True)):
         return None, None
     second = again(step=replace(run.step, backward=False, graph=run.step.backward, passes=1))
@@ -82,10 +79,7 @@ def time_sides(
     ops: str | None,
     feedback: Feedback,
 ) -> AddTimes:
-    """Time both sides, each in its own `states`; `hidden` are modules that take no hooks. `ops`: see Hooking.
-
-    A side that can't be timed is named in the report's `skipped`.
-    """
+    """Time both sides, each in its own state; `hidden` modules take no hooks. A failure is named in `skipped`."""
     models = [
         TimedModel(
             side.model,

@@ -85,10 +85,7 @@ class Lockstep(Generic[T]):
         return self._sides[A].error, self._sides[B].error
 
     def arrive(self, number: int, key: Hashable, thing: T) -> None:
-        """Called by a side with a thing to compare: compares it with the other side's of that key, or waits for it.
-
-        Raises Stopped if the other side has failed.
-        """
+        """Compare a side's thing with the other side's of that key, or wait for it. Raises Stopped if that failed."""
         self._check()
         side, other = self._sides[number], self._sides[1 - number]
         if key in other.parked:

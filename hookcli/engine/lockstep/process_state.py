@@ -32,10 +32,7 @@ class _Turns:
 
 
 class SourceTree(_Turns):
-    """Modules imported from one folder, kept apart from another folder's modules of the same names.
-
-    Modules that were imported before, and installed ones (site-packages), are shared.
-    """
+    """Modules imported from one folder, apart from others of the same names; older and installed ones are shared."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
@@ -66,10 +63,7 @@ class SourceTree(_Turns):
 
 
 class ProcessState(_Turns):
-    """Random states of the CPU and some devices, the switch of the fused attention path, and a source tree.
-
-    Holds the state at its creation until it is first entered.
-    """
+    """Random states, the switch of fused attention and a source tree: as at its creation until first entered."""
 
     def __init__(self, devices: Iterable[torch.device], tree: SourceTree | None = None) -> None:
         self._devices = sorted(devices, key=str)

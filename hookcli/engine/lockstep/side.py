@@ -49,17 +49,6 @@ def alignment_of(a: nn.Module, b: nn.Module, operators: Sequence[Sequence[NamedP
     return align(*([*modules, *own] for modules, own in zip(parts, operators, strict=True)))
 
 
-def meta_of(side: Side, info: RunInfo) -> dict[str, Any]:
-    """The description of its run."""
-    return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
-
-
-def share_parts(a: nn.Module, b: nn.Module) -> bool:
-    """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
-    ours = {id(part) for part in (*a.modules(), *a.parameters())}
-    return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
-
-
 def error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
     """The error to raise: that of a side, with the side's letter, else an interrupt; None if both sides succeeded."""
     for number, error in enumerate(errors):
@@ -74,10 +63,7 @@ def error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]
 
 
 def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None:
-    """Copy A's parameters and buffers into their counterparts in B, cast and moved as needed.
-
-    Returns a remark on tensors of B without a counterpart of their shape; None if all were copied.
-    """
+    """Copy A's parameters and buffers to their counterparts in B, cast and moved. Returns a remark on those left."""
     state = b.state_dict()
     ours = {alignment.counterpart(name): value for name, value in a.state_dict().items()}
     left = []

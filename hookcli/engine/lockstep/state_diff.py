@@ -122,10 +122,7 @@ def _place(fqn: str, x: Tensor) -> dict[str, Any]:
 
 
 def settings_diff(a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> dict[str, str]:
-    """The settings that differ, in words, by A's names; modules of another type have other settings.
-
-    A module without any, as in an exported program, does not tell them. `select` narrows by A's modules.
-    """
+    """The settings that differ, by A's names, of modules of one type that have any. `select` narrows A's modules."""
     changes: dict[str, str] = {}
     for ours, theirs in alignment.pairs:
         module = a.get_submodule(ours.fqn)

@@ -78,10 +78,7 @@ class Group:
         return int(self.store.get(answer))
 
     def tells(self, error: BaseException) -> bool:
-        """True if this rank is the one to report its failure; the others wait here until the launcher ends them.
-
-        The error's message gets the rank's number unless all ranks have the same error.
-        """
+        """True if this rank reports its failure, with its number unless all have the same; others wait for the end."""
         with suppress(dist.DistError):  # the store is gone, together with the launcher
             if _CONNECTION.search(str(error)):
                 time.sleep(_LOST)

@@ -67,10 +67,7 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
 
 @contextmanager
 def _environment(processes: int) -> Iterator[None]:
-    """Set the processes' environment: an equal share of the cores, unless it is set already, and the launcher's pid.
-
-    The launcher handles all signals but SIGINT itself.
-    """
+    """Share the cores among processes, unless that is set, and name the launcher, which handles all but SIGINT."""
     cores = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
     values = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
     before = {name: os.environ[name] for name in values if name in os.environ}

@@ -15,10 +15,7 @@ preload()  # the first DistributedDataParallel does it: not in the time of a run
 
 
 def replicated(model: nn.Module) -> nn.Module:
-    """The model in DistributedDataParallel, which averages the gradients of parameters over the processes.
-
-    `find_unused_parameters` is on: otherwise buckets with unused parameters would keep each process's own gradients.
-    """
+    """The model in DistributedDataParallel. Unused parameters' buckets would else keep each process's gradients."""
     device = next(model.parameters()).device
     return DistributedDataParallel(
         model, device_ids=None if device.type == "cpu" else [device], find_unused_parameters=True

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
@@ -76,11 +76,10 @@ def _check_file(target: str) -> None:
         return
     try:
         with opened(target) as file:
-            compiled = target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
+            if target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER:
+                raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
-    if compiled:
-        raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
 
 
 def _suggestion(path: Path) -> str:
@@ -185,10 +184,7 @@ _IGNORE = {"-I": "ignores PYTHONPATH", "-E": "ignores PYTHONPATH", "-S": "does n
 
 
 def why_unseen(argv: Sequence[str]) -> str:
-    """Why a command's Python does not load hookcli, as `python -I` does not; empty if it does.
-
-    Follows the `#!` line of scripts, and `env`.
-    """
+    """Why a command's Python does not load hookcli (`python -I`), also after a `#!` line or `env`; else empty."""
     words = list(argv)
     if (line := _interpreter(words[0])) is not None:
         words = [*line, *words]
@@ -204,12 +200,10 @@ def _interpreter(command: str) -> list[str] | None:
     path = which(command)
     if path is None:
         return None
-    try:
-        with opened(path) as file:
-            line = file.readline(512)
-    except OSError:
-        return None
-    return shlex.split(line[2:].decode(errors="replace")) if line.startswith(b"#!") else None
+    with suppress(OSError), opened(path) as file:
+        line = file.readline(512)
+        return shlex.split(line[2:].decode(errors="replace")) if line.startswith(b"#!") else None
+    return None
 
 
 def python_options(arguments: Sequence[str]) -> list[str]:

@@ -100,10 +100,7 @@ class Launched:
 
 
 def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Replace this process by a program. Raises OSError if that can't be started.
-
-    Python ignores two signals, which the program would inherit.
-    """
+    """Replace this process by a program, with signals that Python ignores reset. Raises OSError if it can't start."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

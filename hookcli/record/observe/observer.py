@@ -81,10 +81,7 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def non_finite_loss(self) -> str:
-        """Return "NaN" or "Inf" if the last backward pass began at one, unless `first_bad` finds that; else "".
-
-        Waits for an accelerator.
-        """
+        """The last loss if it was "NaN" or "Inf" and `first_bad` is off; else "". Waits for an accelerator."""
         with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
             if self._last_loss is not None and not self._last_loss.isfinite().all():
                 return "NaN" if self._last_loss.isnan().any() else "Inf"

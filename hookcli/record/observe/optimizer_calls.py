@@ -105,10 +105,7 @@ class OptimizerCalls:
             model.ended = self._clock.mark()
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
-        """A note on parameters in no model that has run, such as a temperature in the loss; empty if there are none.
-
-        Not if only one model is observed: the parameters may be in others.
-        """
+        """A note on parameters in no model that has run, such as a loss's; none if only one model is observed."""
         if self._models.narrowed:
             return {}
         models = [module for model in self._models.of(optimizer) if (module := model.module) is not None]

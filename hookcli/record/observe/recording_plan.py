@@ -103,10 +103,7 @@ def parse_no_grad(text: str | None) -> int:
 
 
 def check_probes(names: Sequence[str]) -> Sequence[str]:
-    """Return the names. Raises UsageError for a probe that can't observe a program from outside.
-
-    Imports torch only for probes of other distributions.
-    """
+    """Return the names; only plugins' need torch. Raises UsageError for a probe that can't observe from outside."""
     choices = (*PROBES, "inputs")
     for name in names:
         if name in choices:

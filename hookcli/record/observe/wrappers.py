@@ -34,10 +34,7 @@ def replicas_of(module: nn.Module) -> int:
 
 
 def tensor_parallel_ranks(module: nn.Module) -> list[int]:
-    """The ranks over which layers of this model are spread, this one among them; empty without tensor parallel.
-
-    These are the ranks along the dimensions of its parameters' meshes that are not FSDP2's.
-    """
+    """This and other ranks that share the model's layers, along the dimensions of meshes that are not FSDP2's."""
     ranks: list[int] = []
     sharded: list[Any] = [p for p in module.parameters() if is_sharded(p)]
     skipped = _fsdp_dimensions(module, sharded)

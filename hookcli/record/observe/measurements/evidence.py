@@ -97,9 +97,7 @@ class Evidence:
         self._rows.clear()
 
     def received(self, fqn: str, index: int, usual: Collection[Place]) -> Received | None:
-        """The values that a module received until the call of this `index` began; None for finite ones, and for masks
-        and others that are `usual` there.
-        """
+        """The NaN and infinities that a module received until this call began; None but for masks and `usual` ones."""
         tensors = [x for x in self._received.get(fqn, []) if x.began <= index]
         nan, inf, remarks = 0, 0, list[str]()
         for x, stats in zip(tensors, resolve([x.figures for x in tensors]), strict=True):

@@ -56,7 +56,7 @@ class KeepBad:
             return
         with suppress(RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that can't be copied
             args, kwargs = tree.replace((event.args, dict(event.kwargs)), _copy)
-            buffers = {key: _copy("", x) for key, x in event.module.named_buffers()}
+            buffers = {key: x.detach().clone() for key, x in event.module.named_buffers()}
             self._running[event.fqn, event.call] = _Call(args, kwargs, buffers, random_states(self._devices).torch)
 
     @torch.no_grad()
@@ -64,9 +64,9 @@ class KeepBad:
         call = self._running.pop((event.fqn, event.call), None)
         if call is None or self._found is not None or event.module is None:
             return
-        if any(_is_bad(x) for _, x in tree.leaves(event.output)):
+        if any(map(_is_bad, (x for _, x in tree.leaves(event.output)))):
             call.output = tree.replace(event.output, _copy)
-            call.state |= {key: _copy("", x) for key, x in event.module.named_parameters()}
+            call.state |= {key: x.detach().clone() for key, x in event.module.named_parameters()}
             self._found = event.fqn, event.module, call
             self._running.clear()
 

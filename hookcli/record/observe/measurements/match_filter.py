@@ -15,10 +15,7 @@ from hookcli.tensors import tree
 
 
 class MatchFilter:
-    """The test of names that --match asks for. Does not keep the model alive.
-
-    `operators`: operators can also be selected; their names are known only once they run.
-    """
+    """The test of names that --match asks for; `operators`: also theirs, known once they run. Keeps no model alive."""
 
     def __init__(
         self, pattern: str | None, module: nn.Module, name: PlainNames, model: ObservedModel, *, operators: bool = False

@@ -27,10 +27,7 @@ PLAIN = (type(None), bool, int, float, complex, str)
 
 @dataclass(frozen=True, slots=True)
 class ModuleSource:
-    """Python that builds a module: the `expression`, and the `definitions` that it needs before.
-
-    The expression is `...` if a person has to build the module, and a `comment` says why.
-    """
+    """Python that builds a module, after `definitions`; `...` with a `comment` if a person has to build it."""
 
     expression: str
     definitions: str = ""
@@ -112,10 +109,7 @@ def definitions(source: str, names: Iterable[str], package: str = "") -> list[st
 
 
 def of_program(names: Iterable[str]) -> list[str]:
-    """Return lines that define these names as this program does, which is `__main__`, and let its modules be imported.
-
-    Raises OSError if its source can't be read, and as `definitions` does.
-    """
+    """Lines that define these names as the program (`__main__`) does. Raises OSError, or as `definitions` does."""
     program = sys.modules["__main__"]
     file = getattr(program, "__file__", None)
     package = getattr(program, "__package__", None) or ""

@@ -152,10 +152,7 @@ class StepMeasurements:
     # When the step is over.
 
     def reports(self, meta: dict[str, Any], losses: Mapping[int, float]) -> list[Report]:
-        """A report per probe; `meta` adds entries about the step. `losses`: those of optimizers that step in turns.
-
-        Waits for an accelerator.
-        """
+        """A report per probe. `losses`: those of optimizers that step in turns. Waits for an accelerator."""
         self._match_filter.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
@@ -193,10 +190,7 @@ _CALLS = Column("calls", "Calls")
 
 
 def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
-    """The report with the rows of all calls merged exactly, and with fqns as `name` makes them.
-
-    If a wrapper and the module inside get the same name, the row of the inner one stays.
-    """
+    """Merge the rows of all calls exactly, under `name`'s fqns; of a wrapper and its module, the module's stay."""
     calls: dict[tuple[object, ...], list[Row]] = {}
     for row in report.rows:
         calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)

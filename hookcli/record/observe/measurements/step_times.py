@@ -157,32 +157,29 @@ class TimeProbe(Probe):
         ran = [fqn for fqn, (_, calls) in self._forward.items() if calls]
         inner = {self._name(fqn): fqn for fqn in sorted(ran, key=len)}
         times = by_module(over_passes([self._timer.own()])) if self._timer else self._with_parts()
-        return [self._row(fqn, times.get(fqn, {})) for fqn in ran if inner.get(self._name(fqn)) == fqn]
+        rows = []
+        for fqn in (fqn for fqn in ran if inner.get(self._name(fqn)) == fqn):
+            kind, calls = self._forward[fqn]
+            source = {"source": self._sources[fqn]} if fqn in self._sources else {}
+            measured = {c.name: times.get(fqn, {}).get(c.name) for c in self.columns if c.name in NAMES}
+            rows.append(Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **source, **measured}))
+        return rows
 
-    def _with_parts(self) -> dict[str, dict[str, float]]:
+    def _with_parts(self) -> Mapping[str, Mapping[str, float]]:
         """The times of each module, with the backward of its parts."""
-        found = {fqn: {**spent} for fqn, spent in self._spent.items()}
+        times = {fqn: {**spent} for fqn, spent in self._spent.items()}
         for fqn, spent in self._spent.items():
             for owner in around(fqn) if "backward_us" in spent else ():
-                whole = found.setdefault(owner, {})
+                whole = times.setdefault(owner, {})
                 whole["backward_us"] = whole.get("backward_us", 0.0) + spent["backward_us"]
-        return found
-
-    def _row(self, fqn: str, times: Mapping[str, float]) -> Row:
-        kind, calls = self._forward[fqn]
-        source = {"source": self._sources[fqn]} if fqn in self._sources else {}
-        measured = {column.name: times.get(column.name) for column in self.columns if column.name in NAMES}
-        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **source, **measured})
+        return times
 
     def totals(self) -> dict[str, Any]:
         return {**self._times.totals(), **memory(self._device)}
 
 
 def memory(device: torch.device) -> dict[str, int]:
-    """Bytes of memory: the peak that was allocated on an accelerator so far; on the CPU the resident set.
-
-    The peak is the process's: to begin anew would change what the program reads. Empty where neither is known.
-    """
+    """Bytes of memory, where known: an accelerator's peak in this process (not reset), or the CPU's resident set."""
     if device.type not in ("cpu", "meta"):
         with suppress(RuntimeError, AttributeError):
             return {"peak_bytes": torch.accelerator.max_memory_allocated(device)}

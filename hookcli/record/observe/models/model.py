@@ -16,10 +16,7 @@ from hookcli.record.observe.wrappers import unwrap
 
 
 class Stopwatch:
-    """Measures steps from the beginning of their first forward; the mean leaves out the steps that are observed.
-
-    With several optimizers, a step of the model ends when the last of them steps.
-    """
+    """Times steps from their first forward to the last optimizer's step; the mean leaves out observed steps."""
 
     def __init__(self) -> None:
         self._began: float | None = None

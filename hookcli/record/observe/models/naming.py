@@ -45,10 +45,7 @@ def outermost(module: nn.Module) -> nn.Module:
 
 
 def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
-    """The program's model inside a wrapper of another library, which has no parameters besides; else the module itself.
-
-    `anyones`: also inside wrappers of the program's own.
-    """
+    """The program's model inside another library's wrapper, or `anyones`; the module itself if it wraps none."""
     inner = [part for part in module.children() if next(part.parameters(), None) is not None]
     alone = len(inner) == 1 and next(module.parameters(recurse=False), None) is None
     if not alone or _defined_in(module).startswith("torch."):

@@ -36,10 +36,7 @@ def why_unobservable() -> str:
 
 
 def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
-    """Why no hook saw a forward that uses the optimizer's parameters. Walks all objects of the garbage collector.
-
-    `compiled`: the value of `frames_compiled` when the observation began.
-    """
+    """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began."""
     if frames_compiled() > compiled:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
     held = parameter_ids(optimizer)

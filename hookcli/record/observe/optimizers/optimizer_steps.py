@@ -23,7 +23,12 @@ class OptimizerSteps:
 
     def find_existing(self, known: Iterable[Optimizer] | None = None) -> None:
         """Add the optimizers that the program has made already; None searches for them."""
-        for optimizer in _found() if known is None else known:
+        if known is None:
+            # Not isinstance, which would ask the object, perhaps a proxy. The wrappers of Lightning and accelerate are
+            # Optimizers too, of the same parameters, but have no hooks.
+            objects = ((item, type(item)) for item in gc.get_objects())
+            known = (item for item, kind in objects if issubclass(kind, Optimizer) and step_is_hooked(kind))
+        for optimizer in known:
             self.add(optimizer)
 
     def __iter__(self) -> Iterator[Optimizer]:
@@ -50,15 +55,6 @@ class OptimizerSteps:
     def of(self, model: nn.Module) -> list[Optimizer]:
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(parameter_ids(optimizer))]
-
-
-def _found() -> Iterator[Optimizer]:
-    """The optimizers among all objects of the garbage collector."""
-    for item in gc.get_objects():
-        kind = type(item)  # isinstance would ask the object, which may be a proxy
-        # The wrappers of Lightning and accelerate are Optimizers too, of the same parameters, but have no hooks.
-        if issubclass(kind, Optimizer) and step_is_hooked(kind):
-            yield item
 
 
 class ProgramSteps:

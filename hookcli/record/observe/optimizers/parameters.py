@@ -71,10 +71,7 @@ class ParameterRows:
                 self._gradients[fqn] = values, pending
 
     def take_updates(self, snapshot: updates.Snapshot, *, by_hand: bool = False) -> bool:
-        """Measure what a step has changed; if one optimizer steps by another, the outermost counts.
-
-        Returns whether anything has changed.
-        """
+        """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""
         changes = snapshot.changes(self._matching())
         rows = updates.rows(self._model, self._name, changes)
         self.updates |= {row.fqn: row for row in rows}
@@ -105,10 +102,7 @@ class ParameterRows:
         return skipped + [Skipped(name, f"tied to {of}", kind=Reason.TIED) for name, of in names if name != of]
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
-        """A row per parameter group that stepped; the first of each optimizer has its loss, if that is known.
-
-        Waits for an accelerator.
-        """
+        """A row per group that stepped, the first of each optimizer with its loss. Waits for an accelerator."""
         unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
         gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0

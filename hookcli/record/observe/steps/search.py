@@ -75,10 +75,7 @@ class Search:
         yield f"the update at step {number:,} {did}{rate}"
 
     def stop_if_asked(self) -> None:
-        """Raise StopProgram, once, if a value was found and the program is to end there.
-
-        In the main thread only: in another one it would end that thread, and the program would continue.
-        """
+        """Raise StopProgram, once, if a value was found and is to end the program; only the main thread can."""
         if self._is_over and self._stop and threading.current_thread() is threading.main_thread():
             self._stop = False
             raise StopProgram(1)
@@ -167,10 +164,7 @@ def _non_finite(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, rep
 
 
 def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name the parameter that was not finite before the module returned such values, or the buffer that held NaN.
-
-    Parts that the module uses without calling them count as its own.
-    """
+    """Name the parameter or buffer that had made an output bad; parts that are never called count as its own."""
     within = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn
     session = step.measured.session
     uncalled = (fqn for fqn in (*session.never_called(), *session.unhooked) if is_within(fqn, within))

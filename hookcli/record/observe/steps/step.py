@@ -149,9 +149,7 @@ class ObservedStep:
 
     @property
     def arrived(self) -> object:
-        """A state that changes as gradients arrive in the model: their number, or the gradients that a model holds
-        whose forward no hook sees.
-        """
+        """A state that changes as gradients arrive: their number, or the gradients held if no hook sees the forward."""
         if self.model.hidden:
             return [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
         return self._session.arrived + self._arrivals.times
