@@ -30,11 +30,7 @@ class Batch:
 
 
 class DataBatches:
-    """The batches of a setting's data as arguments of a model: `first`, and all of them by `each`.
-
-    Raises ModelError where the user's code fails, UsageError for a batch that the model can't take, both with the
-    batch's number.
-    """
+    """Data as batches of a model's arguments. Raises ModelError in the user's code, UsageError for unfit batches."""
 
     def __init__(
         self,

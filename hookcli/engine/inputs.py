@@ -24,10 +24,7 @@ from hookcli.tensors import tree
 def inputs_for(
     recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None
 ) -> tuple[Arguments, str]:
-    """The model's arguments and their shapes in words; nothing if they are unknown and the setting needs none.
-
-    Generated tensors have `dtype`, else the setting's, else the model's own. Raises UsageError for an unknown input.
-    """
+    """The model's arguments, of `dtype`, the setting's or its own, and their shapes in words. Raises UsageError."""
     specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch * setting.parts)
     if specs is None:
         return _example(recipe, model, setting)

@@ -49,10 +49,7 @@ class PreparedRun:
 def prepare_run(
     recipe: Recipe, setting: Setting = Setting(), step: Step = Step(), feedback: Feedback = Feedback()
 ) -> PreparedRun:
-    """Build the recipe's model and its input. A step that runs backward gets the recipe's loss unless it has its own.
-
-    Raises ModelError where the model's own code fails.
-    """
+    """Build a model and input; a step with backward gets the recipe's loss if it has none. Raises ModelError."""
     feedback.stage(f"building {recipe.name} on {setting.device}")
     model, remark = build(recipe, setting)
     if remark:

@@ -18,6 +18,9 @@ from hookcli.tensors.chunks import bits
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 from hookcli.tensors.torch_private import is_view
 
+T = TypeVar("T")
+_ROOM = 4  # copies stay on an accelerator if its free memory is this many times their size
+
 
 @contextmanager
 def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iterator[None]:
@@ -98,11 +101,6 @@ class _Module:
             for buffer in before.values():
                 if buffer is not None and buffer.grad_fn is not None and not is_view(buffer):
                     buffer.detach_()
-
-
-T = TypeVar("T")
-
-_ROOM = 4  # copies stay on an accelerator if its free memory is this many times their size
 
 
 class SavedValues:

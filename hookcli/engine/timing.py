@@ -72,10 +72,7 @@ class TimedModel:
 
 
 def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[list[Times], str]:
-    """Time each of the models: the medians of a few passes, and a remark on how the times were taken.
-
-    The models take turns, so that whatever slows the machine down slows all of them. Raises as TimedModel.once does.
-    """
+    """Times of each model, medians of a few passes that they make in turns, and a remark on how they were taken."""
     for model in models:
         if model.warms_up:
             model.once()

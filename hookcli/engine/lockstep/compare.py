@@ -19,9 +19,8 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import UNSEEN, Watched, compiled
 from hookcli.engine.lockstep.further_runs import AddTimes, hide, operators_of, origin_between_modules, time_sides
-from hookcli.engine.lockstep.lockstep import A, B, Lockstep
+from hookcli.engine.lockstep.lockstep import A, B, Lockstep, ProcessState
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
-from hookcli.engine.lockstep.process_state import ProcessState
 from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise
 from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs

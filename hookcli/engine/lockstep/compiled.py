@@ -63,10 +63,7 @@ Names = tuple[set[str], set[str]]
 
 
 class Watched:
-    """The test of a side's modules and operators.
-
-    `hidden`: the modules of each side without hooks, because they or their counterparts are parts of compiled modules.
-    """
+    """The test of a side's parts; `hidden` modules have no hooks: they, or their counterparts, run compiled."""
 
     def __init__(self, sides: Sequence[Side], alignment: Alignment, select: Select | None) -> None:
         self.alignment = alignment

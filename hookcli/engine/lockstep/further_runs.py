@@ -14,7 +14,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.compiled import UNSEEN
-from hookcli.engine.lockstep.process_state import ProcessState
+from hookcli.engine.lockstep.lockstep import ProcessState
 from hookcli.engine.lockstep.side import Side
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
@@ -28,10 +28,7 @@ from hookcli.table import Report
 
 
 def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ()) -> list[NamedPart]:
-    """The operators of a forward as `step` makes it whose values can be compared, in the order in which they first ran.
-
-    If the model fails, those until then: its error is that of the run to come. `hidden` modules take no hooks.
-    """
+    """The comparable operators of a forward, as they first ran; `hidden` modules take no hooks. Never raises."""
     operators: dict[NamedPart, None] = {}
 
     def note(event: HookEvent) -> None:

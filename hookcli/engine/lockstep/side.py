@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine import failure
-from hookcli.engine.lockstep.process_state import SourceTree
+from hookcli.engine.lockstep.lockstep import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit

@@ -52,10 +52,7 @@ class StateDiff:
                 self._unlike.append(Row(_place(fqn, x) | {"change": "added"}))
 
     def rows(self, tolerance: Tolerance) -> list[Row]:
-        """A row for each tensor that differs or that only one side has.
-
-        Rows that are `aside` are not shown to people: those within tolerance, and all rows if many are beyond it.
-        """
+        """A row per tensor that differs or one side lacks; `aside` (not for people) within tolerance, or if many."""
         distances = resolve([pending for *_, pending in self._pending])
         apart = [
             MeasuredPair(values, distance, dtypes)

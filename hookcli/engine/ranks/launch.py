@@ -26,10 +26,7 @@ _GIVES_WAY = 5  # seconds for a process to end by itself after another has faile
 
 
 def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> int:
-    """Run `hookcli ARGUMENTS` as `processes` ranks on this machine and return the exit code.
-
-    A rank that fails reports its error itself. Raises HookcliError for one that died without an error message.
-    """
+    """Run `hookcli ARGUMENTS` as ranks here; return the exit code. Raises HookcliError for a rank that just died."""
     # The time that the others have after a failure; in torch 2.11 it is always 30 s.
     has_timeout = "shutdown_timeout" in {field.name for field in fields(LaunchConfig)}
     patience: dict[str, Any] = {"shutdown_timeout": _GIVES_WAY} if has_timeout else {}

@@ -55,10 +55,7 @@ class Launched:
         return self.joined_by != os.getpid()
 
     def joined(self) -> Self:
-        """The program with the launch of this process, which its children will inherit, or that of its parent.
-
-        A process that a rank has started, without multiprocessing, is its child.
-        """
+        """The program with this process's launch, for its children too, or its parent's. Ranks' processes are children."""
         spawned = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         if spawned and self.launch:
             return self

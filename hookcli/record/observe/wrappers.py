@@ -45,10 +45,7 @@ def tensor_parallel_ranks(module: nn.Module) -> list[int]:
 
 
 def _fsdp_dimensions(module: nn.Module, sharded: Sequence[Any]) -> int:
-    """The number of a mesh's first dimensions that FSDP2 averages over; tensor parallel and its like have the others.
-
-    It is one, or two for replicas of shards (HSDP), where no parameter is sharded along the first one.
-    """
+    """The number of a mesh's first dimensions that FSDP2 averages over: two for replicas of shards (HSDP), or one."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None or not any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
         return 0

@@ -57,10 +57,7 @@ class StepTimes:
         self._optimizers.append(self.clock.now() - sum(self._parts.values()))
 
     def end_optimizer(self) -> None:
-        """End an optimizer's step; passes inside it, as of a closure, count as passes.
-
-        If it began before this step did, a forward in its closure was the step's first.
-        """
+        """End an optimizer's step; passes inside count as passes. One begun before this step holds its first forward."""
         began = self._optimizers.pop() if self._optimizers else self._first.program
         if not self._optimizers:
             self._stepping += self.clock.now() - sum(self._parts.values()) - began

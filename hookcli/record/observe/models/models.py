@@ -100,10 +100,7 @@ class ObservedModels:
         return module if self._only and not all(map(self._only, parts)) else whole
 
     def _sharing(self, module: nn.Module) -> ObservedModel | None:
-        """The earlier model with the same part for all parameters: programs wrap a model anew in each call.
-
-        If that model has been freed, the part takes its place.
-        """
+        """The earlier model around the same parts: programs wrap models anew. A freed one is replaced by the part."""
         model = self._by_core.get(core := held_by(module, anyones=True))
         if model is not None and model.module is None:
             model.rebind(core)

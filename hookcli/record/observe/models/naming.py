@@ -25,10 +25,7 @@ _KEY = 40  # characters of a dict's key, which may be a whole text
 
 
 def model_name(module: nn.Module) -> str:
-    """Net for a model, Agent.critic for a part of one that the program calls by itself.
-
-    If several such models hang at different places, the name of the variable or attribute is added: Net (left).
-    """
+    """Net for a model, Agent.critic for a part that is called by itself; with a variable, Net (left), if not alone."""
     alive = _alive()
     parents = _parents(alive)
     root, fqn = _place(module, parents)
@@ -66,10 +63,7 @@ def _alive() -> list[nn.Module]:
 
 
 def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
-    """The module that contains each module, by id, and the name there; a class of the program's own before PyTorch's.
-
-    A module that several contain hangs in the oldest one.
-    """
+    """Each module's container, by id, and name there: the oldest, of the program's own classes before PyTorch's."""
     found: dict[int, tuple[nn.Module, str]] = {}
     for theirs in (False, True):
         for module in reversed(alive):  # the collector lists the young first
@@ -124,10 +118,7 @@ def _name(
 
 
 def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | None:
-    """The name of a variable in this namespace, or the place in a list or dict: nets[0].
-
-    Other keys than text and integers are not asked: their `repr` is the program's code.
-    """
+    """A variable's name, or nets[0] in a list or dict. Other keys than text and integers have foreign `repr`s."""
     keys = [key for key, value in list(names.items()) if value is item and type(key) in (str, int)]
     if holder:
         short = (f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key for key in keys)

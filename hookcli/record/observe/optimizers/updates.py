@@ -64,10 +64,7 @@ class Change(NamedTuple):
 
 
 def rate_by_hand(changes: Iterable[Change]) -> float | None:
-    """The number by which gradients were multiplied and taken from the weights, if that is what a program did.
-
-    None if something else was done, or if the gradients are there no more. Waits for an accelerator.
-    """
+    """The rate at which gradients were taken from the weights; None if not so, or unknown. Waits for an accelerator."""
     pairs = [(c.before - c.now, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
     alike = [p for p in pairs if p[1].is_floating_point() and p[0].layout == p[1].layout and p[0].device == p[1].device]
     pairs = [(taken.float(), grad.float()) for taken, grad in alike]

@@ -104,10 +104,7 @@ class Search:
         return None
 
     def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
-        """The value of a row, and its causes; of an output, what its module received if that was not finite before.
-
-        Infinities alone that it received are no cause if a parameter of it is not finite.
-        """
+        """A row's value and causes; of an output what was received, but for infinities if a parameter is not finite."""
         evidence, usual = step.measured.evidence, self._usual.get(step.model.name, set())
         parameters = list(_parameters(step, row)) if what == "output" else []
         for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):

@@ -136,10 +136,7 @@ class ObservedStep:
         self.times.begin("backward")
 
     def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
-        """End a backward pass through this model. Its loss is the sum of `terms`, without the scale of `scaler`.
-
-        `terms` is None if the pass did not begin at single numbers. `counts`: whether it leaves gradients in the model.
-        """
+        """End a backward pass; its loss is the sum of `terms`, if known. `counts`: it leaves gradients in the model."""
         self.times.end("backward")
         self.measured.backward_over(scaler)
         if counts and terms is not None:
@@ -165,10 +162,7 @@ class ObservedStep:
         return not self.model.has_optimizer and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
-        """True if a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
-
-        For a model without an optimizer every pass counts, although it may be frozen.
-        """
+        """True if a pass limited to `inputs` (ids; None for all) leaves gradients; always without an optimizer."""
         needing = [id(p) for p in self.module.parameters() if p.requires_grad]
         found = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
         return found or not self.model.has_optimizer
