@@ -12,7 +12,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
 from hookcli.commands.recipe import find_recipe
-from hookcli.engine.weights import Wanted, WeightsReport
+from hookcli.engine.weights_report import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.files import exists
 from hookcli.table import Report

@@ -81,14 +81,14 @@ class Step:
     input_grad: bool = False
 
     def __post_init__(self) -> None:
-        for what, given, known in (
+        for what, given, choices in (
             ("backward_vector", self.backward_vector, VECTORS),
             ("otherwise", self.otherwise, VECTORS),
             ("call", self.call, AUTOGRAD_CALLS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
-            if isinstance(given, str) and given not in known:
-                raise UsageError(unknown(what, given, known))
+            if isinstance(given, str) and given not in choices:
+                raise UsageError(unknown(what, given, choices))
 
     def run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
         """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""

@@ -49,7 +49,7 @@ class ProcessSink(RecordSink):
         return self._world.size > 1 and not (self._child and self._inherited.size > 1)
 
     @property
-    def _speaks(self) -> bool:
+    def _prints_summary(self) -> bool:
         """True in the program and in the first rank, which print a summary; children don't."""
         return self._world.rank == 0 and (self._is_rank or not self._child)
 
@@ -69,7 +69,7 @@ class ProcessSink(RecordSink):
 
     def _open(self, header: Header) -> RecordWriter:
         self._world = joined_world()
-        self.announce = self.announce and self._speaks
+        self.announce = self.announce and self._prints_summary
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
         if self._world.size > 1 and (self._inherited.size > 1 or self._group or not self._child):
@@ -89,7 +89,7 @@ class ProcessSink(RecordSink):
         own: float = 0.0,
     ) -> None:
         """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
-        speaks = self._speaks and not self._run.quiet
+        prints = self._prints_summary and not self._run.quiet
         parts = "" if self._child else self._parts_of_children()
         trained = self.opened or bool(models and not self._child)
         if trained or (os.getpid() == self._run.process and self._files.untaken and not parts):
@@ -103,11 +103,11 @@ class ProcessSink(RecordSink):
             end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
             if not self.kept:
                 self._files.release()
-            if speaks:
+            if prints:
                 self._print(end)
         elif os.getpid() == self._run.process and self._files.untaken:
             self._files.release()
-            say_aside(f"{self._run.name}: {parts}") if speaks else None
+            say_aside(f"{self._run.name}: {parts}") if prints else None
         _keep_signal()
 
     def _parts_of_children(self) -> str:

@@ -99,7 +99,7 @@ def test_examples(cli: Cli, folder: Path, line: str) -> None:
 
 
 def test_headers_alone(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.engine.weights.measured", None)
+    monkeypatch.setattr("hookcli.engine.weights_report.measured", None)
     header = {"fqn", "shape", "dtype", "bytes"}
     assert all(row.keys() == header for row in rows(cli, "a.safetensors", "--no-stats").values())
     assert len(rows(cli, "a.safetensors", "--columns", "fqn,bytes", "--sort", "-bytes")) == 4

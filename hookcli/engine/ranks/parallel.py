@@ -31,11 +31,9 @@ def shard(model: nn.Module, device: torch.device, processes: int) -> None:
     from torch.distributed.fsdp import fully_shard  # its import takes as long as torch itself
 
     mesh = init_device_mesh(device.type, (processes,))
-    found = list(blocks(model))
-    shared = Counter(id(p) for block in found for p in block.parameters())
-    for block in found:
-        if all(
-            shared[id(p)] == 1 for p in block.parameters()
-        ):  # parameters that blocks share belong to the model's own group
+    parts = list(blocks(model))
+    shared = Counter(id(p) for block in parts for p in block.parameters())
+    for block in parts:
+        if all(shared[id(p)] == 1 for p in block.parameters()):  # shared ones belong to the model's own group
             fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)

@@ -85,7 +85,7 @@ def _check_file(target: str) -> None:
 def _suggestion(path: Path) -> str:
     """A suggestion: files with similar names, or a module."""
     if is_folder(path.parent):
-        scripts = [found.name for found in path.parent.iterdir() if found.suffix == ".py"]
+        scripts = [file.name for file in path.parent.iterdir() if file.suffix == ".py"]
         near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
         if near:
             return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
@@ -130,7 +130,7 @@ def _is_name(name: str) -> bool:
 def _siblings(package: str) -> Iterable[str]:
     spec = _locate(package) if package else None
     paths = (spec.submodule_search_locations if spec else None) if package else [_here()]
-    return [found.name for found in iter_modules(paths)] if paths else ()
+    return [module.name for module in iter_modules(paths)] if paths else ()
 
 
 def _locate(name: str) -> ModuleSpec | None:

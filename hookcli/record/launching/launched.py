@@ -55,7 +55,7 @@ class Launched:
         return self.joined_by != os.getpid()
 
     def joined(self) -> Self:
-        """The program with this process's launch, for its children too, or its parent's. Ranks' processes are children."""
+        """The program with this process's launch, which its children inherit, or that of its parent."""
         spawned = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         if spawned and self.launch:
             return self

@@ -16,7 +16,7 @@ from hookcli.tensors.non_finite import Kinds, bad_rows, kinds_of
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.weak import WeakIds
 
-Place = tuple[str, str, str]
+ReceivedKind = tuple[str, str, str]
 """The fqn of a module, the path of a tensor that it received, and a kind of non-finite values."""
 _NAMED = 3  # rows of a batch
 
@@ -88,7 +88,7 @@ class Evidence:
                 return figures
         return None
 
-    def take_usual(self) -> Iterator[Place]:
+    def take_usual(self) -> Iterator[ReceivedKind]:
         """The places where modules received such values and returned finite ones. Forgets what was seen so far."""
         tensors = [(fqn, x.path, x.kinds) for fqn, part in self._received.items() for x in part if x.kinds is not None]
         for (fqn, path, _), flags in zip(tensors, fetched([kinds for _, _, kinds in tensors]), strict=True):
@@ -96,7 +96,7 @@ class Evidence:
         self._received.clear()
         self._rows.clear()
 
-    def received(self, fqn: str, index: int, usual: Collection[Place]) -> Received | None:
+    def received(self, fqn: str, index: int, usual: Collection[ReceivedKind]) -> Received | None:
         """The NaN and infinities that a module received until this call began; None but for masks and `usual` ones."""
         tensors = [x for x in self._received.get(fqn, []) if x.began <= index]
         nan, inf, remarks = 0, 0, list[str]()

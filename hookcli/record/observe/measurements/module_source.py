@@ -99,9 +99,9 @@ def definitions(source: str, names: Iterable[str], package: str = "") -> list[st
     wanted, taken = {_ALL, *names}, set[int]()
     if missing := wanted - {_ALL}.union(*bound):
         raise LookupError(f"no statement at the program's top level defines {', '.join(sorted(missing))}")
-    while found := {place for place, own in enumerate(bound) if own & wanted} - taken:
-        taken |= found
-        wanted |= {name for place in found for name in _used(statements[place])}
+    while new := {place for place, names in enumerate(bound) if names & wanted} - taken:
+        taken |= new
+        wanted |= {name for place in new for name in _used(statements[place])}
     for node in (node for place in taken for node in ast.walk(statements[place])):
         if isinstance(node, ast.ImportFrom) and node.level:
             node.module, node.level = resolve_name("." * node.level + (node.module or ""), package), 0
@@ -120,9 +120,9 @@ def of_program(names: Iterable[str]) -> list[str]:
         return lines
     if file is None:
         raise OSError("it has no file")
-    found = definitions(decode_source(content(file)), names, package)
-    future = [line for line in found if line.startswith("from __future__ ")]  # which comes first in a file
-    return [*future, *lines, *(line for line in found if line not in future)]
+    statements = definitions(decode_source(content(file)), names, package)
+    future = [line for line in statements if line.startswith("from __future__ ")]  # which comes first in a file
+    return [*future, *lines, *(line for line in statements if line not in future)]
 
 
 def _bound(statement: ast.stmt | ast.ExceptHandler) -> Iterator[str]:

@@ -57,7 +57,7 @@ class StepTimes:
         self._optimizers.append(self.clock.now() - sum(self._parts.values()))
 
     def end_optimizer(self) -> None:
-        """End an optimizer's step; passes inside count as passes. One begun before this step holds its first forward."""
+        """End an optimizer's step; passes inside count as passes. One begun before this step has its first forward."""
         began = self._optimizers.pop() if self._optimizers else self._first.program
         if not self._optimizers:
             self._stepping += self.clock.now() - sum(self._parts.values()) - began
@@ -69,9 +69,9 @@ class StepTimes:
         waited = max(waited, 0.0)  # another thread may have ended the step before
         whole = now.program - since.program if since else now.program - self._first.program + waited
         parts = {"data": waited, **self._parts, "optimizer": self._stepping}
-        found = parts | {"rest": max(whole - sum(parts.values()), 0.0)}
+        parts["rest"] = max(whole - sum(parts.values()), 0.0)
         own = now.own - (since or self._first).own
-        return {f"{part}_seconds": seconds for part, seconds in found.items()} | {"hookcli_seconds": own}
+        return {f"{part}_seconds": seconds for part, seconds in parts.items()} | {"hookcli_seconds": own}
 
 
 class TimeProbe(Probe):

@@ -47,16 +47,16 @@ def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
     alone = len(inner) == 1 and next(module.parameters(recurse=False), None) is None
     if not alone or _defined_in(module).startswith("torch."):
         return module
-    found = held_by(inner[0], anyones=anyones)
-    return found if anyones or (_is_ours(module) and not _is_ours(found)) else module
+    held = held_by(inner[0], anyones=anyones)
+    return held if anyones or (_is_ours(module) and not _is_ours(held)) else module
 
 
 def _alive() -> list[nn.Module]:
     """All modules whose constructor has come to hold parts, those created last first."""
-    types, found = {nn.Module}, [nn.Module]
-    while found:
-        found = [kind for kind in type.__subclasses__(found.pop()) if kind not in types] + found
-        types.update(found)
+    types, left = {nn.Module}, [nn.Module]
+    while left:
+        left = [kind for kind in type.__subclasses__(left.pop()) if kind not in types] + left
+        types.update(left)
     items = gc.get_objects()
     modules = compress(items, map(types.__contains__, map(type, items)))  # quick: there may be millions
     return [module for module in modules if submodules(module) is not None]
@@ -64,13 +64,13 @@ def _alive() -> list[nn.Module]:
 
 def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
     """Each module's container, by id, and name there: the oldest, of the program's own classes before PyTorch's."""
-    found: dict[int, tuple[nn.Module, str]] = {}
+    parents: dict[int, tuple[nn.Module, str]] = {}
     for theirs in (False, True):
         for module in reversed(alive):  # the collector lists the young first
             if _defined_in(module).startswith("torch.") is theirs:
                 for name, part in (submodules(module) or {}).items():
-                    found.setdefault(id(part), (module, name))
-    return found
+                    parents.setdefault(id(part), (module, name))
+    return parents
 
 
 def _place(module: nn.Module, parents: Mapping[int, tuple[nn.Module, str]]) -> tuple[nn.Module, str]:
@@ -96,8 +96,8 @@ def _variables(items: Sequence[object], within: bool = True) -> list[str | None]
     owned = _owned([holder for holder in holders if type(holder) is dict and id(holder) not in modules])
     of_others = [names for holder in holders if (names := owned.get(id(holder)) or _own_attributes(holder))]
     of_modules = [holder for holder in holders if id(holder) in modules]
-    known = {id(names) for names in (*of_modules, *of_others)}
-    lists = [h for h in holders if type(h) in (list, tuple, dict) and id(h) not in known and id(h) not in owned]
+    namespaces = {id(names) for names in (*of_modules, *of_others)}
+    lists = [h for h in holders if type(h) in (list, tuple, dict) and id(h) not in namespaces and id(h) not in owned]
     called = list(zip(lists, _variables(lists, within=False), strict=True)) if within and lists else []
     return [_name(item, of_modules, of_others, [(h, name) for h, name in called if name]) for item in items]
 
@@ -109,12 +109,12 @@ def _name(
     lists: Sequence[tuple[_Container, str]],
 ) -> str | None:
     alike = [(h, name) for h, name in lists if len(h) > 1 and {*map(type, _items(h).values())} == {type(item)}]
-    found = (
+    names = (
         *(_key(_items(holder), item, name) for holder, name in alike),
-        *(_key(names, item) for names in (*of_modules, *of_others)),
+        *(_key(space, item) for space in (*of_modules, *of_others)),
         *(_key(_items(holder), item, name) for holder, name in lists),
     )
-    return next(filter(None, found), None)
+    return next(filter(None, names), None)
 
 
 def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | None:
@@ -133,12 +133,12 @@ def _items(holder: _Container) -> Mapping[Any, object]:
 def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
     """Those of these dicts that are the attributes of an object, by id; empty instead if they are not the program's."""
     wanted = {id(names) for names in dicts}
-    found: dict[int, Mapping[str, Any]] = {}
+    attributes: dict[int, Mapping[str, Any]] = {}
     for owner in gc.get_referrers(*dicts) if dicts else ():
         names = _attributes(owner)
         if names is not None and id(names) in wanted:
-            found[id(names)] = {} if _is_ours(owner) else names
-    return found
+            attributes[id(names)] = {} if _is_ours(owner) else names
+    return attributes
 
 
 def _own_attributes(owner: object) -> Mapping[str, Any]:

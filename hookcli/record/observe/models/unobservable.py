@@ -39,13 +39,13 @@ def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
     """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began."""
     if frames_compiled() > compiled:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
-    held = parameter_ids(optimizer)
+    parameters = parameter_ids(optimizer)
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
     built = (module for module in modules if submodules(module) is not None)
-    found = [module for module in built if any(id(p) in held for p in module.parameters())]
-    if not found:
+    holders = [module for module in built if any(id(p) in parameters for p in module.parameters())]
+    if not holders:
         return "tensors of no module: only their gradients and updates can be observed"
-    return forward_called(max(found, key=lambda module: sum(1 for _ in module.modules())))
+    return forward_called(max(holders, key=lambda module: sum(1 for _ in module.modules())))
 
 
 def forward_called(module: nn.Module) -> str:

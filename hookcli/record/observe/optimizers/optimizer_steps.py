@@ -21,14 +21,14 @@ class OptimizerSteps:
         self.version = 0
         """Changes when an optimizer or its parameters are added; callers cache against it."""
 
-    def find_existing(self, known: Iterable[Optimizer] | None = None) -> None:
+    def find_existing(self, optimizers: Iterable[Optimizer] | None = None) -> None:
         """Add the optimizers that the program has made already; None searches for them."""
-        if known is None:
+        if optimizers is None:
             # Not isinstance, which would ask the object, perhaps a proxy. The wrappers of Lightning and accelerate are
             # Optimizers too, of the same parameters, but have no hooks.
             objects = ((item, type(item)) for item in gc.get_objects())
-            known = (item for item, kind in objects if issubclass(kind, Optimizer) and step_is_hooked(kind))
-        for optimizer in known:
+            optimizers = (item for item, kind in objects if issubclass(kind, Optimizer) and step_is_hooked(kind))
+        for optimizer in optimizers:
             self.add(optimizer)
 
     def __iter__(self) -> Iterator[Optimizer]:

@@ -54,13 +54,13 @@ def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
     ]
 
 
-def group_row(group: ParameterGroup, known: Mapping[int, Mapping[str, Any]]) -> Row | None:
-    """The row of a group, if it holds any of the `known` parameters; figures are the norms over these.
+def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, Any]]) -> Row | None:
+    """The row of a group, if it holds any of the `figures` parameters; figures are the norms over these.
 
-    `known` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
+    `figures` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
     `weight` and `update`.
     """
-    mine = [known[key] for key in group.parameters if key in known]
+    mine = [figures[key] for key in group.parameters if key in figures]
     if not mine:
         return None
     norms: dict[str, float | None] = {}

@@ -131,8 +131,8 @@ class ParameterRows:
         return [Skipped(name, reason) for name in left if name not in self.updates]
 
     def _matching(self) -> list[tuple[str, nn.Parameter]]:
-        found = self._model.named_parameters()
-        return [(fqn, p) for fqn, p in found if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
+        named = self._model.named_parameters()
+        return [(fqn, p) for fqn, p in named if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
 
 
 _SKIPPED = "the GradScaler skipped a step: gradients overflowed"
@@ -160,15 +160,15 @@ class GradScaling:
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """Note whether a step that begins has an overflow: a fused optimizer then skips it by itself."""
-        if (found := getattr(optimizer, "found_inf", None)) is not None:
-            self._overflows.append(found.detach().clone())
+        if (overflow := getattr(optimizer, "found_inf", None)) is not None:
+            self._overflows.append(overflow.detach().clone())
 
     def step_skipped(self) -> None:
         self._skipped = True
 
     def notes(self) -> list[str]:
         """Notes on skipped steps and scales. Waits for an accelerator."""
-        skipped = [_SKIPPED] if self._skipped or any(float(found) for found in self._overflows) else []
+        skipped = [_SKIPPED] if self._skipped or any(float(overflow) for overflow in self._overflows) else []
         scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
         divided = f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
         return skipped + ([divided] if scales else [])

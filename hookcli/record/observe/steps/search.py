@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite
 from hookcli.record.file.views.summary import non_finite_line
-from hookcli.record.observe.measurements.evidence import Place
+from hookcli.record.observe.measurements.evidence import ReceivedKind
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.system.escaping import shell_path
@@ -40,7 +40,7 @@ class Search:
         self.on = plan.first_bad is not None
         self._is_over = False
         self._updates: dict[str, tuple[int, Row]] = {}  # by model: its last step, and the group that changed most
-        self._usual: dict[str, set[Place]] = {}  # by model: what its modules received in healthy steps
+        self._usual: dict[str, set[ReceivedKind]] = {}  # by model: what its modules received in healthy steps
         self._stop = plan.first_bad == "stop"
 
     def look(self, step: ObservedStep) -> NonFinite | None:

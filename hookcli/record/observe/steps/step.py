@@ -164,8 +164,8 @@ class ObservedStep:
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """True if a pass limited to `inputs` (ids; None for all) leaves gradients; always without an optimizer."""
         needing = [id(p) for p in self.module.parameters() if p.requires_grad]
-        found = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
-        return found or not self.model.has_optimizer
+        gets = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
+        return gets or not self.model.has_optimizer
 
     # Optimizers.
 
