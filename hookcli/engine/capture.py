@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -171,14 +171,13 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     edits = parse_edits(hooking.edits, model, step.backward)
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
-    info = replace(run.info, fastpath=fastpath, edits=[edit.text for edit in edits] or run.info.edits)
-    info.ops = hooking.ops or UNSET
+    texts = [edit.text for edit in edits]
+    info = replace(run.info, fastpath=fastpath, edits=texts or run.info.edits, ops=hooking.ops or UNSET)
     if compiled_parts(model):
         info.compiled = "run without torch.compile"
     probing = Probing(probes, run.name, info)
     restore = restore or any(p.values and offers_another(p) for p in probes)
-    unregistered = UnregisteredParts(model)  # such as modules in a plain list
-    parts = preserved(unregistered, (), parameters=restore) if unregistered else nullcontext()
+    parts = preserved(UnregisteredParts(model), (), parameters=restore)  # such as modules in a plain list
     with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), parts:
         session = HookSession(
             model,

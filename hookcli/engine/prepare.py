@@ -69,27 +69,18 @@ def prepare_run(
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    parted = setting.parts > 1
-    info = replace(
-        describe_run(model, inputs),
-        input=described,
-        fill=setting.fill,
-        seed=setting.seed,
-        source=recipe.meta,
-        torchvision=torchvision_version(),
-        processes=setting.parts if parted else UNSET,
-        rank=setting.part if parted else UNSET,
-        backend=setting.backend or UNSET,
-        parallel=setting.parallel or UNSET,
-    )
+    info = replace(describe_run(model, inputs), input=described, fill=setting.fill, seed=setting.seed)
+    info = replace(info, source=recipe.meta, torchvision=torchvision_version())
+    info = replace(info, backend=setting.backend or UNSET, parallel=setting.parallel or UNSET)
     if data:
-        info = replace(info, fill=UNSET, data=data.said, source={**info.source, **data.how})
+        info = replace(info, fill=UNSET, data=data.said, source={**recipe.meta, **data.how})
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
         step = replace(step, loss=recipe.loss)
         taken = step.target is not None and losses.takes_target(recipe.loss)
         info.loss = recipe.loss_name.partition(",")[0] if taken else recipe.loss_name  # no class is made up
     if setting.parts > 1:
+        info = replace(info, processes=setting.parts, rank=setting.part)
         _remark_on_parts(recipe, model, feedback)
     return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
 

@@ -178,20 +178,16 @@ def _put_back(tensor: Tensor, memory: Tensor, value: Tensor) -> None:
     if tensor.layout is torch.sparse_coo:  # an in-place operation gives it other memory
         tensor.copy_(value)
         return
-    if tensor.layout is torch.strided and not _same_memory(tensor, memory):
-        tensor.data = memory
+    if tensor.layout is torch.strided and not (tensor.is_mkldnn or tensor.is_nested):
+        sides = [(x.dtype, x.shape, x.stride(), x.data_ptr()) for x in (tensor, memory)]
+        if sides[0] != sides[1]:  # its `.data` was exchanged
+            tensor.data = memory
     memory = _without_repeats(memory)
     if value.device != memory.device:
         value = value.to(memory.device)
     unknown = memory.is_quantized or memory.is_nested or memory.layout is not torch.strided or memory.is_mkldnn
     if unknown or not torch.equal(_widest(memory), _widest(value)):
         memory.copy_(value)  # an alias made by `.data` has its own version
-
-
-def _same_memory(x: Tensor, y: Tensor) -> bool:
-    if x.is_mkldnn or x.is_nested:
-        return True
-    return x.dtype == y.dtype and x.shape == y.shape and x.stride() == y.stride() and x.data_ptr() == y.data_ptr()
 
 
 def _widest(x: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class Group:
         self.backend = ""
         self.patience = timedelta(seconds=timeout + _GRACE)
         self.watchdog = Watchdog(world, store.clone(), timeout)
+        self.stage = self.watchdog.stage
         self._meetings = 0
 
     def connect(self, backend: str | None, device: torch.device) -> None:
@@ -60,10 +61,6 @@ class Group:
             timeout=max(self.patience, timedelta(seconds=_START + _GRACE)),
         )
         self.stage("finding the model")
-
-    def stage(self, text: str) -> None:
-        """Name what this process does from now on, and restart the timeout."""
-        self.watchdog.stage(text)
 
     def largest(self, value: int) -> int:
         """The largest of the ranks' values. Waits for all ranks, without a collective."""

@@ -76,8 +76,9 @@ class StepMeasurements:
                 self._probes.append(registry.load("probes", name)(**hist))
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
-        timed = plan.timed or "time" in plan.probes
-        self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed) if timed else None
+        self._times: TimeProbe | None = None
+        if plan.timed or "time" in plan.probes:
+            self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 

@@ -65,6 +65,8 @@ class ObservedModel:
         self, module: nn.Module, counts: ModelRun, optimizer_steps: OptimizerSteps, *, shared: bool = False
     ) -> None:
         self.counts = counts
+        self.name = counts.model
+        """The name that tells it apart in the record, such as "Net" or "Net #2"."""
         self.training, self.inference = Stopwatch(), Stopwatch()
         self.hidden = ""
         self.ended: Mark | None = None
@@ -91,11 +93,6 @@ class ObservedModel:
 
     def rebind(self, module: nn.Module) -> None:
         self._module = weakref.ref(unwrap(module))
-
-    @property
-    def name(self) -> str:
-        """The name that tells it apart in the record, such as "Net" or "Net #2"."""
-        return self.counts.model
 
     @property
     def module(self) -> nn.Module | None:

@@ -18,7 +18,6 @@ from torch import nn
 from hookcli.hooks.torch_private.modules import submodules
 from hookcli.record.observe.wrappers import PlainNames, plain_type
 
-_Container = list[Any] | tuple[Any, ...] | dict[Any, Any]
 _DEEP = 64  # modules within modules
 _RIVALS = 8  # to look for a model's name takes some time
 _KEY = 40  # characters of a dict's key, which may be a whole text
@@ -98,21 +97,22 @@ def _variables(items: Sequence[object], within: bool = True) -> list[str | None]
     of_modules = [holder for holder in holders if id(holder) in modules]
     namespaces = {id(names) for names in (*of_modules, *of_others)}
     lists = [h for h in holders if type(h) in (list, tuple, dict) and id(h) not in namespaces and id(h) not in owned]
-    called = list(zip(lists, _variables(lists, within=False), strict=True)) if within and lists else []
-    return [_name(item, of_modules, of_others, [(h, name) for h, name in called if name]) for item in items]
+    called = zip(lists, _variables(lists, within=False), strict=True) if within and lists else ()
+    named = [(dict(h) if isinstance(h, dict) else dict(enumerate(h)), name) for h, name in called if name]
+    return [_name(item, of_modules, of_others, named) for item in items]
 
 
 def _name(
     item: object,
     of_modules: Sequence[Mapping[str, Any]],
     of_others: Sequence[Mapping[str, Any]],
-    lists: Sequence[tuple[_Container, str]],
+    lists: Sequence[tuple[Mapping[Any, object], str]],
 ) -> str | None:
-    alike = [(h, name) for h, name in lists if len(h) > 1 and {*map(type, _items(h).values())} == {type(item)}]
+    alike = [(items, name) for items, name in lists if len(items) > 1 and {*map(type, items.values())} == {type(item)}]
     names = (
-        *(_key(_items(holder), item, name) for holder, name in alike),
+        *(_key(items, item, name) for items, name in alike),
         *(_key(space, item) for space in (*of_modules, *of_others)),
-        *(_key(_items(holder), item, name) for holder, name in lists),
+        *(_key(items, item, name) for items, name in lists),
     )
     return next(filter(None, names), None)
 
@@ -124,10 +124,6 @@ def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | N
         short = (f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key for key in keys)
         return next((f"{holder}[{key!r}]" for key in short), None)
     return next((key for key in keys if isinstance(key, str) and not key.startswith("_")), None)
-
-
-def _items(holder: _Container) -> Mapping[Any, object]:
-    return dict(holder) if isinstance(holder, dict) else dict(enumerate(holder))
 
 
 def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:

@@ -126,9 +126,8 @@ class ParameterRows:
     def without_optimizer(self, optimizers: Iterable[Optimizer]) -> list[Skipped]:
         """Parameters that none of the optimizers holds, and that the program did not update by hand."""
         held = set[int]().union(*map(parameter_ids, optimizers))
-        reason = "not in any optimizer that stepped"
         left = [self._name(fqn) for fqn, p in self._matching() if id(p) not in held]
-        return [Skipped(name, reason) for name in left if name not in self.updates]
+        return [Skipped(name, "not in any optimizer that stepped") for name in left if name not in self.updates]
 
     def _matching(self) -> list[tuple[str, nn.Parameter]]:
         named = self._model.named_parameters()

@@ -50,6 +50,7 @@ class OpenSteps:
         self._guard = guard
         self._clock = clock
         self._search = Search(plan)
+        self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
 
     def __iter__(self) -> Iterator[ObservedStep]:
@@ -135,10 +136,6 @@ class OpenSteps:
             step.kept = True
             with self._until_full():
                 self._sink.non_finite(value)
-
-    def stop_if_asked(self) -> None:
-        """Raise StopProgram if the first non-finite value was found and is to end the program."""
-        self._search.stop_if_asked()
 
     @contextmanager
     def _until_full(self) -> Iterator[None]:

@@ -75,6 +75,8 @@ class ObservedStep:
         self.measured = StepMeasurements(model, module, plan, guard, self.times, training=self.phase == "train")
         self._complete = True
         self._session = self.measured.session
+        self.stop_operators = self._session.detach_operators
+        self.release = self._session.release
         self._arrivals = GradArrivals()
 
     # Forwards.
@@ -108,9 +110,6 @@ class ObservedStep:
             self.state = State.WAITING
         self.stop_operators()
         self._session.modules.detach()
-
-    def stop_operators(self) -> None:
-        self._session.detach_operators()
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
@@ -200,9 +199,6 @@ class ObservedStep:
         self.state = State.CLOSED
         self._arrivals.remove()
         self._session.__exit__(None, None, None)
-
-    def release(self) -> None:
-        self._session.release()
 
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
