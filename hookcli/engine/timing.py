@@ -93,19 +93,19 @@ def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: 
     A model in training mode is also timed in backward if it can be differentiated. A KeyboardInterrupt carries the
     reports without times, as its `reports`.
     """
-    trained = replace(model, step=replace(model.step, backward=True))
-    untimed: Sequence[Skipped] = ()
-    for each in (trained, model) if model.model.training and not model.step.backward else (model,):
+    ways = [model]
+    if model.model.training and not model.step.backward:
+        ways.insert(0, replace(model, step=replace(model.step, backward=True)))
+    for way in ways:
         try:
-            (times,), note = time_passes(each, feedback=feedback)
+            (times,), note = time_passes(way, feedback=feedback)
+            return [with_times(report, times, note) for report in reports]
         except HookcliError as error:
-            untimed = [why_untimed(error)]
+            untimed = why_untimed(error)
         except KeyboardInterrupt as error:
             error.reports = tuple(reports)  # type: ignore[attr-defined]
             raise
-        else:
-            return [with_times(report, times, note) for report in reports]
-    return [replace(report, skipped=[*report.skipped, *untimed]) for report in reports]
+    return [replace(report, skipped=[*report.skipped, untimed]) for report in reports]
 
 
 def why_untimed(error: HookcliError) -> Skipped:

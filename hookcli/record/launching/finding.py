@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
+from itertools import accumulate
 from pathlib import Path
 from pkgutil import get_importer, iter_modules
 from shutil import which
@@ -107,9 +108,7 @@ def _check_module(name: str) -> None:
         spec = _locate(name)
         if spec is None and _moves_its_modules(name):
             return
-        if spec is not None and spec.submodule_search_locations is None:
-            return
-        if spec is not None and _locate(f"{name}.__main__") is not None:
+        if spec and (spec.submodule_search_locations is None or _locate(f"{name}.__main__") is not None):
             return
         stem = name.removesuffix(".py")
         if stem != name and (_locate(stem) is not None or exists(Path(name))):
@@ -151,9 +150,8 @@ def _locate(name: str) -> ModuleSpec | None:
 
 def _moves_its_modules(name: str) -> bool:
     """True if a package above a module sets its `__path__`, which says where modules are."""
-    parents = name.split(".")[:-1]
-    for end in range(1, len(parents) + 1):
-        spec = _locate(".".join(parents[:end]))
+    for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
+        spec = _locate(parent)
         path = Path(spec.origin) if spec is not None and spec.origin else None
         if path is not None and path.suffix == ".py" and exists(path) and b"__path__" in content(path):
             return True

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -212,7 +211,7 @@ class ErrorBoundary:
     def __enter__(self) -> None:
         self._clock.enter()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._clock.leave()
         if not isinstance(error, Exception) or raised_by_signal_handler(error):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
@@ -71,6 +72,5 @@ class PlainNames:
         if owner is not None:
             return self(owner) + fqn[len(owner) :]
         parts = fqn.split(".")
-        places = (".".join(parts[:number]) for number in range(1, len(parts) + 1))
-        wrapped = self._wrapped
-        return ".".join(p for p, place in zip(parts, places, strict=True) if p not in WRAPPED and place not in wrapped)
+        places = zip(parts, accumulate(parts, "{}.{}".format), strict=True)
+        return ".".join(part for part, place in places if part not in WRAPPED and place not in self._wrapped)
