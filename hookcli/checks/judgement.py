@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check
 from hookcli.checks.causes import causes_first
 from hookcli.checks.measurements import Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.table import Column, Finding, Reason, Report, Row, Skipped, columns_named
+from hookcli.table import Finding, Reason, Report, Row, Skipped
+from hookcli.table.columns.layouts import FINDINGS
 
 PROBE = "check"
 _CRASHED = "the run crashed"
-COLUMNS = (
-    *columns_named("check", "severity", "fqn"),
-    Column("value", "Figure"),
-    *columns_named("threshold"),
-    Column("message", "Finding"),
-    *columns_named("remedy", "cause", "hint", "source"),
-)
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Judgement:
         meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(self.checks)}
         meta |= {"notes": [*meta.get("notes", ()), *self.notes]} if self.notes else {}
         rows = [_row(finding) for finding in self.findings]
-        return Report(PROBE, model, COLUMNS, rows, meta, totals, self.skipped, self.findings, grouping="list")
+        return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
 def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = True) -> Judgement:
@@ -89,9 +83,9 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
 
 
 def _row(finding: Finding) -> Row:
-    keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint", "remedy", "cause")
     source = f"{finding.file}:{finding.line}" if finding.file else None
-    return Row({key: getattr(finding, key) for key in keys} | {"source": source})
+    values = {key: value for key, value in asdict(finding).items() if key not in ("file", "line")}
+    return Row(values | {"source": source})
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:

@@ -7,7 +7,7 @@ import typer
 from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, TimeOptions
-from hookcli.table.columns import STATISTICS
+from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",

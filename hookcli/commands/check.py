@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.checks import judgement
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
@@ -28,7 +27,8 @@ from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
-from hookcli.table import SEVERITIES, Column, Report, Row, columns_named
+from hookcli.table import SEVERITIES, Report, Row
+from hookcli.table.columns.layouts import CHECKS, FINDINGS
 from hookcli.table.formatting import figure
 
 EXAMPLES = (
@@ -42,7 +42,7 @@ EXAMPLES = (
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
-COLUMNS = judgement.COLUMNS
+COLUMNS = FINDINGS
 FIRST = (
     *("select", "ignore", "fail_on", "max_params", "save", "against", "meta", "list_checks"),
     *("weights", "input", "data", "format", "ops"),
@@ -51,10 +51,6 @@ _SHARED = (
     *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *DATA,
     *("ops", "columns", "sort", "format", "output", "quiet", "debug"),
-)
-_LIST_COLUMNS = (
-    *columns_named("check", "name", "severity", "threshold", "asked_by"),
-    Column("means", "Usually means"),
 )
 _CHECKS = "Checks"
 
@@ -150,15 +146,15 @@ def _threshold(text: str) -> tuple[str, str]:
 
 def _list(output: Output) -> int:
     rows = [_row(kind) for kind in known_checks()]
-    output.check_columns(_LIST_COLUMNS)
-    output.write([Report("checks", "hookcli", _LIST_COLUMNS, rows, totals={"checks": len(rows)})])
+    output.check_columns(CHECKS)
+    output.write([Report("checks", "hookcli", CHECKS, rows, totals={"checks": len(rows)})])
     return 0
 
 
 def _row(kind: type[Check]) -> Row:
     limit = kind.threshold.default if kind.threshold else None
     values = (kind.id, kind.name, kind.severity, limit, kind.asked_by, kind.means)
-    return Row({column.name: value for column, value in zip(_LIST_COLUMNS, values, strict=True)})
+    return Row({column.name: value for column, value in zip(CHECKS, values, strict=True)})
 
 
 def threshold_text(kind: type[Check]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.checks.crash import with_crash
-from hookcli.checks.judgement import COLUMNS, fails, judge
+from hookcli.checks.judgement import fails, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.cached_report import CachedReport
@@ -27,6 +27,7 @@ from hookcli.hooks.option_values import MEMORY_OPTIMIZER
 from hookcli.system.files import exists
 from hookcli.system.streams import say
 from hookcli.table import Report
+from hookcli.table.columns.layouts import FINDINGS
 
 if TYPE_CHECKING:
     from hookcli.engine.checking import Examination
@@ -41,7 +42,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     """
     outputs = [Output(options), *(Output(replace(options, output=file, format=None), "--report") for file in files)]
     for output in outputs:
-        output.check_columns(COLUMNS)
+        output.check_columns(FINDINGS)
     reports: list[list[Report]] = []  # of each model: the findings, then the reports that the checks read
     errors: list[tuple[str, HookcliError]] = []
     baselines: list[Baseline] = []

@@ -16,7 +16,8 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world
-from hookcli.table.buckets import COLUMNS, merge_ranks
+from hookcli.table.buckets import merge_ranks
+from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.ranks import beside
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def comm(
             progress.stage("importing torch")
             from hookcli.hooks.communication.comm_hooks import find_hook
 
-            output.check_columns(columns_shown(COLUMNS, options))
+            output.check_columns(columns_shown(BUCKETS, options))
             hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in own.names()]
             made = replace(step.make(), backward=True)
             with several(options, values=True) as processes:

@@ -20,15 +20,14 @@ from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Optio
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import typed_names
-from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
-from hookcli.diff.tensors import DUMPED, TENSORS
-from hookcli.diff.times import PAIRED
+from hookcli.diff.rows import beyond, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.table import Report
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.costs import SIDE_TIMES
+from hookcli.table.columns.layouts import DIFF, DUMPED, TENSORS, with_operators
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
 from hookcli.table.names import checked_filter
@@ -131,8 +130,8 @@ def diff(
     if given and any(side.file for side in sides):
         raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     output = Output(options)
-    columns = STATISTICS if any(side.file for side in sides) else with_operators(TENSORS) if options.ops else TENSORS
-    output.check_columns((*columns, *PAIRED))
+    columns = DIFF if any(side.file for side in sides) else with_operators(TENSORS) if options.ops else TENSORS
+    output.check_columns((*columns, *SIDE_TIMES))
     with _salvaging(output, options) as progress:
         saved = [read_reports(side.file) if side.file else None for side in sides]
         live = ModelRuns(options, progress, own.backward, step, timing.time)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress
-from hookcli.diff.rows import STATISTICS, beyond
+from hookcli.diff.rows import beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
@@ -16,6 +16,7 @@ from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.system.files import is_folder, is_pipe, opened
+from hookcli.table.columns.layouts import DIFF
 from hookcli.table.dump import is_dump
 
 
@@ -42,7 +43,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
         progress.stage(f"comparing {a} and {b}")
         records = open_record(a), open_record(b)
         reports = diff_records(*records, tolerance, narrow)
-    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *STATISTICS))))
+    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *DIFF))))
     for text in record_remarks(*records):
         remark(text, options)
     output.write(reports, mixed=True)

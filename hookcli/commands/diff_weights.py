@@ -11,15 +11,16 @@ from hookcli.commands.reading import Position, matching
 from hookcli.diff.rows import beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairing import pair
-from hookcli.diff.weights.report import COLUMNS, WeightsDiff
+from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
+from hookcli.table.columns.layouts import FILES
 from hookcli.tensors.files.opening import open_tensors
 
 
 def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:
     """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     output = Output(options)
-    output.check_columns(COLUMNS)
+    output.check_columns(FILES)
     with working(options) as progress:
         progress.stage(f"opening {a} and {b}")
         left, right = open_tensors(a), open_tensors(b)

@@ -7,7 +7,7 @@ from typing import Annotated
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
-from hookcli.table.columns import FLOW
+from hookcli.table.columns.layouts import FLOW
 
 EXAMPLES = (
     "hookcli flow resnet50 --output resnet50.svg",

@@ -12,7 +12,7 @@ from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions, check_choice, choice
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
-from hookcli.table.columns import GRADS
+from hookcli.table.columns.layouts import GRADS
 
 EXAMPLES = (
     "hookcli grads resnet50 --input 10x3x224x224 --fill ones --depth all",

@@ -11,7 +11,7 @@ from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
-from hookcli.table.columns import GRAPH
+from hookcli.table.columns.layouts import GRAPH
 
 EXAMPLES = (
     "hookcli graph resnet18 --depth all --sort -us",

@@ -11,7 +11,8 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.selection import Selection
-from hookcli.table import Report, Row, columns_named
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import HOOKS_FOUND
 
 if TYPE_CHECKING:
     from hookcli.hooks.existing import ExistingHook
@@ -21,8 +22,6 @@ EXAMPLES = (
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
     "hookcli hooks resnet50 --format json",
 )
-
-COLUMNS = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
@@ -34,7 +33,7 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     listed.
     """
     output = Output(replace(options, depth="all"))  # each hook is a row: nothing can be merged
-    output.check_columns(COLUMNS)
+    output.check_columns(HOOKS_FOUND)
     with working(options) as progress:
         progress.stage("importing torch")
         report = _look(model, options, progress)
@@ -65,7 +64,7 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     found = existing_hooks(model, Selection(options).among(model))
     info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
     rows = [Row(asdict(hook) | {"flags": ", ".join(hook.flags)}) for hook in found]
-    return Report("hooks", recipe.name, COLUMNS, rows, info.to_meta(), _totals(found))
+    return Report("hooks", recipe.name, HOOKS_FOUND, rows, info.to_meta(), _totals(found))
 
 
 def _totals(found: Sequence[ExistingHook]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import typer
 from hookcli.commands.dump import TensorOptions, inspect_tensors
 from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
-from hookcli.table.columns import STATISTICS
+from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
     "hookcli inputs resnet50 --batch-size 10",

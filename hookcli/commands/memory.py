@@ -26,7 +26,7 @@ from hookcli.hooks.option_values import (
 )
 from hookcli.reporters import moments
 from hookcli.table import Column
-from hookcli.table.columns import FITS, MEMORY, TIMELINE, with_operators
+from hookcli.table.columns.layouts import FITS, MEMORY, TIMELINE, with_operators
 from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:

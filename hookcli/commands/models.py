@@ -13,19 +13,14 @@ from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries
 from hookcli.sources.catalog.base import ModelEntry
-from hookcli.table import Column, Report, Row, columns_named
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import MODELS
 
 EXAMPLES = (
     *("hookcli models 'resn*'", "hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
     "hookcli models --sort -params --format csv",
 )
 
-COLUMNS = (
-    Column("name", "Model"),
-    *columns_named("kind", "params", "input"),
-    Column("weights", "Weights"),
-    Column("tasks", "Tasks"),
-)
 _HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "weights"), "hf": ("tasks",)}
 """The columns that each source fills, beside the name."""
 
@@ -51,7 +46,7 @@ def models(
     Does not import torch.
     """
     check_choice("--source", own.source, tuple(_HAS))
-    columns = tuple(column for column in COLUMNS if column.name in ("name", *_HAS[own.source]))
+    columns = tuple(column for column in MODELS if column.name in ("name", *_HAS[own.source]))
     output = Output(options)
     output.check_columns(columns)
     known = known_entries(own.source)

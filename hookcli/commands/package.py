@@ -12,7 +12,7 @@ from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load as load_plugin
-from hookcli.table.columns import PACKAGE
+from hookcli.table.columns.layouts import PACKAGE
 
 EXAMPLES = (
     "hookcli package resnet50 --extern 'torchvision.**' --output resnet50.pt2pkg",

@@ -23,7 +23,7 @@ from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
 from hookcli.table import Report, Row, formatting
-from hookcli.table.columns import PACKAGE
+from hookcli.table.columns.layouts import PACKAGE
 
 if TYPE_CHECKING:
     from hookcli.engine.prepare import PreparedRun

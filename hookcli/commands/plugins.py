@@ -9,22 +9,12 @@ from hookcli.commands.options import ShowingOptions, option
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS
-from hookcli.table import Column, Report, Row, columns_named
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import HOOK_KINDS, PLUGINS
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 SHADOWED = "not used: a built-in plugin has the same name"
-COLUMNS = (
-    *columns_named("kind", "name"),
-    Column("distribution", "From"),
-    Column("target", "Object"),
-    *columns_named("state"),
-)
-_HOOK_COLUMNS = (
-    Column("name", "Hook"),
-    Column("fires", "Fires when"),
-    *columns_named("registered_by", "command"),
-)
 
 
 @dataclass(frozen=True)
@@ -42,13 +32,13 @@ def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
     without --load.
     """
     output = Output(options)
-    output.check_columns(_HOOK_COLUMNS if own.hooks else COLUMNS)
+    output.check_columns(HOOK_KINDS if own.hooks else PLUGINS)
     if own.hooks:
         kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
-        output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
+        output.write([Report("hooks", "PyTorch", HOOK_KINDS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
     rows = [_row(plugin, own.load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
-    output.write([Report("plugins", "hookcli", COLUMNS, rows, totals={"plugins": len(rows)})])
+    output.write([Report("plugins", "hookcli", PLUGINS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
 
 

@@ -21,7 +21,7 @@ from hookcli.errors import HookcliError, ToldError, UsageError
 from hookcli.hooks.option_values import FILLS, OPS
 from hookcli.system.torchrun import world
 from hookcli.table import Report
-from hookcli.table.times import TIMES
+from hookcli.table.columns.costs import TIMES
 
 if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback

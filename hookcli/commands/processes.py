@@ -13,7 +13,7 @@ from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.hooks.option_values import BACKENDS, PARALLEL
 from hookcli.system.torchrun import leftover, world
 from hookcli.table import Column, Report, Skipped, ranks
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.layouts import with_operators
 
 if TYPE_CHECKING:
     from hookcli.engine.ranks.group import Group

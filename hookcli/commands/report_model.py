@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from hookcli.checks.judgement import COLUMNS
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
 from hookcli.commands.probe_command import use_threads
 from hookcli.commands.progress import working
 from hookcli.commands.report_file import Page
 from hookcli.errors import ModelError
-from hookcli.table.columns import SHAPES, STATISTICS
+from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 
 
 def report_model(job: Job, page: Page) -> int:
     """Write the page of a model. One that crashes has the page of what was seen until then, and its error is raised."""
-    for columns in (COLUMNS, SHAPES, STATISTICS):
+    for columns in (FINDINGS, SHAPES, STATISTICS):
         page.output.check_columns(columns)  # a format for one of the reports alone is refused before the run
     try:
         with working(job.options) as progress:

@@ -9,7 +9,7 @@ from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, CacheOptions, Model
 from hookcli.commands.output import Output
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
-from hookcli.table.columns import SHAPES
+from hookcli.table.columns.layouts import SHAPES
 
 EXAMPLES = (
     "hookcli shapes resnet50",

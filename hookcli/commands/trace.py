@@ -16,7 +16,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.option_values import OPTIMIZERS
 from hookcli.registry import load
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns import TRACE
+from hookcli.table.columns.layouts import TRACE
 
 EXAMPLES = (
     "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",

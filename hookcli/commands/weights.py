@@ -16,7 +16,8 @@ from hookcli.engine.weights_report import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.files import exists
 from hookcli.table import Report
-from hookcli.table.columns import SPECTRAL, WEIGHTS, find_column
+from hookcli.table.columns import find_column
+from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors
 from hookcli.tensors.files.stored import StoredTensor
 

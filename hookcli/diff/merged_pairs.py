@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.tensors import MeasuredPair
-from hookcli.table.batch_rows import concatenated
+from hookcli.table.columns import place_of
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.merge import concatenated
 
 Compared = MeasuredPair | Mapping[str, Any]
 """A pair of tensors, or the values of a row that has no figures and says why."""
-_PLACE = ("kind", "fqn", "call", "pass", "path")
 _PARAMETER = "grad"  # the kind of gradients that do not grow with the batch
 
 
@@ -27,7 +27,7 @@ class MergedPairs:
         for item in found:
             values = item.values if isinstance(item, MeasuredPair) else item
             in_b = values.get("change") == "added"  # under B's name, which another place may have in A
-            key = (in_b, *(values.get(name) for name in _PLACE))
+            key = (in_b, *place_of(values))
             known = self._places.setdefault(key, item)
             if known is not item and isinstance(known, MeasuredPair):
                 self._places[key] = _merged(known, item) if isinstance(item, MeasuredPair) else item

@@ -9,17 +9,10 @@ from typing import Any
 
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tolerance import Tolerance, gradient_scales, times_allowed
-from hookcli.table import Column, Row, columns_named
+from hookcli.table import Row
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.formatting import number
 
-TENSORS = (
-    *columns_named("fqn", "type", "kind", "call", "path", "shape", "dtype"),
-    *columns_named("max_abs", "mean_abs", "rel_l2", "cosine", "growth"),
-    Column("times", "Excess"),
-)
-DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
-"""The columns of a comparison with a dump."""
 _VALUES = ("input", "output", WEIGHT)  # all others are gradients, which share a scale
 
 

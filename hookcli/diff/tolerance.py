@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hookcli.table import TensorStats
-from hookcli.table.stats import MOVES
+from hookcli.table import STATS_COLUMNS, Kind, TensorStats
+from hookcli.table.columns import DECLARED
 
 # Machine epsilons: the distance from 1 to the next number (torch.finfo(...).eps).
 _EPS = {
@@ -27,7 +27,7 @@ _EPS = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz"), 2.0**-3),
     **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz"), 2.0**-2),
 }
-EXACT = ("numel", "nan", "inf")
+EXACT = tuple(column.name for column in STATS_COLUMNS if column.kind in (Kind.COUNT, Kind.FAULTS))
 """Statistics that no tolerance applies to."""
 
 
@@ -82,8 +82,8 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     if name in EXACT:
         return 0.0
     moved = rtol * reference.rms + atol
-    if name in MOVES:
-        return float(moved * MOVES[name](reference.finite))
+    if moves := DECLARED[name].moves:
+        return float(moved * moves(reference.finite))
     if name == "zeros":
         return reference.numel if reference.rms <= atol else rtol * reference.numel
     known = (abs(x) for x in (reference.min, reference.max) if not math.isnan(x))

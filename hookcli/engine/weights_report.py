@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.table import Column, Reason, Report, Row, Skipped
-from hookcli.table.columns import SPECTRAL, WEIGHTS
+from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.formatting import counted
 from hookcli.table.histogram import OUTSIDE, QUANTILES
 from hookcli.table.levels import numbered_lists

@@ -17,8 +17,8 @@ from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
-from hookcli.table.batch_rows import BatchRows
-from hookcli.table.columns import STATISTICS, with_operators
+from hookcli.table.columns.layouts import STATISTICS, with_operators
+from hookcli.table.merge import BatchRows
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -138,7 +138,7 @@ class StatsProbe(Probe):
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
-        self._batches = BatchRows()
+        self._batches = BatchRows(self.columns)
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 

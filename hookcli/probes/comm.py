@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hookcli.hooks.communication.ddp_observer import Exchange
 from hookcli.table import Report, Row, Skipped, TensorStats
-from hookcli.table.buckets import COLUMNS, bucket_row, totals
+from hookcli.table.buckets import bucket_row, totals
+from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
@@ -29,7 +30,7 @@ class CommProbe:
     """
 
     name = "comm"
-    columns = COLUMNS
+    columns = BUCKETS
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

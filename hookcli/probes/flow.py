@@ -13,7 +13,7 @@ from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Row, Skipped
-from hookcli.table.columns import FLOW
+from hookcli.table.columns.layouts import FLOW
 from hookcli.tensors.tree import lone, type_text
 
 

@@ -20,7 +20,7 @@ from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Row, Skipped, formatting
-from hookcli.table.columns import GRADS
+from hookcli.table.columns.layouts import GRADS
 from hookcli.table.names import operator_owner
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view

@@ -13,7 +13,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
 from hookcli.table import STATS_KEYS, Row, Skipped, TensorStats
-from hookcli.table.columns import GRAPH
+from hookcli.table.columns.layouts import GRAPH
 from hookcli.tensors.tree import lone
 
 

@@ -26,8 +26,8 @@ from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
 from hookcli.probes.shared.tensor_sources import TensorSources
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.table import STATS_COLUMNS, Column, Row
-from hookcli.table.batch_rows import BatchRows
+from hookcli.table import STATS_COLUMNS, Row, columns_named
+from hookcli.table.merge import BatchRows
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -61,7 +61,7 @@ class InventoryProbe(Probe):
     merges_batches = True
     fastpath = False  # modules within fused attention never run
     operators = True
-    columns = (Column("kind", "Kind"), Column("fqn", "Name"), Column("type", "Type"), *STATS_COLUMNS)
+    columns = (*columns_named("kind", "fqn", "type", fqn="Name"), *STATS_COLUMNS)
     grouping = "list"
 
     def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False) -> None:

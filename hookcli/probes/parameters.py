@@ -12,7 +12,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Column, Reason, Skipped
-from hookcli.table.columns import PARAMETERS
+from hookcli.table.columns.layouts import PARAMETERS
 from hookcli.tensors.tree import type_text
 
 

@@ -30,7 +30,7 @@ from hookcli.probes.shared.traffic import Traffic, of_layer, of_operator
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.table import Row, Skipped
-from hookcli.table.columns import SHAPES
+from hookcli.table.columns.layouts import SHAPES
 from hookcli.table.levels import Levels
 from hookcli.tensors import tree
 from hookcli.tensors.tree import lone

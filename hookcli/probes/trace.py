@@ -24,7 +24,7 @@ from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
 from hookcli.table import Row, Skipped
-from hookcli.table.columns import TRACE
+from hookcli.table.columns.layouts import TRACE
 from hookcli.tensors import tree
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.table import Column, Row, columns_named
-from hookcli.table.columns import KEPT
+from hookcli.table.columns import declared
 
 Firings = Sequence[Mapping[str, Any]]
 """The rows of a trace."""
@@ -19,7 +19,8 @@ Firings = Sequence[Mapping[str, Any]]
 
 def summary_columns(kinds: Sequence[HookKind]) -> Sequence[Column]:
     """The columns of a summary: a count for each of these kinds, and the memory saved for backward."""
-    return (*columns_named("fqn", "type"), *(Column(kind, _heading(kind), "firings") for kind in kinds), KEPT)
+    counts = (declared(kind, _heading(kind), "firings") for kind in kinds)
+    return (*columns_named("fqn", "type"), *counts, *columns_named("kept"))
 
 
 def summarized(firings: Firings, model: nn.Module, kinds: Sequence[HookKind]) -> list[Row]:

@@ -6,11 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hookcli.table import Column, Row
+from hookcli.table import Bar, Column, Kind, Row
 
-_LOGARITHMIC = ("l2", "macs", "kept", "param_grad", "output_grad")
-_OF_ELEMENTS = ("zeros",)  # counts that are shown as shares
-_SHARES = (*_OF_ELEMENTS, "params_share", "macs_share")
 _DECADES = 3  # that a logarithmic bar spans at least, so that figures that are nearly equal look so
 _LONGEST = 8
 _LEAST = 0.01  # so that the smallest figure can be told from zero
@@ -32,7 +29,7 @@ class Scale:
 
     def level(self, row: Row) -> float:
         """The length of a row's bar, from 0 to 1; 0 for a figure that is zero or missing."""
-        value = _value(row, self.column.name)
+        value = _value(row, self.column)
         if not value:
             return 0.0
         level = (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value
@@ -41,10 +38,10 @@ class Scale:
 
 def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
     """The scale of a column's bars; None for a column without bars, or without two figures to compare."""
-    if column.name not in (*_LOGARITHMIC, *_SHARES):
+    if not column.bar:
         return None
-    values = [value for row in rows if (value := _value(row, column.name))]
-    if column.name in _SHARES:
+    values = [value for row in rows if (value := _value(row, column))]
+    if column.bar == Bar.SHARE:
         return Scale(column, 0.0, 1.0, False) if values else None
     if len(values) < 2:
         return None
@@ -52,12 +49,12 @@ def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
     return Scale(column, min(low, high - _DECADES), high, True)
 
 
-def _value(row: Row, name: str) -> float:
+def _value(row: Row, column: Column) -> float:
     """The figure that a bar shows; 0 if there is none, or it is not finite."""
-    value = row.get(name)
+    value = row.get(column.name)
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         return 0.0
-    if name in _OF_ELEMENTS:
+    if column.kind == Kind.ELEMENTS:
         return value / row["numel"] if row.get("numel") else 0.0
     return float(value)
 

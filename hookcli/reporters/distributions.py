@@ -39,7 +39,7 @@ def title(row: Row) -> str:
 def quantiles(row: Row) -> str:
     """The extremes and quantiles, and shares outside narrower formats."""
     said = [f"{share:.0%} {formatting.number(row[key])}" for key, share in QUANTILES.items()]
-    said += [f"outside {form.title} {formatting.share(row, key)}" for key, form in OUTSIDE.items() if row.get(key)]
+    said += [f"outside {form.title} {formatting.cell(row, key)}" for key, form in OUTSIDE.items() if row.get(key)]
     return " · ".join([f"min {formatting.number(row['min'])}", *said, f"max {formatting.number(row['max'])}"])
 
 

@@ -32,8 +32,8 @@ def _render(report: Report, view: View) -> str:
         report = fitted(report, SCREEN)
     columns = table_columns.visible(report, view)
     head = [_escaped(column.title or " ") for column in columns]
-    rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]
-    body = [[_escaped(formatting.cell(row, column.name)) for column in columns] for row in report.rows]
+    rule = [":---" if table_columns.reads_left(report, column) else "---:" for column in columns]
+    body = [[_escaped(formatting.cell(row, column)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)] if body else []
     notes = [footer.totals_line(report), *footer.remarks(report)]
     notes += table_columns.notes(report, columns)

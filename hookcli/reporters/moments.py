@@ -7,7 +7,7 @@ from itertools import groupby
 
 from hookcli.reporters import footer
 from hookcli.table import Report, Row
-from hookcli.table.columns import MEMORY_KINDS
+from hookcli.table.columns.memory import MEMORY_KINDS
 
 NEEDS = ("operator", "highest")
 """Columns that a timeline has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from hookcli.reporters import flat_table, series
 from hookcli.reporters.base import Exporter, require
 from hookcli.table import Column, Report, document, strict
+from hookcli.table.columns import declared
 from hookcli.table.grouping import View
 from hookcli.table.validation import value_type
 
@@ -46,7 +47,7 @@ class ParquetReporter(Exporter):
             *which,
             *flat_table.names(columns, (n for part in parts for n in part.column_names if n not in _WHICH)),
         ]
-        table = _joined(arrow, parts, names)
+        table = _joined(arrow, parts, names, columns)
         schema = arrow.schema(
             [_field(field, columns.get(field.name)) for field in table.schema],
             {"hookcli": json.dumps(document(heads.values()))},
@@ -73,14 +74,14 @@ def _array(arrow: Any, values: list[Any]) -> Any:
     return arrow.array(words, arrow.string())
 
 
-def _joined(arrow: Any, parts: list[Any], names: list[str]) -> Any:
+def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str, Column]) -> Any:
     """Return one table of these columns; one without values has the type that others have under its name."""
-    types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
+    types: dict[type | None, Any] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
     fields = []
     for name in names:
         kinds = {part.schema.field(name).type for part in parts if name in part.column_names} - {arrow.null()}
-        known = [kind for of, kind in types.items() if of is value_type(name)] or [arrow.null()]
-        fields.append(arrow.field(name, _type(arrow, kinds or {*known})))
+        usual = types.get(value_type(columns.get(name) or declared(name)), arrow.null())
+        fields.append(arrow.field(name, _type(arrow, kinds or {usual})))
     schema = arrow.schema(fields)
     whole = [_widened(arrow, part, schema) for part in parts]
     return arrow.concat_tables(whole) if whole else schema.empty_table()

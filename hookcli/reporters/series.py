@@ -16,13 +16,6 @@ from hookcli.table import STATS_KEYS, Report, Row, raised
 
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section
-_PLACES = frozenset(
-    (
-        *("step", "forward", "call", "calls", "pass", "index", "depth", "order", "rank", "id", "line", "merged"),
-        *("group", "parameters", "numel"),
-    )
-)
-"""Columns of numbers that say which row it is, or never change."""
 _OF_STEP = frozenset(
     ("step", "forward", "forwards", "observed_forwards", "losses", "seconds", "plain_seconds", "notes", "complete")
 )
@@ -68,7 +61,7 @@ def about(report: Report) -> dict[str, Any]:
 def _add(point: Point, report: Report, row: Row) -> None:
     for column in report.columns:
         value = row.get(column.name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and column.name not in _PLACES:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and column.charted:
             point.figures[_unused(_tag(report, row, column.name), point.figures)] = value
     flat = report.flat(row)
     # A step has the histogram of the model's own row, too.

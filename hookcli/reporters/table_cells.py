@@ -18,7 +18,6 @@ from hookcli.table.grouping import View, deepest, for_people
 from hookcli.table.levels import Levels
 from hookcli.table.names import around
 from hookcli.table.screen import fitted, leading
-from hookcli.table.times import NAMES as TIMES
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
@@ -114,7 +113,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         [columns[i] if i not in drawn.alone else replace(columns[i], title="") for i in places],
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [0 if i in drawn.alone else widths[columns[i].name] for i in places],
-        [table_columns.reads_left(shown, columns[i].name) for i in places],
+        [table_columns.reads_left(shown, columns[i]) for i in places],
         "\n".join(filter(None, (str(report.totals.get("verdict", "")), footer.run_line(report)))),
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
@@ -139,7 +138,7 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
     for row in report.rows:
         continued = table_columns.continues(row, before)
         name = _branch(row, levels) if tree else formatting.cell(row, "fqn")
-        lines.append([_cell(row, column.name, name, continued) for column in columns])
+        lines.append([_cell(row, column, name, continued) for column in columns])
         before = row
     return lines
 
@@ -152,17 +151,10 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
     return "  " * levels[row.fqn] + (name[len(owner) :].removeprefix(".") if owner else name)
 
 
-def _cell(row: Row, column: str, name: str, continued: bool) -> str:
-    if continued and column in _OF_CALLS:
+def _cell(row: Row, column: Column, name: str, continued: bool) -> str:
+    if continued and column.per_call:
         return ""
-    return name if column == "fqn" else formatting.cell(row, column)
-
-
-# Columns of a call, which a further tensor of it leaves empty.
-_OF_CALLS = (
-    *("fqn", "type", "source", "input_shape", "params", "params_share", "macs", "macs_share", "kept"),
-    *("read_bytes", "written_bytes", *TIMES),
-)
+    return name if column.name == "fqn" else formatting.cell(row, column)
 
 
 def _footer(
@@ -181,17 +173,11 @@ def _footer(
     return [line for line in lines if line]
 
 
-_EXPLAINED = {
-    "times": "Excess: the error divided by its tolerance; above 1 it counts as a difference.",
-    "growth": "Growth: a module's relative error divided by its input's; where it is far above 1, the error begins.",
-}
-
-
 def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
     """Sentences on the columns of a comparison that has differences."""
-    names = [column.name for column in columns if any(row.get(column.name) for row in report.rows)]
-    said = [text for name, text in _EXPLAINED.items() if name in names and report.probe == "diff"]
-    return [" ".join(said)] if said else []
+    filled = [column for column in columns if column.explanation and any(row.get(column.name) for row in report.rows)]
+    sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
+    return [" ".join(sentences)] if sentences and report.probe == "diff" else []
 
 
 def _grouped(report: Report, shown: Report, view: View) -> str:

@@ -1,19 +1,9 @@
 """Reports as tables of columns: plain numbers, no tensors, no torch."""
 
-from hookcli.table.report import (
-    HIST_COLUMNS,
-    INFO,
-    SCHEMA,
-    SEVERITIES,
-    STATS_COLUMNS,
-    Column,
-    Finding,
-    Reason,
-    Report,
-    Skipped,
-    columns_named,
-    document,
-)
+from hookcli.table.column import Bar, Column, Kind, Merge, Shown
+from hookcli.table.columns import columns_named
+from hookcli.table.columns.statistics import HIST_COLUMNS, STATS_COLUMNS
+from hookcli.table.report import INFO, SCHEMA, SEVERITIES, Finding, Reason, Report, Skipped, document
 from hookcli.table.row import Row
 from hookcli.table.stats import STATS_KEYS, TensorStats, agree, raised
 from hookcli.table.strict_json import relaxed, strict
@@ -25,11 +15,15 @@ __all__ = [
     "SEVERITIES",
     "STATS_COLUMNS",
     "STATS_KEYS",
+    "Bar",
     "Column",
     "Finding",
+    "Kind",
+    "Merge",
     "Reason",
     "Report",
     "Row",
+    "Shown",
     "Skipped",
     "TensorStats",
     "agree",

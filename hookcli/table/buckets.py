@@ -10,30 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
+from hookcli.table import Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.norms import norm as l2_norm
 from hookcli.table.norms import total
 from hookcli.table.ranks import ALIKE
-
-COLUMNS = (
-    *columns_named("hook", "step", "bucket", "order"),
-    Column("params", "Params", "parameters"),
-    Column("fqns", "Parameters"),
-    Column("elements", "Elements", "elements"),
-    Column("bytes_before", "Bytes before", "bytes"),
-    Column("bytes_after", "Bytes after", "bytes"),
-    Column("ratio", "Ratio"),
-    Column("seconds", "Time", "seconds"),
-    *(Column(f"before_{c.name}", f"{c.title} before", c.unit) for c in STATS_COLUMNS),
-    *STATS_COLUMNS,
-    Column("exact_l2", "Exact L2"),
-    Column("error_l2", "Error L2"),
-    Column("after_l2", "Result L2"),
-    Column("relative_l2", "Rel. error"),
-    Column("error_max", "Max error"),
-    Column("cosine", "Cosine"),
-)
 
 
 def bucket_row(

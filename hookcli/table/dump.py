@@ -22,8 +22,6 @@ INDEX = "index.json"
 SCHEMA = 1
 INPUTS = "inputs-{}.safetensors"
 """The file of a batch's arguments, by its number."""
-PLACE = ("kind", "fqn", "batch", "call", "pass", "path")
-"""The values that tell a tensor from all others."""
 KINDS = ("output", "input", "grad", "grad_output", "grad_input")
 """Kinds of tensors: a module's output or input, a parameter's gradient, or the gradient of an output or input."""
 GRADIENTS = KINDS[2:]

@@ -11,8 +11,6 @@ from typing import Any
 from hookcli.errors import UsageError
 from hookcli.system.files import content, is_file, is_pipe, replacing
 from hookcli.table import SCHEMA, STATS_KEYS, Report
-from hookcli.table.ranks import RANK_COLUMNS
-from hookcli.table.stats import HIST_KEYS
 from hookcli.table.validation import (
     COLUMN,
     COMPLETE,
@@ -24,6 +22,7 @@ from hookcli.table.validation import (
     SKIPPED,
     STEPS,
     TOTALS,
+    fits,
     is_figure,
     is_mapping,
     is_plain,
@@ -55,10 +54,9 @@ def read_reports(file: str, source: Path | None = None) -> list[Report]:
 
 def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
     """One line on the statistics in which a file's reports and this version of hookcli differ; None if in none."""
-    known = {*ROW, *HIST_KEYS, *(column.name for column in RANK_COLUMNS)}
     measured = [r for r in reports if NEEDED.get(r.probe) is STATS_KEYS and r.grouping == "nested"]
     lacking = {key: None for report in measured for key in STATS_KEYS if key not in report.statistics}
-    unknown = {column.name: None for report in measured for column in report.columns if column.name not in known}
+    unknown = {column.name: None for report in measured for column in report.columns if column.name not in ROW}
     said = [f"has {', '.join(unknown)}, which this version of hookcli does not know"] if unknown else []
     said += [f"has no {', '.join(lacking)} (saved by another version of hookcli, or with --columns)"] if lacking else []
     return f"{file}: {'; '.join(said)}" if said else None
@@ -99,23 +97,24 @@ def sound(report: Report) -> Report:
     """
     require({"probe": report.probe, "model": report.model}, {"probe": is_text, "model": is_text})
     require({"grouping": report.grouping}, {"grouping": lambda value: value in GROUPINGS})
-    for what, values, fits in (("meta", report.meta, META), ("totals", report.totals, TOTALS)):
+    for what, values, tests in (("meta", report.meta, META), ("totals", report.totals, TOTALS)):
         require({what: values}, {what: is_mapping})
-        require(values, fits, is_plain)
+        require(values, tests, is_plain)
     for column in report.columns:
-        require(asdict(column), COLUMN)
+        require(column.to_dict(), COLUMN)
     for item in report.skipped:
         require(asdict(item), SKIPPED)
     for finding in report.findings:
         require(asdict(finding), FINDING)
     named = [column.name for column in report.columns if column.name not in STATS_KEYS]
+    own = {c.name: fits(c) for c in report.columns if c.name not in ROW}
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
     needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
     needed |= set(STEPS if report.grouping == "steps" else ())
     needed -= set(STATS_KEYS).difference(report.statistics)
     for row in report.rows:
         flat = report.flat(row)
-        require(flat, ROW, is_plain)
+        require(flat, {**ROW, **own} if own else ROW, is_plain)
         require({name: flat.get(name) for name in counted}, counted)
         if missing := needed - flat.keys():
             raise ValueError(f"a row has no {min(missing)!r}")

@@ -13,8 +13,6 @@ from hookcli.table.marks import mark
 from hookcli.table.names import is_operator, owner_of, prefixes, relative
 
 _INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
-_ALIKE = ("kind", "type", "call", "calls", "pass", "path", "rank", "name", "dtype", "params", "trainable", "macs")
-_SHAPES = ("shape", "input_shape", "output_shape")
 
 
 def folded(report: Report) -> Report:
@@ -27,7 +25,8 @@ def folded(report: Report) -> Report:
     containers = [str(name) for name in report.meta.get("containers", ())]
     deepest = max((len(prefixes(name)) for name in names), default=0)
     numbers: dict[str, int] = {}
-    signatures = [numbers.setdefault(_signature(row), len(numbers)) for row in report.rows]
+    alike = [column.name for column in report.known_columns() if column.alike]
+    signatures = [numbers.setdefault(_signature(row, alike), len(numbers)) for row in report.rows]
     changed = False
     for level in range(deepest - 1, -1, -1):
         if new := dict(_renamings(names, signatures, level)):
@@ -48,10 +47,10 @@ def repeats(fqn: str) -> int:
     return int(found[2]) - int(found[1]) + 1 if found else 1
 
 
-def _signature(row: Row) -> str:
+def _signature(row: Row, alike: Iterable[str]) -> str:
     """All that rows of repeated blocks have in common; as text, since values need not be hashable or ordered."""
     faults = (mark(row), bool(row.get("handed_on")), row.fqn if row.get("beyond") else "")
-    return repr([*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES), *faults])
+    return repr([*(str(row.get(name)) for name in alike), *faults])
 
 
 @dataclass(slots=True)

@@ -9,13 +9,10 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.system.escaping import visible, visible_lines
-from hookcli.table import Report, Row, TensorStats
+from hookcli.table import Column, Kind, Report, Row, TensorStats
+from hookcli.table.columns import declared
 from hookcli.table.folding import times
-from hookcli.table.histogram import OUTSIDE
 from hookcli.table.marks import mark
-from hookcli.table.stats import COUNTS, FIGURES
-from hookcli.table.times import NAMES as TIMES
-from hookcli.table.times import SIDES
 
 T = TypeVar("T")
 
@@ -115,29 +112,31 @@ def _shapes(row: Row, name: str) -> str:
 _SHAPES = 3  # shapes of one module's calls that a cell lists
 
 
-def cell(row: Row, name: str) -> str:
+def cell(row: Row, column: Column | str) -> str:
     """The text of one cell."""
+    column = declared(column) if isinstance(column, str) else column
+    name, kind = column.name, column.kind
     value = row.get(name)
-    if name.endswith("shape"):
+    if kind == Kind.SHAPE:
         return _shapes(row, name)
     if name == "mark":
         return mark(row)
     if name == "fqn":
         return f"{row.fqn or '(model)'}{times(row)}"
-    if name in OUTSIDE or (name in COUNTS and name != "numel"):
-        return share(row, name)
+    if kind in (Kind.ELEMENTS, Kind.FAULTS):
+        return share(row, column)
     if name == "file" and row.get("line"):
         return f"{value}:{row['line']}"
     if isinstance(value, bool):
         return name if value else ""
-    return _plain(name, value)
+    if kind in _WRITTEN:
+        return _WRITTEN[kind](value)
+    return plain(value)
 
 
-def _plain(name: str, value: Any) -> str:
-    """Write a value in the format of its column."""
-    if name in _WRITTEN or name.endswith("_bytes"):
-        return _WRITTEN.get(name, size)(value)
-    if name.removeprefix("out_") in FIGURES or isinstance(value, float):
+def plain(value: Any) -> str:
+    """Write a value as its type is: 0.01234, 12,345, a, b and 3 more."""
+    if isinstance(value, float):
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
@@ -199,31 +198,31 @@ def source(value: str | None) -> str:
 
 
 _SOURCE = 28  # characters
-_WRITTEN: dict[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("macs", "parameters"), quantity),
-    **dict.fromkeys(("params_share", "macs_share", "rank_share"), percent),
-    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "highest"), size),
-    **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
-    "source": source,
-    **dict.fromkeys(("us", *(side + name for side in ("", *SIDES) for name in TIMES)), microseconds),
-    **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
-    **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
-    "fqns": ends,
-    "inputs": lambda numbers: ", ".join(map(str, numbers or ())) or "-",
-    "cosine": cosine,
-    "value": figure,
-    "threshold": figure,
+_WRITTEN: Mapping[Kind, Callable[[Any], str]] = {
+    Kind.QUANTITY: quantity,
+    Kind.SHARE: percent,
+    Kind.BYTES: size,
+    Kind.LOSS: loss,
+    Kind.SOURCE: source,
+    Kind.MICROSECONDS: microseconds,
+    Kind.SECONDS: seconds,
+    Kind.SETTING: setting,
+    Kind.NAMES: ends,
+    Kind.FIGURE: number,
+    Kind.COSINE: cosine,
+    Kind.JUDGED: figure,
+    Kind.NUMBERS: lambda numbers: ", ".join("-" if n is None else str(n) for n in numbers or ()) or "-",
 }
 
 
-def share(row: Row, name: str) -> str:
+def share(row: Row, column: Column) -> str:
     """Write counts as percentages of all elements, but NaN and Inf as counts, since one is one too many."""
-    value, numel = row.get(name), row.get("numel")
+    value, numel = row.get(column.name), row.get("numel")
     if value is None or numel == 0:
         return "-"
     if numel is None:  # not saved
         return f"{value:,}"
-    if name in ("nan", "inf"):
+    if column.kind == Kind.FAULTS:
         return f"{value:,}" if value else ""
     if value in (0, numel):
         return "0" if value == 0 else "100%"

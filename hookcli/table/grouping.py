@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
-from hookcli.table import Report, Row
+from hookcli.table import Merge, Report, Row
 from hookcli.table.columns import find_column
 from hookcli.table.levels import Levels
 from hookcli.table.merged_rows import merged, merged_by_owner
@@ -111,7 +111,8 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
             hidden[owner].append(row)
         elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
-    rows = [merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    columns = [column for column in report.known_columns() if column.merge != Merge.SAME]
+    rows = [merged(rows, key[0], hidden[key[0]], columns) for key, rows in groups.items()]
     rows = [
         replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if "depth" in row.values else row
         for row in rows

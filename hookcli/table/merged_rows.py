@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.table import Report, Row, TensorStats
+from hookcli.table import Column, Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.folding import repeats
 from hookcli.table.formatting import listed
 from hookcli.table.levels import Levels
+from hookcli.table.merge import merged_values, origin
 from hookcli.table.names import prefixes, relative
-from hookcli.table.norms import norm
 from hookcli.table.times import summed
 
-_SIZES = ("params", "params_share", "trainable")
-_COSTS = ("macs", "macs_share", "kept", "read_bytes", "written_bytes")
 
-
-def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
-    """One row named `fqn` for all these; `below` are the rows that it hides."""
+def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterable[Column]) -> Row:
+    """One row named `fqn` for all these, merged by the rules of their columns; `below` are the rows that it hides."""
     values = dict(rows[0].values)
     notes = [_note(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
     if len(rows) > 1:
         # Values that differ between the rows and can't be merged are left out; they would be the first row's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
-        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)} | _said(rows)
+        values |= merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | _said(rows)
         if differing & {"input_names", "input_shape"}:
             values.pop("input_names", None)
         if all(row.fqn == fqn for row in rows):
@@ -35,13 +32,11 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
         if any("origin" in row.values for row in rows):
             values["origin"] = None
             if any(repeats(name) > 1 for name in prefixes(fqn)):
-                values |= _blocks(rows, fqn)
+                values["folded"] = len({origin(row) for row in rows})
                 notes.append(_apart(rows))
-        if "macs" in values:
-            values |= _summed_costs(rows)
         values |= summed(rows)
         if any("times" in row.values for row in rows):
-            values |= _worst(rows)
+            values |= _distance(rows)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
         own = [values["edited"]] if values.get("edited") else []
         values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
@@ -62,12 +57,10 @@ def _said(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def _worst(rows: Sequence[Row]) -> dict[str, Any]:
-    """The merged figures of compared rows, with the message of the row that is furthest off."""
-    worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
-    said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
+def _distance(rows: Sequence[Row]) -> dict[str, Any]:
+    """The merged distances of compared tensors; none for other rows."""
     parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
-    return said | (Discrepancy.merge(parts).figures() if parts else {})
+    return Discrepancy.merge(parts).figures() if parts else {}
 
 
 def _each_shape(rows: Sequence[Row], differing: Iterable[str]) -> dict[str, Any]:
@@ -80,40 +73,16 @@ def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
 
 
-def _blocks(rows: Sequence[Row], fqn: str) -> dict[str, Any]:
-    """How many blocks were folded, and the norms and times of modules that stand for them, over all."""
-    said: dict[str, Any] = {"folded": len({_origin(row) for row in rows})}
-    names = [name for name in _MERGE if name in rows[0].values] if all(row.fqn == fqn for row in rows) else []
-    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
-    return said | {name: _MERGE[name](figures) if figures else None for name, figures in known.items()}
-
-
 def _apart(rows: Sequence[Row]) -> str | None:
     """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
-    norms = sorted((row.stats.l2, _origin(row)) for row in rows if row.stats and row.stats.numel)
+    norms = sorted((row.stats.l2, origin(row)) for row in rows if row.stats and row.stats.numel)
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
         return None
     (least, first), (most, last) = norms[0], norms[-1]
     return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
 
 
-def _origin(row: Row) -> str:
-    """The name that a row had before its block was folded."""
-    return str(row.get("origin", row.fqn))
-
-
-_MERGE: Mapping[str, Callable[[Iterable[float]], float]] = {
-    "output_grad": norm,
-}
 _APART = 10  # times the least norm: more is worth a word
-
-
-def _summed_costs(rows: Sequence[Row]) -> dict[str, Any]:
-    """Costs of every call, and parameters of every module once; None if none is known."""
-    once = {_origin(row): row for row in reversed(rows) if row["params"] is not None}.values()
-    sums = {key: [row.get(key) for row in (once if key in _SIZES else rows)] for key in (*_SIZES, *_COSTS)}
-    known = {key: [value for value in values if value is not None] for key, values in sums.items()}
-    return {key: sum(values) if values else None for key, values in known.items() if key in rows[0].values}
 
 
 def _note(below: Sequence[Row], fqn: str) -> str | None:
@@ -155,9 +124,10 @@ def merged_by_owner(report: Report, depth: float) -> list[Row]:
         owner = levels.owner(row.fqn, depth)
         groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
     counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
+    columns = report.known_columns()
     found = []
     for (owner, *_), rows in groups.items():
-        row = merged(rows, owner, ())
+        row = merged(rows, owner, (), columns)
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
         found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
     return found

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hookcli.table.column import Merge
 from hookcli.table.stats import COUNTS, RULES, STATS_KEYS, TensorStats
 
 Array: TypeAlias = NDArray[np.float64]
@@ -95,4 +96,4 @@ def _norm(values: Array, solid: Mask) -> Array:
     return norm
 
 
-_RULES = {"least": _least, "most": _most, "norm": _norm}
+_RULES = {Merge.LEAST: _least, Merge.MOST: _most, Merge.NORM: _norm}

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from hookcli.table import STATS_KEYS, TensorStats
+from hookcli.table.columns import place_of
 from hookcli.table.histogram import Histogram
 from hookcli.table.measured_rows import MeasuredRows
 from hookcli.table.merging import Mask, merge_parts, parts_agree
-from hookcli.table.ranks import ALIKE, Parts, place_of, ranks_named
+from hookcli.table.ranks import ALIKE, Parts, ranks_named
 
 DIVIDED = "differs between tensor-parallel ranks, divided in a way that a plain tensor does not tell: shape of one rank"
 CONSTANT = "one constant on tensor-parallel ranks, whether copies or parts: counted once, shape of one rank"

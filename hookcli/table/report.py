@@ -11,43 +11,18 @@ from enum import StrEnum
 from typing import Any
 
 from hookcli.system.escaping import visible
+from hookcli.table import columns
+from hookcli.table.column import Column
+from hookcli.table.columns import layouts
 from hookcli.table.data_frame import data_frame
-from hookcli.table.histogram import OUTSIDE, QUANTILES
 from hookcli.table.printed import PrintedTable
 from hookcli.table.row import Row
-from hookcli.table.stats import STATS_KEYS, TITLES
+from hookcli.table.stats import STATS_KEYS
 from hookcli.table.strict_json import relaxed, strict
 
 SCHEMA = 1
 SEVERITIES = ("error", "warning")  # of findings that can make a check fail, the worst first
 INFO = "info"  # of those that never do
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: `name` is the key in each row, `title` the heading for people, `unit` what a number counts."""
-
-    name: str
-    title: str
-    unit: str | None = None
-
-    def to_dict(self) -> dict[str, str | None]:
-        """The column as a JSON object; `asdict` copies deeply, in every step of a record."""
-        return {"name": self.name, "title": self.title, "unit": self.unit}
-
-
-def columns_named(*names: str) -> tuple[Column, ...]:
-    """The columns of these names, titled by their names in words; "fqn" is a layer and "index" an order."""
-    return tuple(Column(name, _TITLES.get(name, name.replace("_", " ").capitalize())) for name in names)
-
-
-_TITLES = {"fqn": "Layer", "index": "Order"}
-STATS_COLUMNS = tuple(Column(*declared) for declared in TITLES)
-HIST_COLUMNS = (
-    *(Column(key, f"{share:.0%}" if share != 0.5 else "Median") for key, share in QUANTILES.items()),
-    *(Column(key, f"Outside {form.title}", "elements") for key, form in OUTSIDE.items()),
-)
-"""Columns of statistics that have histograms."""
 
 
 class Reason(StrEnum):
@@ -139,6 +114,20 @@ class Report:
     """The statistics that its rows have, if they have any. A report that an older hookcli saved may lack some; they
     have no value in its rows, and are absent wherever it is written."""
 
+    def __post_init__(self) -> None:
+        """Give each column the rules that its name and unit suggest, unless it has rules of its own."""
+        resolved = [*map(columns.resolved, self.columns)]
+        if any(new is not old for new, old in zip(resolved, self.columns, strict=True)):
+            object.__setattr__(self, "columns", tuple(resolved))
+
+    def column(self, name: str) -> Column:
+        """The column of this name: the report's, or what hookcli knows of a key of its rows."""
+        return next((column for column in self.columns if column.name == name), None) or columns.declared(name)
+
+    def known_columns(self) -> Iterable[Column]:
+        """Every column that its rows may have: those that hookcli declares, and its own of the same or other names."""
+        return (columns.DECLARED | {column.name: column for column in self.columns}).values()
+
     def flat(self, row: Row) -> dict[str, Any]:
         """All values of a row of this report in one mapping, as machine formats write them."""
         values = row.flat()
@@ -186,7 +175,7 @@ class Report:
             "probe": self.probe,
             "model": self.model,
             "meta": dict(self.meta),
-            "columns": [column.to_dict() for column in self.columns],
+            "columns": [columns.to_dict(column) for column in self.columns],
             "rows": [self.flat(row) for row in self.rows],
             "totals": dict(self.totals),
             "skipped": [item.to_dict() for item in self.skipped],
@@ -204,7 +193,9 @@ class Report:
         return cls(
             probe=probe,
             model=model,
-            columns=tuple(Column(**column) for column in given["columns"]),  # one is titled NaN
+            columns=layouts.restored(
+                probe, [columns.from_dict(column) for column in given["columns"]]
+            ),  # one is titled NaN
             rows=tuple(Row.from_flat(row, statistics) for row in data["rows"]),
             meta=data["meta"],
             totals=data["totals"],

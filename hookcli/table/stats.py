@@ -1,32 +1,17 @@
-"""`TensorStats`: the statistics of a tensor, each declared once with its title, its unit and how it merges."""
+"""`TensorStats`: the statistics of a tensor, which `columns.statistics` declares."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+from hookcli.table.column import Kind, Merge
+from hookcli.table.columns import names
+from hookcli.table.columns.statistics import HIST_COLUMNS, STATS_COLUMNS
 from hookcli.table.histogram import OUTSIDE, QUANTILES, Histogram
-
-
-def _count(title: str, kw_only: bool = True) -> Any:
-    """A count of elements: an integer; counts of parts are added up."""
-    return field(default=0, kw_only=kw_only, metadata={"title": title, "unit": "elements"})
-
-
-def _figure(
-    title: str,
-    merge: str | None = None,
-    moves: Callable[[int], float] | None = None,
-) -> Any:
-    """A float over the finite elements, in their unit.
-
-    `merge` names the rule that makes one figure of those of several parts. `moves` is by how much the figure of n
-    elements moves at most when the elements move by an rms of 1.
-    """
-    return field(default=math.nan, metadata={"title": title, "merge": merge, "moves": moves})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +23,15 @@ class TensorStats:
     empty tensor, or one that is all NaN) all five are NaN; `std` also with one alone. `hist` is None unless asked for.
     """
 
-    numel: int = _count("Elements", kw_only=False)
-    mean: float = _figure("Mean", moves=lambda n: 1.0)  # merged together with std
-    std: float = _figure("Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0)
-    min: float = _figure("Min", merge="least")
-    max: float = _figure("Max", merge="most")
-    l2: float = _figure("L2", merge="norm", moves=math.sqrt)
-    zeros: int = _count("Zeros")
-    nan: int = _count("NaN")
-    inf: int = _count("Inf")
+    numel: int = 0
+    mean: float = math.nan
+    std: float = math.nan
+    min: float = math.nan
+    max: float = math.nan
+    l2: float = math.nan
+    zeros: int = field(default=0, kw_only=True)
+    nan: int = field(default=0, kw_only=True)
+    inf: int = field(default=0, kw_only=True)
     hist: Histogram | None = field(default=None, kw_only=True)
 
     @property
@@ -139,19 +124,16 @@ def _merged_histograms(parts: Sequence[TensorStats]) -> Histogram | None:
     return Histogram.merge(filter(None, found)) if any(found) and None not in found else None
 
 
-_FIELDS = tuple(f for f in fields(TensorStats) if "title" in f.metadata)
-STATS_KEYS = tuple(f.name for f in _FIELDS)
-COUNTS = tuple(f.name for f in _FIELDS if "unit" in f.metadata)
-FIGURES = tuple(f.name for f in _FIELDS if "unit" not in f.metadata)
-HIST_KEYS = (*QUANTILES, *OUTSIDE)
-TITLES = tuple((f.name, f.metadata["title"], f.metadata.get("unit")) for f in _FIELDS)
-MOVES = {f.name: f.metadata["moves"] for f in _FIELDS if f.metadata.get("moves")}
+STATS_KEYS = names(STATS_COLUMNS)
+COUNTS = tuple(column.name for column in STATS_COLUMNS if column.merge == Merge.SUM)
+FIGURES = tuple(column.name for column in STATS_COLUMNS if column.kind == Kind.FIGURE)
+HIST_KEYS = names(HIST_COLUMNS)
 _KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)
-RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge")}
-_MERGE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "least": min,
-    "most": max,
-    "norm": lambda norms: math.hypot(*norms),
+RULES = {c.name: c.merge for c in STATS_COLUMNS if c.merge in (Merge.LEAST, Merge.MOST, Merge.NORM)}
+_MERGE: Mapping[Merge, Callable[[Sequence[float]], float]] = {
+    Merge.LEAST: min,
+    Merge.MOST: max,
+    Merge.NORM: lambda norms: math.hypot(*norms),
 }
 _in_order = attrgetter(*STATS_KEYS)
 

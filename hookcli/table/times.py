@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.table.report import Column, Report, Skipped
+from hookcli.table.columns import names
+from hookcli.table.columns.costs import TIMES
+from hookcli.table.report import Report, Skipped
 from hookcli.table.row import Row
 
 Place = tuple[str, int]
@@ -16,17 +18,7 @@ Times = Mapping[Place, Mapping[str, float]]
 
 INCLUSIVE = {"forward_us": "forward_self_us", "backward_us": "backward_self_us"}
 """Columns of inclusive times, each with the column of the same time without parts."""
-TIMES = tuple(
-    Column(name, title, "microseconds")
-    for name, title in (
-        ("forward_us", "Forward µs"),
-        ("forward_self_us", "Forward self µs"),
-        ("backward_us", "Backward µs"),
-        ("backward_self_us", "Backward self µs"),
-    )
-)
-"""Times of a module's calls: with its parts, and without."""
-NAMES = tuple(column.name for column in TIMES)
+NAMES = names(TIMES)
 SIDES = ("a_", "b_")
 """Prefixes of the columns that hold the times of one side of a comparison."""
 RATIO = "slowdown"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hookcli.table.column import Column, Kind
+from hookcli.table.columns import DECLARED
 from hookcli.table.histogram import is_histogram
 from hookcli.table.report import SEVERITIES
-from hookcli.table.stats import COUNTS, STATS_KEYS
-from hookcli.table.times import NAMES as TIMES
-from hookcli.table.times import SIDES
+from hookcli.table.stats import STATS_KEYS
 
 _GREATEST = 2**63
 _SHOWN = 40  # characters of a value in a message
@@ -97,92 +97,36 @@ FINDING: Mapping[str, Fits] = {
     "file": optional(is_text),
     "line": optional(is_count),
 }
-# Types of a row's values under these keys, if it has them.
-ROW: Mapping[str, Fits] = {
-    **dict.fromkeys(
-        (
-            *("type", "kind", "path", "dtype", "name", "check", "severity", "message", "hint", "source", "note"),
-            *("remedy", "cause"),
-            *(
-                "optimizer",
-                "change",
-                "reset",
-                "differs",
-                "edited",
-                "hook",
-                "file",
-                "figure",
-                "module",
-                "action",
-                "rule",
-                "needed_by",
-            ),
-        ),
-        optional(is_text),
-    ),
-    "fqn": is_text,
-    **dict.fromkeys(
-        (
-            *("call", "calls", "pass", "index", "depth", "params", "trainable", "macs", "order", "fired", "bytes"),
-            *(
-                "kept",
-                "bytes_before",
-                "bytes_after",
-                "elements",
-                "step",
-                "forward",
-                "forwards",
-                "steps",
-                "recorded_steps",
-                "recorded_forwards",
-            ),
-            *(
-                "no_grad_forwards",
-                "parameters",
-                "group",
-                "grad_nan",
-                "grad_inf",
-                "merged",
-                "folded",
-                "line",
-                "size",
-                "bucket",
-            ),
-        ),
-        optional(is_count),
-    ),
-    "id": is_count,
-    "next": listed(optional(is_count)),
-    **dict.fromkeys(("fqns", "input_names"), listed(is_text)),
-    **dict.fromkeys(("shapes", "input_shapes", "output_shapes"), listed(_is_shape)),
-    **dict.fromkeys(
-        (
-            *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
-            *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
-            *("relative_l2", "rel_l2", "max_abs", "mean_abs", "spectral_norm", "stable_rank", "rank_share"),
-            *("params_share", "macs_share", "slowdown", *TIMES, *(side + name for side in SIDES for name in TIMES)),
-            *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
-            *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
-        ),
-        optional(is_figure),
-    ),
-    **{key: is_count if key in COUNTS else is_figure for key in STATS_KEYS},
-    **dict.fromkeys(
-        ("shape", "input_shape", "output_shape", "in_shape", "out_shape", "grad_shape"), optional(_is_shape)
-    ),
-    "sharded": lambda value: value is True or optional(listed(is_count))(value),
-    "mesh": optional(listed(is_count)),
-    "settings": is_mapping,
-    "requires_grad": lambda value: value is None or isinstance(value, bool),
-    "betas": optional(listed(is_figure)),
-    "hist": is_histogram,
+_KINDS: Mapping[Kind, Fits] = {
+    Kind.ANY: is_plain,
+    **dict.fromkeys((Kind.TEXT, Kind.SOURCE), is_text),
+    Kind.NAMES: listed(is_text),
+    Kind.FLAG: lambda value: isinstance(value, bool),
+    **dict.fromkeys((Kind.COUNT, Kind.QUANTITY, Kind.ELEMENTS, Kind.FAULTS), is_count),
+    Kind.BYTES: _is_integer,
+    **dict.fromkeys((Kind.FIGURE, Kind.COSINE, Kind.LOSS, Kind.JUDGED, Kind.SHARE), is_figure),
+    **dict.fromkeys((Kind.SECONDS, Kind.MICROSECONDS), is_figure),
+    Kind.SETTING: lambda value: is_figure(value) or listed(is_figure)(value),
+    Kind.SHAPE: _is_shape,
+    Kind.NUMBERS: listed(optional(is_count)),
+    Kind.MAPPING: is_mapping,
+    Kind.HISTOGRAM: is_histogram,
 }
 
 
-def value_type(name: str) -> type | None:
-    """The type of a row's values under this key; None if it is not known, or no single one."""
-    fits = ROW.get(name)
-    return next((type(value) for value in ("", 0.5, 0) if fits(value)), None) if fits else None
+def fits(column: Column) -> Fits:
+    """The test that a value of this column must pass."""
+    return _KINDS[column.kind] if column.required else optional(_KINDS[column.kind])
+
+
+ROW: Mapping[str, Fits] = {name: fits(column) for name, column in DECLARED.items()}
+"""Tests for the values of a row under the keys that hookcli knows."""
+
+
+def value_type(column: Column) -> type | None:
+    """The type of a column's values: text, float or int; None if it has no single one."""
+    fit = _KINDS[column.kind]
+    return next((type(value) for value in ("", 0.5, 0) if fit(value)), None) if column.kind != Kind.ANY else None
 
 
 META: Mapping[str, Fits] = {

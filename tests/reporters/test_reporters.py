@@ -148,7 +148,7 @@ def test_quantities(value: int | None, text: str) -> None:
 
 def test_a_share_is_never_rounded_to_none_or_all() -> None:
     for zeros, text in ((0, "0"), (1, "0.1%"), (999_999, "99.9%"), (1_000_000, "100%")):
-        assert formatting.share(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text
+        assert formatting.cell(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text
 
 
 @pytest.mark.parametrize(

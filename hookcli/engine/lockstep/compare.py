@@ -13,7 +13,6 @@ from torch import Tensor
 
 from hookcli.diff import verdict
 from hookcli.diff.origin import Origin
-from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
@@ -37,7 +36,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.sources.base import copy_model
 from hookcli.table import Report, Skipped
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.layouts import TENSORS, with_operators
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import NamedPart
-from hookcli.diff.tensors import DUMPED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.compiled import UNSEEN
 from hookcli.engine.lockstep.dump_modules import Extent, alignment_with, name_there, parts_of
@@ -20,8 +19,9 @@ from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, 
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns import with_operators
-from hookcli.table.dump import PLACE, Dump
+from hookcli.table.columns import IDENTITY
+from hookcli.table.columns.layouts import DUMPED, with_operators
+from hookcli.table.dump import Dump
 from hookcli.tensors.files.dump_reader import DumpReader
 
 Key = tuple[Any, ...]
@@ -177,7 +177,7 @@ def compare_dumps(
 
 
 def _key(values: Mapping[str, Any], fqn: str) -> Key:
-    return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in PLACE)
+    return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in IDENTITY)
 
 
 def _seen(values: Mapping[str, Any], fqn: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:

@@ -9,7 +9,7 @@ from hookcli.engine.memory.peak import kinds_of, peak_text, where
 from hookcli.engine.memory.profile import MemoryProfile
 from hookcli.errors import ModelError
 from hookcli.table import Report, Row
-from hookcli.table.columns import FITS
+from hookcli.table.columns.layouts import FITS
 from hookcli.table.formatting import size
 
 _CPU = "kernels and workspaces are a CPU's; --device cuda has those of a GPU"

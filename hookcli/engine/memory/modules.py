@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from hookcli.engine.memory.peak import peak_totals, where
 from hookcli.engine.memory.profile import Kind, MemoryProfile
 from hookcli.table import Report, Row
-from hookcli.table.columns import MEMORY, MEMORY_KINDS, with_operators
+from hookcli.table.columns.layouts import MEMORY, with_operators
+from hookcli.table.columns.memory import MEMORY_KINDS
 
 
 def modules_report(profile: MemoryProfile) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
-from hookcli.table.columns import MEMORY_KINDS
+from hookcli.table.columns.memory import MEMORY_KINDS
 from hookcli.table.formatting import size
 
 _OUTSIDE = {"forward": "(program)", "loss": "(loss)", "backward": "(loss)", "step": "(optimizer)"}

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from hookcli.engine.memory.peak import kinds_of, peak_totals, where
 from hookcli.engine.memory.profile import MemoryProfile, StepMemory
 from hookcli.table import Report, Row
-from hookcli.table.columns import TIMELINE
+from hookcli.table.columns.layouts import TIMELINE
 
 
 def timeline_report(profile: MemoryProfile) -> Report:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError
-from hookcli.table.dump import INDEX, INPUTS, PLACE, Dump
+from hookcli.table.columns import place_of
+from hookcli.table.dump import INDEX, INPUTS, Dump
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
 from hookcli.tensors import tree
@@ -81,7 +82,7 @@ class DumpWriter:
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
         row = self._described(values)
-        key = tuple(row[name] for name in PLACE)
+        key = place_of(row)
         with self._disk_errors():
             try:
                 found = self._unchanged.get(tensor, lambda x: self._saved_as(row, x))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.table import HIST_COLUMNS, Row
-from hookcli.table.times import TIMES
+from hookcli.table.columns.costs import TIMES
 
 
 @dataclass(frozen=True, slots=True)

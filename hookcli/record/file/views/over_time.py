@@ -9,8 +9,9 @@ from typing import Any
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row
+from hookcli.table.columns.costs import TIMES
 from hookcli.table.norms import gathered
-from hookcli.table.times import NAMES, TIMES
+from hookcli.table.times import NAMES
 
 _WHEN = (Column("step", "Step"), Column("forward", "Forward"), Column("seconds", "Time", "seconds"))
 _FIGURES = (

@@ -8,9 +8,10 @@ from typing import Any
 
 from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.table import Column, Reason, Report, Row
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.costs import TIMES
+from hookcli.table.columns.layouts import with_operators
 from hookcli.table.norms import gathered, norm, ratio
-from hookcli.table.times import NAMES, TIMES
+from hookcli.table.times import NAMES
 
 COLUMNS = (
     Column("fqn", "Layer"),

@@ -18,8 +18,9 @@ from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.system.files import content
 from hookcli.table import Row, columns_named
+from hookcli.table.columns.costs import TIMES
 from hookcli.table.names import around
-from hookcli.table.times import INCLUSIVE, NAMES, TIMES, by_module
+from hookcli.table.times import INCLUSIVE, NAMES, by_module
 from hookcli.tensors import tree
 
 

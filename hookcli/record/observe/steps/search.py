@@ -18,7 +18,7 @@ from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Row
-from hookcli.table.columns import with_operators
+from hookcli.table.columns.layouts import with_operators
 from hookcli.table.formatting import setting
 from hookcli.table.names import around, is_operator, is_within, owner_of, relative
 from hookcli.tensors import tree

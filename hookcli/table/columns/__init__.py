@@ -1,0 +1,104 @@
+"""All columns that hookcli's own probes, checks and commands report, by name; and the column that a user names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.errors import UsageError, unknown
+from hookcli.table.column import Column, Kind, Shown
+from hookcli.table.columns.communication import COMMUNICATION
+from hookcli.table.columns.comparison import COMPARISON
+from hookcli.table.columns.costs import COSTS, TIMES
+from hookcli.table.columns.listings import LISTINGS
+from hookcli.table.columns.memory import MEMORY
+from hookcli.table.columns.places import PLACES
+from hookcli.table.columns.statistics import STATISTICS
+from hookcli.table.columns.training import TRAINING
+
+FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS)
+DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
+IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
+"""The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""
+_BY_UNIT = {
+    "bytes": Kind.BYTES,
+    "seconds": Kind.SECONDS,
+    "microseconds": Kind.MICROSECONDS,
+    **dict.fromkeys(("firings", "elements", "parameters", "times"), Kind.COUNT),
+}
+
+
+def declared(name: str, title: str | None = None, unit: str | None = None) -> Column:
+    """The column of this name with what is known of it, under another title and unit if they are given.
+
+    A name that hookcli does not know has the rules that its unit, or an ending in `_bytes` or `shape`, suggests.
+    """
+    column = DECLARED.get(name)
+    if column is None:
+        kind = Kind.SHAPE if name.endswith("shape") else Kind.BYTES if name.endswith("_bytes") else Kind.ANY
+        shown = Shown.SET if unit == "firings" else Shown.FILLED
+        column = Column(name, name.replace("_", " ").capitalize(), None, _BY_UNIT.get(unit or "", kind), shown=shown)
+    if title is None or (title, unit) == (column.title, column.unit):
+        return column
+    return replace(column, title=title, unit=unit)
+
+
+def resolved(column: Column) -> Column:
+    """The column with the rules that its name and unit suggest, unless it has rules of its own."""
+    if column is DECLARED.get(column.name):
+        return column
+    usual = declared(column.name, column.title, column.unit)
+    plain = Column(column.name, column.title, column.unit)
+    return usual if column == plain else column
+
+
+def columns_named(*names: str, **titles: str) -> tuple[Column, ...]:
+    """The columns of these names, under other titles if any are given: `columns_named("fqn", "type", fqn="Name")`."""
+    found = [declared(name) for name in names]
+    return tuple(replace(column, title=titles.get(column.name, column.title)) for column in found)
+
+
+def from_dict(data: Mapping[str, Any]) -> Column:
+    """The column that a report saved. Raises KeyError or ValueError for a damaged one."""
+    column = declared(data["name"], data["title"], data["unit"])
+    rules = Column.rules_from(data)
+    return replace(column, **rules) if rules else column
+
+
+def to_dict(column: Column) -> dict[str, Any]:
+    """The column as a JSON object: rules only where the name and the unit do not suggest them already."""
+    head: dict[str, Any] = {"name": column.name, "title": column.title, "unit": column.unit}
+    return head if column.name in DECLARED else head | column.rules(declared(**head))
+
+
+def names(columns: Iterable[Column]) -> tuple[str, ...]:
+    """The names of columns."""
+    return tuple(column.name for column in columns)
+
+
+def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The place of a row: its values under IDENTITY."""
+    return tuple(map(values.get, IDENTITY))
+
+
+def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
+    """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
+    named = {column.name: column for column in columns}
+    if given in named:
+        return named[given]
+    asked = " ".join(given.casefold().split())
+    fitting = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
+    if not fitting and given in names(TIMES):
+        raise UsageError(f"{option}: {given} needs --time")
+    if not fitting:
+        raise UsageError(f"{option}: {unknown('column', given, [*named], also=_headings(named))}")
+    if len(fitting) > 1:
+        raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {', '.join(names(fitting))}")
+    return fitting[0]
+
+
+def _headings(named: Mapping[str, Column]) -> list[str]:
+    """The headings that name one column, and are not its name in another case."""
+    titles = [column.title for column in named.values()]
+    return [t for t in titles if t and titles.count(t) == 1 and t.casefold() not in named]

@@ -1,0 +1,65 @@
+"""Columns of comparisons: the figure that differs, both values, and the distance of two tensors."""
+
+from dataclasses import replace
+from typing import Any
+
+from hookcli.table.column import Column, Kind, Merge, Shown
+from hookcli.table.columns.training import TRAINING
+
+_WORST: dict[str, Any] = {"merge": Merge.WORST}
+_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE}
+_SIDES = {
+    "loss": ("Loss", None),
+    "param_grad": ("Gradient", None),
+    "ratio": ("|dw|/|w|", 5),
+    "seconds": ("Step time", 3),
+}
+WHOLE_MODELS = tuple(
+    replace(
+        column,
+        name=f"{side}_{column.name}",
+        title=f"{_SIDES[column.name][0]} {side.upper()}",
+        merge=Merge.SAME,
+        drop=drop and drop + (side == "b"),
+        pair=column.name if drop else "",
+    )
+    for column in TRAINING
+    if column.name in _SIDES
+    for drop in [_SIDES[column.name][1]]
+    for side in "ab"
+)
+"""Figures of the whole models of both sides of a comparison."""
+COMPARISON = (
+    Column("figure", "Figure", kind=Kind.TEXT, **_WORST),
+    Column("a", "A", drop=56, pair="sides", **_WORST),
+    Column("b", "B", drop=57, pair="sides", **_WORST),
+    Column(
+        "times",
+        "Excess",
+        kind=Kind.FIGURE,
+        drop=62,
+        explanation="Excess: the error divided by its tolerance; above 1 it counts as a difference.",
+        **_WORST,
+    ),
+    Column("differs", "Differs", kind=Kind.TEXT, shown=Shown.ASKED, **_WORST),
+    Column("beyond", "Beyond", shown=Shown.ASKED, **_WORST),
+    Column("count", "Beyond"),
+    Column("max_abs", "Max abs", **_DISTANCE),
+    Column("mean_abs", "Mean abs", drop=61, **_DISTANCE),
+    Column("error_l2", "Error L2", **_DISTANCE),
+    Column("rel_l2", "Rel l2", **_DISTANCE),
+    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63),
+    Column(
+        "growth",
+        "Growth",
+        kind=Kind.FIGURE,
+        drop=64,
+        explanation="Growth: a module's relative error divided by its input's; "
+        "where it is far above 1, the error begins.",
+    ),
+    Column("change_rank", "Rank of change"),
+    Column("rank_share", "Its share", kind=Kind.SHARE),
+    Column("loss_a", "Loss A", kind=Kind.LOSS),
+    Column("loss_b", "Loss B", kind=Kind.LOSS),
+    *WHOLE_MODELS,
+)

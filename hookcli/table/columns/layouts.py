@@ -1,0 +1,128 @@
+"""The columns of each probe's report, apart from the probes, so that help can list them without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hookcli.table.column import Column
+from hookcli.table.columns import columns_named
+from hookcli.table.columns.memory import MEMORY_KINDS
+from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
+
+_COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
+SHAPES = (
+    *columns_named("fqn", "type", "depth", "call", "index", "path", "input_shape", "output_shape", "dtype"),
+    *_COSTS,
+)
+STATISTICS = (*columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"), *STATS_COLUMNS)
+"""Statistics of the tensors that modules receive or return."""
+GRADS = (
+    *columns_named("fqn", "kind", "type", "call", "pass", "index", "path", "shape", "dtype", fqn="Name"),
+    *STATS_COLUMNS,
+)
+PARAMETERS = (
+    *columns_named("fqn", "kind", "type", "index", "shape", "dtype", "requires_grad", fqn="Name"),
+    *STATS_COLUMNS,
+)
+GRAPH = (
+    *columns_named("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", fqn="Made by"),
+    *STATS_COLUMNS,
+    *OUT_COLUMNS,
+    *columns_named("us", "id", "next"),
+)
+TRACE = columns_named(
+    *("index", "us", "kind", "fqn", "type", "call", "pass", "path", "name", "shape", "dtype", "bytes", "kept"),
+    fqn="Where",
+    name="What",
+)
+FLOW = columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype")
+"""The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
+PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
+
+
+def _leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ...]:
+    """These columns, of which the `first` ones leave a narrow table before all others."""
+    return tuple(replace(c, drop=first.index(c.name) - len(first)) if c.name in first else c for c in columns)
+
+
+SPECTRAL = columns_named("spectral_norm", "stable_rank")
+WEIGHTS = _leaving(
+    (
+        *columns_named("fqn", "kind", "type", "file", "shape", "dtype", "bytes", fqn="Name"),
+        *STATS_COLUMNS,
+        *HIST_COLUMNS,
+        *SPECTRAL,
+    ),
+    (
+        *("numel", "type", "p1", "p50", "p99", "outside_bfloat16", "outside_float8_e5m2", "l2", "min", "mean", "file"),
+        *("outside_float8_e4m3", "max", "zeros", "outside_float16", "std", "dtype"),
+    ),
+)
+"""Tensors at rest: of a file, or the parameters and buffers of a model. A file's shapes and bytes stay longest."""
+FILES = _leaving(
+    columns_named(
+        *("fqn", "shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine", "change_rank", "rank_share", "times"),
+        "differs",
+        fqn="Name",
+    ),
+    ("mean_abs", "shape", "cosine", "max_abs", "times", "dtype"),
+)
+"""A comparison of two files of weights."""
+
+
+def restored(probe: str, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns of a saved report, in the order in which the probe's own columns leave a narrow table."""
+    names = {column.name for column in columns}
+    layout = WEIGHTS if probe == "weights" else FILES if "change_rank" in names else ()
+    drops = {column.name: column.drop for column in layout}
+    return tuple(replace(column, drop=drops.get(column.name, column.drop)) for column in columns)
+
+
+MEMORY = (*columns_named("fqn", "type", "bytes", bytes="At peak"), *MEMORY_KINDS)
+"""Bytes that each module holds at the peak of a training step, without those of its parts."""
+TIMELINE = (
+    *columns_named("index", "phase", "fqn", "operator", "change_bytes", "bytes", "highest", bytes="After"),
+    *MEMORY_KINDS,
+)
+"""Operators of a training step, with the bytes in use after each, and at most while it ran."""
+FITS = (
+    replace(*columns_named("batch"), unit="items"),
+    *columns_named("highest", "left_bytes", "phase", "fqn"),
+    *MEMORY_KINDS,
+)
+"""Batches with the peak of a training step on each, and how much of a limit is left."""
+
+
+def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Add the columns of operators: source lines beside the type, and after costs the bytes that operators move."""
+    at = next((number + 1 for number, column in enumerate(columns) if column.name == "type"), len(columns))
+    moved = columns_named("read_bytes", "written_bytes") if any(column.name == "macs" for column in columns) else ()
+    return (*columns[:at], *columns_named("source"), *columns[at:], *moved)
+
+
+DIFF = columns_named(*("fqn", "type", "source", "kind", "call", "pass", "path", "figure", "a", "b", "times", "differs"))
+"""A comparison of two reports: the figure of each row that is furthest off."""
+TENSORS = columns_named(
+    *("fqn", "type", "kind", "call", "path", "shape", "dtype"),
+    *("max_abs", "mean_abs", "rel_l2", "cosine", "growth", "times"),
+)
+"""A comparison of the tensors of two models that run side by side."""
+DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
+"""A comparison with a dump."""
+BUCKETS = (
+    *columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before", "bytes_after"),
+    *columns_named("ratio", "seconds", ratio="Ratio"),
+    *BEFORE_COLUMNS,
+    *STATS_COLUMNS,
+    *columns_named("exact_l2", "error_l2", "after_l2", "relative_l2", "error_max", "cosine"),
+)
+"""Buckets of gradients before and after a communication hook."""
+FINDINGS = columns_named(
+    *("check", "severity", "fqn", "value", "threshold", "message", "remedy", "cause", "hint", "source")
+)
+CHECKS = columns_named("check", "name", "severity", "threshold", "asked_by", "means")
+HOOKS_FOUND = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
+PLUGINS = columns_named("kind", "name", "distribution", "target", "state")
+HOOK_KINDS = columns_named("name", "fires", "registered_by", "command", name="Hook")
+MODELS = columns_named("name", "kind", "params", "input", "weights", "tasks", name="Model")
