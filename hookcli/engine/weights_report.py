@@ -56,10 +56,9 @@ class WeightsReport:
                 self.rows.append(self._row(tensor, wanted, begin(tensor)))
 
     def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
-        values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
-        values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
+        header = (tensor.name, tensor.kind, tensor.type, tensor.file, list(tensor.shape), tensor.dtype, tensor.nbytes)
         names = {column.name for column in self.columns}
-        values = {name: value for name, value in values.items() if name in names or name not in _HEADER}
+        values = {name: value for name, value in zip(_HEADER, header, strict=True) if name in names}
         if not (wanted.stats or wanted.spectral):
             return Row(values)
         if tensor.unreadable:

@@ -27,10 +27,7 @@ _MANY = 8  # beyond tolerance: for more, as after another initialization, one li
 
 
 class StateDiff:
-    """Compares the parameters and buffers of modules that both models have, at the time of its creation.
-
-    `select` narrows by A's modules. Tensors that differ get rows; equal ones are only counted in `compared`.
-    """
+    """Compares parameters and buffers of modules that both models have, as it is made. `select` narrows A's modules."""
 
     def __init__(self, a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> None:
         self.compared = 0

@@ -8,7 +8,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -41,7 +41,11 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         max_restarts=0,
         **patience,
     )
-    with _environment(processes), _silent(debug):
+    with ExitStack() as stack:
+        stack.enter_context(_environment(processes))
+        stack.callback(logging.disable, logging.root.manager.disable)
+        if not debug:  # the failing rank has reported its failure already
+            logging.disable(logging.CRITICAL)
         try:
             with interrupts.raising(partial(SignalException, "interrupted", signal.SIGINT)):
                 elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
@@ -75,15 +79,3 @@ def _environment(processes: int) -> Iterator[None]:
         for name in values:
             del os.environ[name]
         os.environ.update(before)
-
-
-@contextmanager
-def _silent(debug: bool) -> Iterator[None]:
-    """Suppress the launcher's own account of a failure, which the failing rank has reported already."""
-    before = logging.root.manager.disable
-    if not debug:
-        logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -23,10 +23,7 @@ def replicated(model: nn.Module) -> nn.Module:
 
 
 def shard(model: nn.Module, device: torch.device, processes: int) -> None:
-    """Shard the parameters over the processes, in place: each block of a container by itself, then the rest.
-
-    `fully_shard` moves parameters to the device block by block, so the whole model never needs to fit on one.
-    """
+    """Shard parameters in place, a container's block at a time, so that no device needs to hold the whole model."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard  # its import takes as long as torch itself
 

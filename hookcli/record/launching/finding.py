@@ -98,10 +98,7 @@ def _suggestion(path: Path) -> str:
 
 
 def _check_module(name: str) -> None:
-    """Raise UsageError if `python -m NAME` would find nothing to run.
-
-    Imports no package, whose code is the program's. A package that may change where its modules are is left to Python.
-    """
+    """Raise UsageError if `python -m NAME` surely finds nothing to run. Imports no package: that is the program's."""
     if not _is_name(name):
         raise UsageError(f"{name!r} is not a module name; give package.module with -m")
     with _as_with_m():

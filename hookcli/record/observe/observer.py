@@ -14,8 +14,8 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.hooks.signals import raised_by_signal_handler
+from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.models.unobservable import why_unobservable
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.passes import BackwardPasses, Forwards

@@ -8,9 +8,8 @@ from functools import partial
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.model import ObservedModel, capturing
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.models.unobservable import capturing
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from hookcli.errors import UsageError
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.torch_private.distributed import loss_scale
-from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.model import ObservedModel, why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.models.unobservable import why_unobservable
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps

@@ -40,10 +40,7 @@ class _Tensor(NamedTuple):
 
 
 class Evidence:
-    """Looks at what modules receive and return in a step. Accelerators are read back only where something is asked.
-
-    `reduce` measures tensors, and knows those that were measured before.
-    """
+    """Looks at what a step's modules receive and return, and reads accelerators only when asked. `reduce` measures."""
 
     def __init__(self, reduce: Reducer) -> None:
         self._reduce = reduce

@@ -16,9 +16,14 @@ from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
-from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.model import (
+    COMPILED_IN_PLACE,
+    ObservedModel,
+    bypassing_owner,
+    forward_called,
+    why_never_ran,
+)
 from hookcli.record.observe.models.naming import held_by, model_name, outermost
-from hookcli.record.observe.models.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.tensors.weak import WeakIds
@@ -86,10 +91,7 @@ class ObservedModels:
         return self._add(module, _walked(model_name, module, kind))
 
     def _whole(self, module: nn.Module) -> nn.Module:
-        """The model that the program calls only by parts, as a policy by its actor and critic, if this is one of these.
-
-        One optimizer holds the parameters of all; those of a GAN's two models have one each.
-        """
+        """The model that is called by parts only, such as actor and critic: one optimizer has all; a GAN has two."""
         mine = {id(p) for p in module.parameters() if p.requires_grad}
         held = next((ids for optimizer in self._optimizer_steps if mine < (ids := parameter_ids(optimizer))), None)
         whole = module if held is None else _walked(outermost, module, module)

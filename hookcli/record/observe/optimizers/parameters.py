@@ -38,10 +38,7 @@ class ParameterRows:
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
 
     def take_unclipped(self, scale: Tensor | None) -> None:
-        """Measure the gradients as a backward pass leaves them: multiplied by `scale`, and not clipped yet.
-
-        Those that an optimizer has taken are over: further passes are for optimizers that step in turns with it.
-        """
+        """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
         grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
         self._unclipped |= {fqn: self._reduce(grad) for fqn, grad in grads}
         self._scale = scale

@@ -81,11 +81,7 @@ class Search:
             raise StopProgram(1)
 
     def _in_rows(self, step: ObservedStep) -> NonFinite | None:
-        """Modules are measured as they return, so the innermost of those that hold the same value comes first.
-
-        Infinities of operators that reach no module's output, such as those of attention masks, are no fault; nor is a
-        mask that a module returns.
-        """
+        """The first bad row: innermost modules return first. Infinities of operators, and of masks, are no fault."""
         for what, probe, seen, new in step.measured.unsearched():
             stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
