@@ -160,7 +160,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     from hookcli.engine.checking import examine
     from hookcli.engine.examiner import LAYOUT
     from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -180,7 +180,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             partial(capture, LAYOUT, setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
             in_full=in_full,
             edits=edits,
-            memory=MemoryQuestion(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
+            memory=MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
         )
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):

@@ -31,7 +31,7 @@ from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
 
 EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
@@ -100,23 +100,21 @@ def memory(
     with working(options) as progress:
         progress.stage("importing torch")
         use_threads(options)
-        question = _question(model, own, step, options, feedback_of(options, progress))
-        reports = [question.fits(limit)] if limit is not None else question.reports([name for name, _ in shown])
+        request = _request(model, own, step, options, feedback_of(options, progress))
+        reports = [request.fits(limit)] if limit is not None else request.reports([name for name, _ in shown])
     output.write(reports, mixed=True)
     return 0
 
 
-def _question(
-    model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback
-) -> MemoryQuestion:
+def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback) -> MemoryRequest:
     from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
     from hookcli.sources.inputs import parse_dtype
 
     train = not own.inference if options.train is None else options.train
     parallel = options.parallel if options.nproc else None
     amp = parse_dtype(own.amp, "amp") if own.amp else None
-    return MemoryQuestion(
+    return MemoryRequest(
         find_recipe(model, options),
         replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel),
         MemoryPlan(
@@ -129,7 +127,6 @@ def _question(
             ops=options.ops,
         ),
         step.make(),
-        parallel,
         feedback,
         partial(_wanted, options) if options.match is not None or options.type is not None else None,
     )

@@ -18,7 +18,7 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
-from hookcli.engine.memory.question import memory_of
+from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.step import Loss, Step

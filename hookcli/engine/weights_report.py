@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.table import Column, Reason, Report, Row, Skipped
+from hookcli.table.columns import names
 from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.formatting import counted
-from hookcli.table.histogram import OUTSIDE, QUANTILES
 from hookcli.table.levels import numbered_lists
-from hookcli.table.stats import STATS_KEYS
+from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.tensors.files.spectrum import WIDEST, spectrum
 from hookcli.tensors.files.statistics import Told, measured
 from hookcli.tensors.files.stored import StoredTensor
 
-_HEADER = ("fqn", "kind", "type", "file", "shape", "dtype", "bytes")
+_MEASURED = {*STATS_KEYS, *HIST_KEYS, *names(SPECTRAL)}
+_HEADER = tuple(name for name in names(WEIGHTS) if name not in _MEASURED)
 _SPECTRAL = "singular values by Lanczos iteration, to 0.05 %; dimensions after the first are the columns of the matrix"
 _OF_MODELS = ("kind", "type")
 
@@ -29,9 +30,9 @@ class Wanted:
     spectral: bool = False
 
     def columns(self, *, model: bool) -> tuple[Column, ...]:
-        names = {*_HEADER, *((*STATS_KEYS, *QUANTILES, *OUTSIDE) if self.stats else ())}
-        names |= {column.name for column in SPECTRAL} if self.spectral else set()
-        return tuple(c for c in WEIGHTS if c.name in names.difference(("file",) if model else _OF_MODELS))
+        wanted = {*_HEADER, *((*STATS_KEYS, *HIST_KEYS) if self.stats else ())}
+        wanted |= set(names(SPECTRAL)) if self.spectral else set()
+        return tuple(c for c in WEIGHTS if c.name in wanted.difference(("file",) if model else _OF_MODELS))
 
 
 @dataclass
@@ -56,9 +57,10 @@ class WeightsReport:
                 self.rows.append(self._row(tensor, wanted, begin(tensor)))
 
     def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
-        header = (tensor.name, tensor.kind, tensor.type, tensor.file, list(tensor.shape), tensor.dtype, tensor.nbytes)
-        names = {column.name for column in self.columns}
-        values = {name: value for name, value in zip(_HEADER, header, strict=True) if name in names}
+        values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
+        values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
+        columns = names(self.columns)
+        values = {name: value for name, value in values.items() if name in columns}
         if not (wanted.stats or wanted.spectral):
             return Row(values)
         if tensor.unreadable:

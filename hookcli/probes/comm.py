@@ -14,6 +14,7 @@ from hookcli.table import Report, Row, Skipped, TensorStats
 from hookcli.table.buckets import bucket_row, totals
 from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.stats import RULES
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -80,10 +81,7 @@ class CommProbe:
             if (
                 first
                 and stats.numel == first.numel
-                and not all(
-                    math.isclose(getattr(stats, key), getattr(first, key), rel_tol=_SAME)
-                    for key in ("min", "max", "l2")
-                )
+                and not all(math.isclose(getattr(stats, key), getattr(first, key), rel_tol=_SAME) for key in RULES)
             ):
                 self.skip(
                     "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
             values[name] = rows[0].get(name)
         elif rule == Merge.WORST:
             values |= {name: worst.get(name)} if worst else {}
+        elif rule == Merge.LISTED:
+            values |= _listed(name, rows)
         elif rule == Merge.RATIO:
             values[name] = ratio(values.get("update"), values.get("weight"))
         elif rule != Merge.NORM or same_place:
@@ -49,6 +52,13 @@ _RULES: Mapping[Merge, Callable[[Sequence[Any]], Any]] = {
     Merge.MOST: max,
     Merge.NORM: norm,
 }
+
+
+def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
+    """The first text with the number of rows that have it, unless all do, and how many other texts there are."""
+    counts = Counter(str(row[name]) for row in rows if row.get(name))
+    texts = [text if number == len(rows) else f"{text} ({number} of {len(rows)})" for text, number in counts.items()]
+    return {name: texts[0] + (f" and {len(texts) - 1} more" if texts[1:] else "")} if texts else {}
 
 
 def _counted(rows: Sequence[Row], rule: Merge) -> Sequence[Row]:

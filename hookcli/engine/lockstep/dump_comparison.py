@@ -19,15 +19,14 @@ from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, 
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns import IDENTITY
-from hookcli.table.columns.layouts import DUMPED, with_operators
+from hookcli.table.columns import IDENTITY, names
+from hookcli.table.columns.layouts import DUMPED, DUMPED_IF_FILLED, with_operators
 from hookcli.table.dump import Dump
 from hookcli.tensors.files.dump_reader import DumpReader
 
 Key = tuple[Any, ...]
 Wanted = Callable[[str, str, str], bool]
 """The test of a dump's tensor: by its kind, name, and type of module."""
-_IF_FILLED = ("kind", "batch", "pass", "source")
 _HAS = {"output": "returned", "input": "received"}
 
 
@@ -100,7 +99,7 @@ class DumpComparison:
         rows = self.pairs.rows(tolerance, complete)
         times = ("seconds", "hookcli_seconds")
         metas = [{k: v for k, v in meta.items() if k not in times} for meta in (self.reader.dump.meta, self.meta)]
-        used = {name for name in _IF_FILLED if any(row.get(name) for row in rows)}
+        used = {name for name in names(DUMPED_IF_FILLED) if any(row.get(name) for row in rows)}
         if all(row.get("kind") == OUTPUT for row in rows):
             used.discard("kind")
         return verdict.report(
@@ -108,7 +107,7 @@ class DumpComparison:
             self.alignment,
             tolerance,
             model=model,
-            columns=[c for c in with_operators(DUMPED) if c.name in used or c.name not in _IF_FILLED],
+            columns=[c for c in with_operators(DUMPED) if c.name in used or c not in DUMPED_IF_FILLED],
             metas=metas if self.side == A else metas[::-1],
             meta=meta,
             skipped=[*self.pairs.skipped(), *self._skipped],
@@ -181,6 +180,14 @@ def _key(values: Mapping[str, Any], fqn: str) -> Key:
 
 
 def _seen(values: Mapping[str, Any], fqn: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
-    call, index, batch, passed = (values.get(name) or 0 for name in ("call", "index", "batch", "pass"))
-    source = values.get("source") or ""
-    return ModuleTensors(values["kind"], fqn, values.get("type") or "", call, index, tensors, batch, passed, source)
+    return ModuleTensors(
+        values["kind"],
+        fqn,
+        values.get("type") or "",
+        values.get("call") or 0,
+        values.get("index") or 0,
+        tensors,
+        batch=values.get("batch") or 0,
+        passed=values.get("pass") or 0,
+        source=values.get("source") or "",
+    )

@@ -53,6 +53,13 @@ def only(side: int, what: str) -> dict[str, Any]:
 
 def place(seen: ModuleTensors, path: str) -> dict[str, Any]:
     """The values of a row that say where one of the tensors belongs."""
-    values = {name: getattr(seen, name) for name in ("fqn", "type", "kind", "call", "index")} | {"path": path}
-    further = {"source": seen.source, "batch": seen.batch, "pass": seen.passed}
-    return values | {name: value for name, value in further.items() if value}
+    return {
+        "fqn": seen.fqn,
+        "type": seen.type,
+        "kind": seen.kind,
+        "call": seen.call,
+        "index": seen.index,
+        "path": path,
+        **({"source": seen.source} if seen.source else {}),
+        **{name: number for name, number in (("batch", seen.batch), ("pass", seen.passed)) if number},
+    }

@@ -110,19 +110,36 @@ TENSORS = columns_named(
 """A comparison of the tensors of two models that run side by side."""
 DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
 """A comparison with a dump."""
+DUMPED_IF_FILLED = columns_named("kind", "batch", "pass", "source")
+"""Columns of DUMPED that are there only if they say something."""
+BUCKET = columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+"""Columns that tell which bucket a row is of, on any rank."""
+ERRORS = columns_named("exact_l2", "error_l2", "after_l2")
+"""Norms of the exact mean over ranks, of a hook's error, and of its result."""
 BUCKETS = (
-    *columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before", "bytes_after"),
-    *columns_named("ratio", "seconds", ratio="Ratio"),
+    *BUCKET,
+    *columns_named("bytes_after", "ratio", "seconds", ratio="Ratio"),
     *BEFORE_COLUMNS,
     *STATS_COLUMNS,
-    *columns_named("exact_l2", "error_l2", "after_l2", "relative_l2", "error_max", "cosine"),
+    *ERRORS,
+    *columns_named("relative_l2", "error_max", "cosine"),
 )
 """Buckets of gradients before and after a communication hook."""
 FINDINGS = columns_named(
     *("check", "severity", "fqn", "value", "threshold", "message", "remedy", "cause", "hint", "source")
 )
+FINDINGS_NEEDED = columns_named("check", "severity", "message", "remedy")
+"""Columns without which findings are shown as a table, and not as sentences."""
 CHECKS = columns_named("check", "name", "severity", "threshold", "asked_by", "means")
 HOOKS_FOUND = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 PLUGINS = columns_named("kind", "name", "distribution", "target", "state")
 HOOK_KINDS = columns_named("name", "fires", "registered_by", "command", name="Hook")
 MODELS = columns_named("name", "kind", "params", "input", "weights", "tasks", name="Model")
+DUMP_PLACE = columns_named("kind", "type", "batch", "call", "pass", "path", "source")
+"""Fields of a dump's index on a tensor's place, each of which may be absent."""
+DUMP_TENSOR = columns_named("shape", "dtype", "file", "name")
+"""Fields of a dump's index on the tensor itself."""
+GROUPS = columns_named(
+    *("optimizer", "group", "parameters", "lr", "weight_decay", "momentum", "betas", "param_grad", "weight", "ratio")
+)
+"""The parameter groups of an optimizer, in the totals of a step."""

@@ -8,17 +8,21 @@ _NORM: dict[str, Any] = {"kind": Kind.FIGURE, "merge": Merge.NORM}
 _FAULTS: dict[str, Any] = {"unit": "elements", "kind": Kind.COUNT, "merge": Merge.SUM, "shown": Shown.MARK}
 _SECONDS: dict[str, Any] = {"unit": "seconds", "kind": Kind.SECONDS}
 
-TRAINING = (
-    Column("loss", "Loss", kind=Kind.LOSS),
-    Column("first_loss", "First loss", kind=Kind.LOSS),
+OF_PARAMETERS = (
     Column("param_grad", "Param grad", bar=Bar.LOG, **_NORM),
-    Column("output_grad", "Output grad", bar=Bar.LOG, **_NORM),
-    Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
     Column("weight", "Weight", drop=13, **_NORM),
     Column("update", "Update", drop=14, **_NORM),
-    Column("ratio", "|dw|/|w|", kind=Kind.FIGURE, merge=Merge.RATIO),
     Column("grad_nan", "NaN in gradients", **_FAULTS),
     Column("grad_inf", "Inf in gradients", **_FAULTS),
+)
+"""Figures of the parameters of a module, which add up over modules."""
+TRAINING = (
+    *OF_PARAMETERS,
+    Column("loss", "Loss", kind=Kind.LOSS),
+    Column("first_loss", "First loss", kind=Kind.LOSS),
+    Column("output_grad", "Output grad", bar=Bar.LOG, **_NORM),
+    Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
+    Column("ratio", "|dw|/|w|", kind=Kind.FIGURE, merge=Merge.RATIO),
     Column("optimizer", "Optimizer", kind=Kind.TEXT),
     Column("group", "Group", kind=Kind.COUNT, charted=False),
     Column("parameters", "Params", kind=Kind.QUANTITY, charted=False),

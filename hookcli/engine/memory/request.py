@@ -1,4 +1,4 @@
-"""A question about a model's memory: its settings, and the reports that answer it."""
+"""A request for a model's memory: its settings, and the reports that it asks for."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from hookcli import registry
 from hookcli.engine.capture import capture_recipe
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.memory.fits import fits_report
-from hookcli.engine.memory.modules import modules_report
-from hookcli.engine.memory.parallel import one_of
+from hookcli.engine.memory.largest_batch import fits_report
+from hookcli.engine.memory.parallel import one_process
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import MemoryProfile
+from hookcli.engine.memory.reports import REPORTS
 from hookcli.engine.memory.simulate import simulate
-from hookcli.engine.memory.timeline import timeline_report
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.setting import Setting
 from hookcli.engine.step import Step
@@ -24,12 +23,10 @@ from hookcli.sources.base import Recipe, copy_model
 from hookcli.table import Report
 from hookcli.table.formatting import counted, listed, macs, size
 
-_REPORTS = {"memory": modules_report, "timeline": timeline_report}
-
 
 @dataclass(frozen=True)
-class MemoryQuestion:
-    """The step whose memory is asked for. `parallel` spreads it over the setting's `parts`; None: one process.
+class MemoryRequest:
+    """The step whose memory is wanted, of one of the setting's `parts` where these are processes in `parallel`.
 
     `narrow` makes, from the modules' types by name, the test of the modules whose rows are wanted.
     """
@@ -38,23 +35,19 @@ class MemoryQuestion:
     setting: Setting
     plan: MemoryPlan
     step: Step = Step()
-    parallel: str | None = None
     feedback: Feedback = Feedback()
     narrow: Callable[[Mapping[str, str]], Callable[[str], bool]] | None = None
 
     def reports(self, names: Sequence[str]) -> list[Report]:
-        """The reports of these names: "memory" by module, and the "timeline"."""
+        """The reports of these names: "memory" by module, and the "timeline"; the first one has the verdict."""
         profile = self._profile(self.setting, self.plan)
         saved = self._saved(profile) if profile.checkpointed else {}
-        made = [self._narrowed(_REPORTS[name](profile), profile) for name in names]
-        first, *others = [replace(report, totals={**report.totals, **saved}) for report in made]
-        return [first, *(replace(other, totals={**other.totals, "verdict": ""}) for other in others)]
-
-    def _narrowed(self, report: Report, profile: MemoryProfile) -> Report:
-        if self.narrow is None:
-            return report
-        wanted = self.narrow(profile.types)
-        return replace(report, rows=[row for row in report.rows if wanted(row.fqn)])
+        reports = [REPORTS[name](profile) for name in names]
+        if self.narrow is not None:
+            wanted = self.narrow(profile.types)
+            reports = [replace(report, rows=[row for row in report.rows if wanted(row.fqn)]) for report in reports]
+        added = [saved, *(saved | {"verdict": ""} for _ in names[1:])]
+        return [replace(report, totals={**report.totals, **new}) for report, new in zip(reports, added, strict=True)]
 
     def report(self) -> Report:
         """The report by module."""
@@ -67,7 +60,7 @@ class MemoryQuestion:
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
-        return one_of(profile, self.parallel, setting.parts) if self.parallel else profile
+        return one_process(profile, setting.parallel, setting.parts) if setting.parallel else profile
 
     def _saved(self, profile: MemoryProfile) -> dict[str, object]:
         """The effect of checkpointing: the peak without it, and the MACs that are computed again."""
@@ -78,13 +71,10 @@ class MemoryQuestion:
         again = sum(row["macs"] or 0 for row in shapes.rows if row.fqn in profile.checkpointed)
         whole = 3 * shapes.totals["macs"]  # a backward pass takes two matrix products for each of the forward's
         modules = f"{counted(len(profile.checkpointed), 'module')} ({listed(list(profile.checkpointed), 3)})"
-        said = f"Checkpointing {modules} takes the peak from {size(plain)} to {size(peak)} ({peak / plain - 1:+.0%})"
-        cost = f"computes {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
-        return {
-            "plain_peak_bytes": plain,
-            "recomputed_macs": again,
-            "checkpointing": f"{said}, and {cost}" if cost else said,
-        }
+        gain = f"takes the peak from {size(plain)} to {size(peak)} ({peak / plain - 1:+.0%})"
+        cost = f", and computes {macs(again)} again ({again / whole:+.0%} of a step)" if whole else ""
+        sentence = f"Checkpointing {modules} {gain}{cost}"
+        return {"plain_peak_bytes": plain, "recomputed_macs": again, "checkpointing": sentence}
 
 
 def memory_of(run: PreparedRun, backward: bool) -> Report:
@@ -93,4 +83,4 @@ def memory_of(run: PreparedRun, backward: bool) -> Report:
     recipe = Recipe(run.name, partial(copy_model, run.model), example=lambda model: kwargs or tuple(args))
     on_cuda = any(parameter.is_cuda for parameter in run.model.parameters())
     plan = MemoryPlan(inference=not backward, device="cuda" if on_cuda else "cpu")
-    return MemoryQuestion(recipe, Setting(train=None), plan, run.step).report()
+    return MemoryRequest(recipe, Setting(train=None), plan, run.step).report()
