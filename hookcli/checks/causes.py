@@ -123,7 +123,7 @@ class _Flow:
         return effect.check in self._backward or before is None or after is None or before < after
 
     def distance(self, cause: Finding, effect: Finding) -> float:
-        """How far apart the first calls at two places are; infinite if one of them is not known."""
+        """The number of calls between the first ones at two places; infinite if a place is unknown."""
         a, b = self._place(cause.fqn), self._place(effect.fqn)
         return math.inf if a is None or b is None else abs(a - b)
 

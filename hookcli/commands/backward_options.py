@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hookcli.commands.options import GRADIENTS, MOST_RUNS, OnlyFields, check_choice, choice, option
+from hookcli.commands.options import GRADIENTS, OnlyFields, check_choice, choice, option
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import VECTORS
 
@@ -30,9 +30,7 @@ class StepOptions:
     backward_vector: str | None = choice(
         None, GRADIENTS, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
     )
-    passes: int = option(
-        1, GRADIENTS, "Passes without zeroing: gradients accumulate.", metavar="N", min=1, max=MOST_RUNS
-    )
+    passes: int = option(1, GRADIENTS, "Passes without zeroing: gradients accumulate.", metavar="N", min=1)
     call: str = "backward"
     optimizer: str | None = None
     state_dict: bool = False

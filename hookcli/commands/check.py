@@ -14,7 +14,6 @@ from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.options import (
     DATA,
-    MOST_RUNS,
     CacheOptions,
     OnlyFields,
     Options,
@@ -22,6 +21,7 @@ from hookcli.commands.options import (
     choice,
     complete_models,
     option,
+    tolerance_option,
 )
 from hookcli.commands.output import Output
 from hookcli.commands.typer_classes import typed_names
@@ -77,17 +77,13 @@ class CheckOptions(CacheOptions):
         None, _CHECKS, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
     )
     optimizer: str = option(MEMORY_OPTIMIZER, _CHECKS, "Optimizer of the step of --max-peak-memory.", metavar="NAME")
-    repeat: int = option(
-        1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1, max=MOST_RUNS
-    )
+    repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
     backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")
     save: str | None = option(None, _CHECKS, "Save a baseline of the models to FILE.", metavar="FILE")
     against: str | None = option(None, _CHECKS, "Compare with the baseline in FILE.", metavar="FILE")
-    rtol: float | None = option(
-        None, _CHECKS, "Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0, max=1e9
-    )
-    atol: float | None = option(None, _CHECKS, "Absolute tolerance of statistics [0].", metavar="X", min=0, max=1e9)
+    rtol: float | None = tolerance_option(_CHECKS, "Relative tolerance of statistics [3.5e-4 for float32].")
+    atol: float | None = tolerance_option(_CHECKS, "Absolute tolerance of statistics [0].")
     meta: bool = option(False, _CHECKS, "Run on the meta device: only checks that need no values.", "--meta")
     config: str | None = option(
         None, _CHECKS, f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE"

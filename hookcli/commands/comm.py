@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.commands.backward_options import OnePassOptions
-from hookcli.commands.options import DEFAULT_MODEL, MOST_RUNS, Model, Options, all_but, option
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of, write_partial
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
@@ -52,21 +52,16 @@ class CommOptions:
         "Several are compared on the same gradients.",
         metavar="A,B,...",
     )
-    rank_approximation: int = option(1, _PANEL, "PowerSGD: rank of its matrices.", metavar="N", min=1, max=MOST_RUNS)
+    rank_approximation: int = option(1, _PANEL, "PowerSGD: rank of its matrices.", metavar="N", min=1)
     warm_up: int = option(
         2,
         _PANEL,
         "PowerSGD: steps of plain allreduce first; more --steps lower its error.",
         metavar="STEPS",
         min=2,
-        max=MOST_RUNS,
     )
-    steps: int = option(
-        3, _PANEL, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1, max=MOST_RUNS
-    )
-    no_sync: int = option(
-        0, _PANEL, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0, max=MOST_RUNS
-    )
+    steps: int = option(3, _PANEL, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1)
+    no_sync: int = option(0, _PANEL, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0)
     bucket_cap_mb: float | None = option(
         None, _PANEL, "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", metavar="MB", min=0, max=2**20
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hookcli.commands.options import MOST_RUNS, Options
+from hookcli.commands.options import GREATEST_TOLERANCE, MOST_RUNS, Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
 from hookcli.system.files import content, exists
 
@@ -49,7 +49,10 @@ def _count(most: int) -> _Kind:
 _MOST = {one.name: one.metadata["option"].max for one in fields(Options)}
 _BATCHES = _Kind("give a whole number from 1, or 'all'", lambda value: value == "all" or _count(10**9 - 1).fits(value))
 _SEED = _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value) and value >= 0)
-_NUMBER = _Kind("give a number from 0", lambda value: _is_number(value) and value >= 0)
+_TOLERANCE = _Kind(
+    f"give a number from 0 to {GREATEST_TOLERANCE:,.0f}",
+    lambda value: _is_number(value) and 0 <= value <= GREATEST_TOLERANCE,
+)
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
 _FIGURES = _Kind(
     "give a table of checks and figures, as in {HK012 = 1e-5}",
@@ -67,7 +70,7 @@ _KEYS = {
     "repeat": _count(MOST_RUNS),
     "seed": _SEED,
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
-    **dict.fromkeys(("rtol", "atol"), _NUMBER),
+    **dict.fromkeys(("rtol", "atol"), _TOLERANCE),
     "thresholds": _FIGURES,
 }
 # Options that have no key of their name, and what to write instead.

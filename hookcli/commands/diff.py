@@ -16,7 +16,17 @@ from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, TimeOptions, complete_models, option
+from hookcli.commands.options import (
+    DATA,
+    GRADIENTS,
+    SHOWING,
+    OnlyFields,
+    Options,
+    TimeOptions,
+    complete_models,
+    option,
+    tolerance_option,
+)
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import typed_names
@@ -66,17 +76,10 @@ def _side(name: str, text: str) -> Any:
 class DiffOptions:
     """Options of `hookcli diff` alone."""
 
-    rtol: float | None = option(
-        None,
-        _PANEL,
-        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].",
-        metavar="X",
-        min=0,
-        max=1e9,
+    rtol: float | None = tolerance_option(
+        _PANEL, "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32]."
     )
-    atol: float | None = option(
-        None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9
-    )
+    atol: float | None = tolerance_option(_PANEL, "Absolute tolerance, of the root mean square [0].")
     same_weights: bool = option(False, _PANEL, "Copy A's weights into B.", "--same-weights")
     backward: bool = option(False, GRADIENTS, "Compare gradients, too.", "--backward")
 

@@ -18,6 +18,8 @@ T = TypeVar("T")
 DEFAULT_MODEL = "resnet50"
 MOST_RUNS = 10**6
 """The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
+GREATEST_TOLERANCE = 1e9
+"""For --rtol and --atol."""
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -50,9 +52,19 @@ Model = Annotated[
 
 
 def option(default: Any, panel: str | None, text: str | None, *names: str, **settings: Any) -> Any:
-    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help."""
+    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help.
+
+    A number with a `min` goes up to MOST_RUNS, unless it has a `max`.
+    """
+    if "min" in settings:
+        settings.setdefault("max", MOST_RUNS)
     given: Any = {"default_factory": list} if default is list else {"default": default}
     return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
+
+
+def tolerance_option(panel: str, text: str) -> Any:
+    """An option for a tolerance."""
+    return option(None, panel, text, metavar="X", min=0, max=GREATEST_TOLERANCE)
 
 
 def choice(default: Any, panel: str | None, text: str, words: Sequence[str]) -> Any:

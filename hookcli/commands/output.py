@@ -114,7 +114,7 @@ class Output:
 
     @property
     def then(self) -> str:
-        """How to open what an exporter writes."""
+        """The advice on how to open the file that an exporter writes."""
         said: str = selection.declared(self._reporter, "then")
         return said.replace("{path}", shell_path(self.path))
 

@@ -11,8 +11,9 @@ from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.hooks.option_values import BACKENDS, PARALLEL
+from hookcli.system.memory import available_memory
 from hookcli.system.torchrun import leftover, world
-from hookcli.table import Column, Report, Skipped, ranks
+from hookcli.table import Column, Report, Skipped, formatting, ranks
 from hookcli.table.columns.layouts import with_operators
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.edits.base import Edit
 
 _DIGITS = 10  # the most that a rank may have
+_MEMORY = 300 * 2**20  # bytes that a process takes for PyTorch and hookcli, before any model
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Processes:
         from hookcli.engine.ranks.gather import gather
 
         self.group.stage("gathering the reports of all processes")
-        found = [gather(report, self.group) for report in reports]
-        return [self._as_asked(dict(enumerate(parts)), whole) for parts in found if parts]
+        gathered = [gather(report, self.group) for report in reports]
+        return [self._as_asked(dict(enumerate(parts)), whole) for parts in gathered if parts]
 
     def _as_asked(self, parts: ranks.Parts, whole: Callable[[], Report | None]) -> Report:
         assert self.group is not None
@@ -125,8 +127,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     processes have yet to be started, and UsageError for options that don't fit.
     """
     here = world()
-    if said := leftover():
-        remark(said, options)
+    if note := leftover():
+        remark(note, options)
     check_choice("--parallel", options.parallel, PARALLEL)
     check_choice("--backend", options.backend, BACKENDS)
     wanted = options.nproc or here.size
@@ -138,6 +140,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     if not values or wanted == 1:
         yield Processes(options) if here.writes else None
     elif here.size == 1:
+        _refuse_more_than_fit(wanted)
         raise ProcessesWanted(wanted, options.debug)
     else:
         from hookcli.engine.ranks.group import joined
@@ -146,6 +149,15 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
         with joined(here, options.timeout) as group:
             group.connect(options.backend, parse_device(options.device))
             yield Processes(options, group)
+
+
+def _refuse_more_than_fit(processes: int) -> None:
+    available = available_memory()
+    if available is not None and processes * _MEMORY > available:
+        enough = f"enough for {available // _MEMORY} of {formatting.size(_MEMORY)} each, without the model"
+        raise UsageError(
+            f"--nproc {processes}: {formatting.size(available)} of memory is available, {enough}", option="nproc"
+        )
 
 
 def refuse_alone(options: Options) -> None:

@@ -23,7 +23,7 @@ from hookcli.hooks.registration import parameters_on_meta, refusing_countless_mo
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
-from hookcli.sources.weights import fill, is_file, read_state
+from hookcli.sources.state_dicts import fill, is_file, read_state
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
+from hookcli.hooks.clock import timer_for
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import timer_for
 from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
 from hookcli.table import Report, Skipped
 from hookcli.table.times import Place, Times, with_times

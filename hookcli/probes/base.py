@@ -235,7 +235,7 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 
 
 def said_of(event: HookEvent) -> dict[str, Any]:
-    """What else a row says of an event: `edited`, `handed_on`, and for an operator its name and source line."""
+    """Further values of an event's row: `edited`, `handed_on`, and for an operator its name and source line."""
     said: dict[str, Any] = {"edited": event.edited} if event.edited else {}
     said |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
-from hookcli.hooks.operators.functions import shown
+from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe
@@ -69,7 +69,7 @@ def _row(number: int, call: FlowCall, counts: Counter[tuple[str, int, str]]) -> 
     if call.kind == "module":
         kind, function = type_text(call.what), None
     elif call.kind == "function":
-        kind, function = shown(call.what)
+        kind, function = function_names(call.what)
     else:
         kind, function = call.kind, None
     key = call.fqn, call.call, kind

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
+from hookcli.hooks.native.timeline import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.table import TensorStats
@@ -139,7 +139,7 @@ class NativeHooks:
         timeline = Timeline(roots, list(free.values()))
         made = self._session.nodes.in_walk_order(roots)
         self._covered.update(node.id for node in made)
-        self._passes.append((self._session.enter_context(timeline), made))
+        self._passes.append((self._session.stack.enter_context(timeline), made))
 
     def seen(self) -> dict[int, Seen]:
         """As in Python; a node of several passes has the last one's figures and the number of all its firings."""

@@ -73,7 +73,7 @@ class ShapesProbe(Probe):
         self.session = session
         self._levels = Levels(containers(session.model))
         self._functions.past_compiled = session.model if session.follow else None
-        session.enter_context(self._functions)
+        session.stack.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self.records_graph and torch.is_grad_enabled():

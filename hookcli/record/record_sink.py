@@ -33,7 +33,7 @@ class RecordSink:
     """
 
     announce = False
-    """Whether to name the record when its first step is written: a program that is killed prints no summary."""
+    """True to name the record when its first step is written: a program that is killed prints no summary."""
 
     def __init__(
         self,

@@ -14,13 +14,13 @@ from hookcli.diff.origin import WEIGHT
 from hookcli.diff.settings import changed_settings
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import reshaped
+from hookcli.engine.lockstep.known_pairs import incomparable, reshaped
 from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
 from hookcli.probes.settings import settings_of
 from hookcli.table import Row, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures, cause
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import SameBits, compare, resolve
 
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
@@ -76,8 +76,8 @@ class StateDiff:
         self.compared += 1
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values |= {"shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
-        if shapes := reshaped(x, y):
-            self._unlike.append(Row(values | {"differs": shapes, "beyond": True}))
+        if difference := reshaped(x, y):
+            self._unlike.append(Row(values | {"differs": difference, "beyond": True}))
             return
         # Tensors that are surely equal need no exact comparison; one with NaN is not equal to itself.
         alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
@@ -85,10 +85,9 @@ class StateDiff:
             self._same_bits.see(x, y)
             equal = alike and not (x.is_meta or x.is_nested) and torch.equal(x, y)
             pending = None if equal else compare(x, y)
-        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+        except Exception as error:
             self.compared -= 1
-            reason = f"can't be compared ({values['dtype']}, {cause(error)})"
-            self.skipped.append(Skipped(fqn, reason))
+            self.skipped.append(incomparable(error, x, y, fqn))
             return
         if pending is not None:
             self._pending.append((values, dtypes, pending))

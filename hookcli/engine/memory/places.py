@@ -9,7 +9,7 @@ from hookcli.engine.memory.profile import Place
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.operators.calls import numbered
-from hookcli.hooks.operators.functions import shown
+from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import current_node, in_backward, next_sequence_number, sequence_number
 
@@ -40,7 +40,7 @@ class Places:
 
     def _begin(self, call: Call, function: Any) -> None:
         """Note the operator that a function will be, if it makes a tensor."""
-        self._running = call, Place(numbered(call, shown(function)[0]), call.number)
+        self._running = call, Place(numbered(call, function_names(function)[0]), call.number)
 
     def _end(self, event: HookEvent) -> None:
         if event.operator is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hookcli.engine.memory.profile import Kind, Moment, Peak, Place, StepMemory
-from hookcli.hooks.storage_lifetimes import Mark, OperatorCall, Storage, StorageLifetimes
+from hookcli.hooks.storage_lifetimes import OperatorCall, PhaseBegins, Storage, StorageLifetimes
 
 
 class Timelines:
@@ -33,7 +33,7 @@ class Timelines:
         timeline: list[Moment] = []
         peak: Peak | None = None
         for entry in entries:
-            if isinstance(entry, Mark):
+            if isinstance(entry, PhaseBegins):
                 before = in_use.bytes if before is None else before
                 phase = entry.phase
             elif isinstance(entry, OperatorCall):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from hookcli.hooks.clock import Timer
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import Timer
 from hookcli.table.names import around, owner_of
 from hookcli.table.times import INCLUSIVE, Place, Times
 

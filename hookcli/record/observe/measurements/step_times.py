@@ -1,4 +1,4 @@
-"""Where the time of a step goes: in parts, and by module; and how much memory the process has."""
+"""Times of a step, by its parts and by module, and the memory of the process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.hooks.clock import Mark, ProgramClock
+from hookcli.hooks.clock import Mark, ProgramClock, timer_for
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import timer_for
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.system.files import content

@@ -80,7 +80,7 @@ class ObservedModel:
         self.ended: Mark | None = None
         """The moment when its last step ended; None if unknown."""
         self.differentiated: bool | None = None
-        """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
+        """True if a recorded step had a backward pass although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
         self.rebind(module)

@@ -168,7 +168,7 @@ class ObservedModels:
 
 
 def _walked(find: Callable[[nn.Module], T], module: nn.Module, default: T) -> T:
-    """What a walk over the program's objects finds of a module; the default where odd objects make the walk fail."""
+    """The result of walking the program's objects for a module; the default where odd objects make the walk fail."""
     try:
         return find(module)
     except Exception as error:

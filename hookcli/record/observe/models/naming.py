@@ -127,7 +127,7 @@ def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | N
 
 
 def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """Those of these dicts that are the attributes of an object, by id; empty instead if they are not the program's."""
+    """The dicts that are the attributes of an object, by id; an empty one for an object of hookcli."""
     wanted = {id(names) for names in dicts}
     attributes: dict[int, Mapping[str, Any]] = {}
     for owner in gc.get_referrers(*dicts) if dicts else ():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.hooks.gradients.grad_arrivals import GradArrivals
+from hookcli.hooks.gradients.tensor_hooks import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.dynamo import runs_compiled
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
@@ -67,7 +67,7 @@ class ObservedStep:
         self.forwards, self.observed_forwards = 1, 0
         self.stepped: set[int] = set()
         self.goes_on = False
-        """Whether a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
+        """True if a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)

@@ -39,20 +39,20 @@ def read_state(file: str) -> tuple[dict[str, Any], str | None]:
         return _read_parts(file), None
     if not files.is_file(file):
         raise _wrong(f"--weights: no file {shortened(file)!r}")
-    state, found = _state_of(Path(file))
+    state, key = _state_of(Path(file))
     for prefix in _WRAPPERS:
         consume_prefix_in_state_dict_if_present(state, prefix)
-    return state, f"--weights {file}: took the state dict under {found!r}" if found else None
+    return state, f"--weights {file}: took the state dict under {key!r}" if key else None
 
 
 def _state_of(file: Path) -> tuple[dict[str, Any], str | None]:
     """The state dict in one file, and the key under which a checkpoint has it. Raises UsageError if there is none."""
     state = _read(file)
-    found = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
-    state = state[found] if found else state
-    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+    key = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
+    state = state[key] if key else state
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise _wrong(f"--weights {file}: holds an object of type {class_name(state)}, not a state dict")
-    return state, found
+    return state, key
 
 
 def _read_parts(place: str) -> dict[str, Any]:
@@ -93,44 +93,36 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     A model on the meta device has no room for values: there names and shapes are only compared.
     """
     with UserCode(lambda error: _wrong(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
-        own = model.state_dict()
-    state, moved = _without_prefix(state, own)
-    wrong = {
-        k: f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
-    }
+        model_state = model.state_dict()
+    state, moved = _without_prefix(state, model_state)
+    sizes = {k: (_size(v), _size(model_state[k])) for k, v in state.items() if k in model_state}
+    wrong = {k: f"{k} is {size}, not {needed}" for k, (size, needed) in sizes.items() if size != needed}
     fits = copy.copy(state)  # keeps the versions of modules, which state dicts carry besides their keys
     for name_of_wrong in wrong:
         del fits[name_of_wrong]
     with UserCode(lambda error: _wrong(f"--weights {name} does not fit the model: {in_brief(error)}")):
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in state]
-    faults = [
-        f"{label} {len(keys)} ({listed(keys, _NAMED)})"
-        for label, keys in (
-            ("missing", missing),
-            ("extra", result.unexpected_keys),
-            ("wrong shape", list(wrong.values())),
-        )
-        if keys
-    ]
+    unfit = {"missing": missing, "extra": result.unexpected_keys, "wrong shape": list(wrong.values())}
+    faults = [f"{label} {len(keys)} ({listed(keys, _NAMED)})" for label, keys in unfit.items() if keys]
     if faults and strict:
         raise _wrong(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
-    loaded = len(own.keys() & fits.keys())
+    loaded = len(model_state.keys() & fits.keys())
     if faults:
-        return f"--weights {name}: loaded {loaded} of {len(own)} tensors; {'; '.join(faults)}"
+        return f"--weights {name}: loaded {loaded} of {len(model_state)} tensors; {'; '.join(faults)}"
     return f"--weights {name}: took the tensors under {moved!r}" if moved else None
 
 
-def _without_prefix(state: dict[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _without_prefix(state: dict[str, Any], model_state: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """The state dict without the one name that all its keys begin with, if that fits the model, and this prefix.
 
     Lightning's modules and other wrappers keep the model in an attribute.
     """
     prefix = next(iter(state), "").partition(".")[0] + "."
-    if own.keys() & state.keys() or not all(key.startswith(prefix) for key in state):
+    if model_state.keys() & state.keys() or not all(key.startswith(prefix) for key in state):
         return state, ""
     rest = {key.removeprefix(prefix): value for key, value in state.items()}
-    return (rest, prefix) if own.keys() & rest.keys() else (state, "")
+    return (rest, prefix) if model_state.keys() & rest.keys() else (state, "")
 
 
 def _size(value: Any) -> str:
