@@ -23,7 +23,7 @@ from hookcli.table.names import checked_filter, operator_owner
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart
     from hookcli.engine.batches import DataBatches
-    from hookcli.engine.lockstep.dumped import Wanted
+    from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted
     from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_reader import DumpReader
 
@@ -60,8 +60,8 @@ class DumpRuns:
         return self._with_model(DumpReader((a, b)[side]), side, (a, b))
 
     def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
+        from hookcli.engine.lockstep.dump_comparison import compare_dumps
         from hookcli.engine.lockstep.dump_modules import parts_of
-        from hookcli.engine.lockstep.dumped import compare_dumps
 
         self.progress.stage(f"comparing {a.folder} and {b.folder}")
         self._require_operators(a, b)
@@ -72,9 +72,9 @@ class DumpRuns:
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
         from hookcli.engine.lockstep.compiled import unseen_parts
+        from hookcli.engine.lockstep.dump_comparison import DumpComparison
         from hookcli.engine.lockstep.dump_modules import module_parts
-        from hookcli.engine.lockstep.dumped import DumpComparison
-        from hookcli.engine.lockstep.operators import operators_of
+        from hookcli.engine.lockstep.further_runs import operators_of
 
         self._require_operators(reader)
         options, step = self._repeated(reader)

@@ -52,8 +52,7 @@ class ModelRuns:
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
         self.import_torch()
-        from hookcli.engine.lockstep.side import alignment_of
-        from hookcli.engine.lockstep.weights import copy_weights
+        from hookcli.engine.lockstep.side import alignment_of, copy_weights
 
         left, right = (self.built(spec, self.backward) for spec in (a, b))
         given = common_input(left, right, self.options, self.backward)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hookcli.engine.batches import DataBatches
     from hookcli.engine.feedback import Feedback
-    from hookcli.engine.lockstep.process_state import SourceTree
+    from hookcli.engine.lockstep.lockstep import SourceTree
     from hookcli.engine.prepare import PreparedRun
     from hookcli.engine.setting import Setting
     from hookcli.sources.base import Recipe
@@ -125,7 +125,7 @@ def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> Bui
 
 def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
     """The source tree of a side, and its model's spec relative to the working directory."""
-    from hookcli.engine.lockstep.process_state import SourceTree
+    from hookcli.engine.lockstep.lockstep import SourceTree
 
     place, _, name = spec.model.rpartition(":")
     source, _ = source_of(spec.model)

@@ -18,9 +18,8 @@ from hookcli.commands.option_fields import as_typed, choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.launching.finding import Program, find
+from hookcli.record.launching.finding import Program, find, why_unseen
 from hookcli.record.launching.launched import Launched, become
-from hookcli.record.launching.python_options import why_unseen
 from hookcli.record.observe.recording_plan import (
     DEFAULT_EVERY,
     FIRST_BAD,

@@ -11,7 +11,7 @@ from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
-from hookcli.engine.weights import Wanted, WeightsReport
+from hookcli.engine.weights_report import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.files import exists
 from hookcli.table import Report

@@ -65,9 +65,6 @@ class UnregisteredParts(nn.ModuleList):
         super().__init__(item for item in items if isinstance(item, nn.Module))
         self._tensors = [item for item in items if isinstance(item, Tensor)]
 
-    def __bool__(self) -> bool:
-        return bool(len(self) or self._tensors)
-
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters, and tensors that require grad."""
         yield from super().parameters(recurse)
