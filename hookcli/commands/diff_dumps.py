@@ -23,7 +23,7 @@ from hookcli.table.names import checked_filter, operator_owner
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart
     from hookcli.engine.batches import DataBatches
-    from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted
+    from hookcli.engine.lockstep.dump_comparison import Wanted
     from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_reader import DumpReader
 
