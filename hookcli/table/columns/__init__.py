@@ -39,7 +39,7 @@ def declared(name: str, title: str | None = None, unit: str | None = None) -> Co
         kind = Kind.SHAPE if name.endswith("shape") else Kind.BYTES if name.endswith("_bytes") else Kind.ANY
         shown = Shown.SET if unit == "firings" else Shown.FILLED
         heading = name.replace("_", " ").capitalize()
-        column = Column(name, heading, unit if title is None else None, _BY_UNIT.get(unit or "", kind), shown=shown)
+        column = Column(name, heading, None, _BY_UNIT.get(unit or "", kind), shown=shown)
     if title is None or (title, unit) == (column.title, column.unit):
         return column
     return replace(column, title=title, unit=unit)
