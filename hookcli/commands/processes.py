@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.options import Options, check_choice
+from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
-from hookcli.hooks.option_values import BACKENDS, PARALLEL
 from hookcli.system.memory import available_memory
 from hookcli.system.torchrun import leftover, world
 from hookcli.table import Column, Report, Skipped, formatting, ranks
@@ -82,19 +81,15 @@ class Processes:
         if self.group is None:
             return BatchShare()
         here = self.group.world
-        if self.options.parallel == "fsdp":
-            return BatchShare(here.rank, here.size, averaged=True)
-        if not (backward and self.options.ranks == "merged"):
-            return BatchShare(here.rank, here.size)
+        sharded = self.options.parallel == "fsdp"
+        if sharded or not (backward and self.options.ranks == "merged"):
+            return BatchShare(here.rank, here.size, averaged=sharded)
         from hookcli.engine.ranks.parallel import replicated
 
         return BatchShare(here.rank, here.size, averaged=True, wrap=replicated)
 
     def together(self, reports: Sequence[Report], whole: Callable[[], Report | None]) -> list[Report]:
-        """On rank 0 the ranks' reports as one, merged or side by side; on the other ranks none.
-
-        `whole` makes the report of shapes of one process with the whole batch, or None if it can't.
-        """
+        """On rank 0 the ranks' reports as one; `whole` makes the shapes that a single process would see, or None."""
         if self.group is None:
             return list(reports)
         from hookcli.engine.ranks.gather import gather
@@ -129,8 +124,6 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     here = world()
     if note := leftover():
         remark(note, options)
-    check_choice("--parallel", options.parallel, PARALLEL)
-    check_choice("--backend", options.backend, BACKENDS)
     wanted = options.nproc or here.size
     if here.size > 1 and wanted != here.size:
         raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; remove --nproc")
@@ -162,14 +155,9 @@ def _refuse_more_than_fit(processes: int) -> None:
 
 def refuse_alone(options: Options) -> None:
     """Raise UsageError for options that need several processes."""
-    defaults = Options()
-    for option, given, default in (
-        ("--parallel", options.parallel, defaults.parallel),
-        ("--ranks", options.ranks, defaults.ranks),
-        ("--backend", options.backend, defaults.backend),
-    ):
-        if given != default:
-            raise UsageError(f"{option} {given}: needs several processes; give --nproc N, or use torchrun")
+    for name in ("parallel", "ranks", "backend"):
+        if (value := getattr(options, name)) != getattr(Options(), name):
+            raise UsageError(f"--{name} {value}: needs several processes; give --nproc N, or use torchrun")
 
 
 def columns_shown(columns: Sequence[Column], options: Options) -> Sequence[Column]:
@@ -182,10 +170,10 @@ def parse_ranks(text: str, size: int) -> list[int] | None:
     """The ranks that `0,1` names; None for all of them. Raises UsageError for unknown ones."""
     if text in ("merged", "each"):
         return None
-    given = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in given):
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in parts):
         there = f"0 to {size - 1}" if size > 1 else "0"
         raise UsageError(
             f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; available ranks: {there}"
         )
-    return sorted({int(part) for part in given})
+    return sorted({int(part) for part in parts})

@@ -64,7 +64,6 @@ class GradsProbe(StatsProbe):
         self._noted = defaultdict[str, dict[str, None]](dict)  # the modules of each remark
 
     def attach(self, session: HookSession) -> None:
-        """Register the hooks for the chosen gradients."""
         self.session = session
         if self.via == "module":
             leave_out(session, self.one_tensor)
@@ -198,7 +197,6 @@ class GradsProbe(StatsProbe):
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"
 
     def skipped(self) -> list[Skipped]:
-        """Return the gradients that did not arrive, each with its reason."""
         left = left_out(self.one_tensor, otherwise="; without --via module it is seen")
         without = {item.fqn for item in left}
         for key, reason in self._expected.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +30,6 @@ class Wanted:
     spectral: bool = False
 
     def columns(self, *, model: bool) -> tuple[Column, ...]:
-        """The columns of the report of a model, or of files."""
         wanted = {*_HEADER, *((*STATS_KEYS, *HIST_KEYS) if self.stats else ())}
         wanted |= set(names(SPECTRAL)) if self.spectral else set()
         return tuple(c for c in WEIGHTS if c.name in wanted.difference(("file",) if model else _OF_MODELS))
@@ -61,8 +59,8 @@ class WeightsReport:
     def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
         values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
         values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
-        shown = names(self.columns)
-        values = {name: value for name, value in values.items() if name in shown or name not in _HEADER}
+        columns = names(self.columns)
+        values = {name: value for name, value in values.items() if name in columns}
         if not (wanted.stats or wanted.spectral):
             return Row(values)
         if tensor.unreadable:
@@ -75,36 +73,28 @@ class WeightsReport:
         """The figures of a matrix for its row; None for a vector."""
         unfit = "complex values" if tensor.is_complex else ""
         unfit = f"more than {WIDEST:,} columns" if tensor.columns > WIDEST else unfit
-        found = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
-        if tensor.is_matrix and found is None:
-            why = unfit or "it has NaN or Inf"
-            self.skipped.append(Skipped(tensor.name, f"no singular values: {why}"))
-        if found and not found.converged:
-            self.unsure += 1
-        return {"spectral_norm": found.norm if found else None, "stable_rank": found.stable_rank if found else None}
+        values = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
+        if values is None:
+            if tensor.is_matrix:
+                self.skipped.append(Skipped(tensor.name, f"no singular values: {unfit or 'it has NaN or Inf'}"))
+            return {"spectral_norm": None, "stable_rank": None}
+        self.unsure += not values.converged
+        return {"spectral_norm": values.norm, "stable_rank": values.stable_rank}
 
     @property
     def report(self) -> Report:
-        """The report of what was measured so far."""
         done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
-        whole = {"complete": True} if done == len(self.tensors) else {"complete": False}
-        meta = {**self.meta, "containers": numbered_lists(row.fqn for row in self.rows), **whole}
+        containers = numbered_lists(row.fqn for row in self.rows)
+        meta = {**self.meta, "containers": containers, "complete": done == len(self.tensors)}
         if any(column in SPECTRAL for column in self.columns):
             unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
             meta["notes"] = [*meta.get("notes", ()), f"{_SPECTRAL}{unsure}"]
         tensors = [tensor for tensor in self.tensors if not tensor.tied]
-        said = (self.rows, meta, _totals(tensors), self.skipped)
-        return Report("weights", self.model, self.columns, *said, grouping="disjoint")
+        dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
+        by_dtype = {dtype: _counts([t for t in tensors if t.dtype == dtype]) for dtype in dtypes}
+        totals = _counts(tensors) | {"dtypes": by_dtype}
+        return Report("weights", self.model, self.columns, self.rows, meta, totals, self.skipped, grouping="disjoint")
 
 
-def _totals(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
-    """Counts of tensors, elements and bytes, and of each dtype."""
-    by_dtype: dict[str, list[StoredTensor]] = defaultdict(list)
-    for tensor in tensors:
-        by_dtype[tensor.dtype].append(tensor)
-    return _counts(tensors) | {"dtypes": {dtype: _counts(some) for dtype, some in by_dtype.items()}}
-
-
-def _counts(tensors: Sequence[StoredTensor]) -> dict[str, int]:
-    elements, nbytes = (sum(counted) for counted in ((t.numel for t in tensors), (t.nbytes for t in tensors)))
-    return {"tensors": len(tensors), "elements": elements, "bytes": nbytes}
+def _counts(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
+    return {"tensors": len(tensors), "elements": sum(t.numel for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

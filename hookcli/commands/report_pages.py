@@ -1,4 +1,4 @@
-"""The page of a record: the work of `hookcli report RECORD`."""
+"""The pages of a model and of a record: the work of `hookcli report MODEL` and `hookcli report RECORD`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hookcli.commands.progress import Progress
+from hookcli.commands.check_config import Job
+from hookcli.commands.check_models import crashed, examined
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
 from hookcli.commands.show import lacking
+from hookcli.errors import ModelError
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
 from hookcli.table import SCHEMA, Report, formatting
+from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 
 
 def report_record(name: str, page: Page, source: Path | None = None) -> int:
-    """Write the page of a record; in other formats, the reports of its last steps. Does not import torch.
-
-    `source` is the file that holds the record, if not the one of this name. Raises UsageError.
-    """
+    """Write the page of a record, or in another format the reports of its last steps; `source` is the record's file."""
     with Progress(page.options.quiet) as progress:
         progress.stage(f"reading {name}")
         steps = RecordPage(open_record(name, source))
@@ -59,3 +60,19 @@ def _remarks(record: Record, live: bool) -> list[str]:
             f"no end is recorded: the script was killed, or still ran; the last line came {ago} before this page"
         )
     return [*lines, *lacking(record)]
+
+
+def report_model(job: Job, page: Page) -> int:
+    """Write the page of a model. One that crashes has the page of what was seen until then, and its error is raised."""
+    for columns in (FINDINGS, SHAPES, STATISTICS):
+        page.output.check_columns(columns)  # a format for one of the reports alone is refused before the run
+    try:
+        with working(job.options) as progress:
+            examination = examined(job, progress, in_full=True)
+    except ModelError as error:
+        page.output.salvage([crashed(job, error)])
+        raise
+    page.write(examination.shown)
+    if examination.error:
+        raise examination.error
+    return 0

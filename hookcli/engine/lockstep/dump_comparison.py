@@ -79,21 +79,15 @@ class DumpComparison:
             session.forward_pre(partial(self.pairs.known.receive, self.other))
             self._followed = True  # several probes may share this sink
 
-    def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
-        """Compare a tensor of the other side's run with the dump's."""
-        self._take(values, lambda: tensor)
-
     def take_all(self, other: DumpReader) -> None:
-        """Compare the tensors of another dump."""
         for row in other.dump.tensors:
             if row["file"]:
-                self._take(row.values, lambda row=row: other.load(row))  # type: ignore[misc]
+                self.take(row.values, partial(other.load, row))
             elif (name := name_there(self._names, row["kind"], row.fqn)) is not None:
                 self._seen.add(_key(row.values, name))
                 self._skip(row)
 
     def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
-        """Note how the run was, and what it did not measure."""
         self.meta = meta
         self._skipped |= dict.fromkeys(skipped)
 
@@ -103,10 +97,11 @@ class DumpComparison:
         if complete:
             self._add_missing()
         rows = self.pairs.rows(tolerance, complete)
-        metas = [_untimed(self.reader.dump.meta), _untimed(self.meta)]
-        kinds = {row.get("kind") for row in rows} - {OUTPUT}
-        used = {name for name in names(DUMPED_IF_FILLED) if name != "kind" and any(row.get(name) for row in rows)}
-        used |= {"kind"} if kinds else set()
+        times = ("seconds", "hookcli_seconds")
+        metas = [{k: v for k, v in meta.items() if k not in times} for meta in (self.reader.dump.meta, self.meta)]
+        used = {name for name in names(DUMPED_IF_FILLED) if any(row.get(name) for row in rows)}
+        if all(row.get("kind") == OUTPUT for row in rows):
+            used.discard("kind")
         return verdict.report(
             rows,
             self.alignment,
@@ -119,7 +114,8 @@ class DumpComparison:
             identical=complete and bool(self.pairs.same_bits) and not any(row.get("beyond") for row in rows),
         )
 
-    def _take(self, values: Mapping[str, Any], load: Callable[[], Tensor]) -> None:
+    def take(self, values: Mapping[str, Any], tensor: Tensor | Callable[[], Tensor]) -> None:
+        """Compare a tensor of the other side, which may have to be loaded, with the dump's."""
         kind, fqn = values["kind"], values["fqn"]
         name = name_there(self._names, kind, fqn)
         live = _seen(values, fqn, [])
@@ -140,14 +136,13 @@ class DumpComparison:
         if not row["file"]:
             self._skip(row)
             return
-        tensor, path = load(), values["path"]
-        live.tensors.append((path, tensor))
+        path = values["path"]
+        live.tensors.append((path, tensor if isinstance(tensor, Tensor) else tensor()))
         dumped = _seen({**row.values, "type": row["type"] or live.type}, name, [(path, self.reader.load(row))])
         pair = (dumped, live) if self.side == A else (live, dumped)
         self.pairs.compare(None, *pair)
 
     def _add_missing(self) -> None:
-        """Note the tensors of the dump that the other side lacks."""
         for row in [row for key, row in self._rows.items() if key not in self._seen]:
             there = name_there(self._theirs, row["kind"], row.fqn)
             seen = _seen(row.values, row.fqn, [(row["path"], torch.empty(0))])
@@ -160,9 +155,9 @@ class DumpComparison:
             elif there in self._unseen:
                 self._skipped[Skipped(row.fqn, UNSEEN, row["path"])] = None
             elif there is not None and self._others.has_all_of(there):
-                said = only(self.side, _HAS.get(row["kind"], "has a gradient"))
-                said["differs"] += "".join(f": {item.reason}" for item in self._skipped if item.fqn == there)
-                self.pairs.note_unmatched(self.side, seen, said)
+                values = only(self.side, _HAS.get(row["kind"], "has a gradient"))
+                values["differs"] += "".join(f": {item.reason}" for item in self._skipped if item.fqn == there)
+                self.pairs.note_unmatched(self.side, seen, values)
             else:
                 self._skipped[Skipped(row.fqn, "not in the other dump", row["path"])] = None
 
@@ -178,10 +173,6 @@ def compare_dumps(
     comparison.take_all(b)
     comparison.finish(b.dump.model, b.dump.meta, [])
     return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
-
-
-def _untimed(meta: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in meta.items() if key not in ("seconds", "hookcli_seconds")}
 
 
 def _key(values: Mapping[str, Any], fqn: str) -> Key:
