@@ -92,7 +92,7 @@ class LivePage:
             if run != self._run or any(map(operator.gt, known, there)):
                 return None
             found = record_payload(self._steps, {}, known[: len(self._steps.counts())])
-            news = {"version": self._version, "steps": found["steps"], "reports": found["reports"]}
+            news = {"version": self._version, **{key: found[key] for key in ("steps", "reports", "columns")}}
             return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from hookcli.table.column import Column, Kind, Merge, Shown
 from hookcli.table.columns.training import TRAINING
 
-_WORST: dict[str, Any] = {"merge": Merge.WORST}
-_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE}
+_WORST: dict[str, Any] = {"merge": Merge.WORST, "judged": True}
+_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE, "about": "distance"}
 _SIDES = {
     "loss": ("Loss", None),
     "param_grad": ("Gradient", None),
@@ -43,19 +43,20 @@ COMPARISON = (
     ),
     Column("differs", "Differs", kind=Kind.TEXT, shown=Shown.ASKED, **_WORST),
     Column("beyond", "Beyond", shown=Shown.ASKED, **_WORST),
-    Column("count", "Beyond"),
-    Column("max_abs", "Max abs", **_DISTANCE),
-    Column("mean_abs", "Mean abs", drop=61, **_DISTANCE),
+    Column("count", "Beyond", judged=True),
+    Column("max_abs", "Max abs", judged=True, full="Largest difference", **_DISTANCE),
+    Column("mean_abs", "Mean abs", drop=61, aside=("diff",), full="Mean difference", **_DISTANCE),
     Column("error_l2", "Error L2", **_DISTANCE),
-    Column("rel_l2", "Rel l2", **_DISTANCE),
-    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63),
+    Column("rel_l2", "Rel l2", judged=True, full="Relative l2", **_DISTANCE),
+    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63, aside=("diff",), about="distance"),
     Column(
         "growth",
         "Growth",
-        kind=Kind.FIGURE,
         drop=64,
+        full="Growth since the input",
         explanation="Growth: a module's relative error divided by its input's; "
         "where it is far above 1, the error begins.",
+        **_DISTANCE,
     ),
     Column("change_rank", "Rank of change"),
     Column("rank_share", "Its share", kind=Kind.SHARE),

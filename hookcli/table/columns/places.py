@@ -9,17 +9,25 @@ _NUMBER: dict[str, Any] = {"kind": Kind.COUNT, "charted": False}
 
 PLACES = (
     Column(
-        "fqn", "Layer", kind=Kind.TEXT, required=True, identity=True, per_call=True, compared=False, merge=Merge.FIRST
+        "fqn",
+        "Layer",
+        kind=Kind.TEXT,
+        required=True,
+        identity=True,
+        per_call=True,
+        compared=False,
+        merge=Merge.FIRST,
+        judged=True,
     ),
     Column("type", "Type", kind=Kind.TEXT, per_call=True, compared=False, alike=True, drop=28),
-    Column("kind", "Kind", kind=Kind.TEXT, shown=Shown.VARIED, **_PLACE),
+    Column("kind", "Kind", kind=Kind.TEXT, shown=Shown.VARIED, aside=("diff",), **_PLACE),
     Column("call", "Call", kind=Kind.COUNT, shown=Shown.SET, charted=False, drop=24, **_PLACE),
     Column("calls", "Calls", shown=Shown.SET, usual=1, alike=True, drop=25, **_NUMBER),
     Column("pass", "Pass", kind=Kind.COUNT, shown=Shown.SET, charted=False, **_PLACE),
     Column("path", "Path", kind=Kind.TEXT, shown=Shown.SET, **_PLACE),
     Column("batch", "Batch", identity=True),
     Column("index", "Order", shown=Shown.ASKED, compared=False, merge=Merge.FIRST, drop=1, **_NUMBER),
-    Column("order", "Order", shown=Shown.SET, compared=False, merge=Merge.FIRST, drop=26, **_NUMBER),
+    Column("order", "Order", shown=Shown.SET, compared=False, merge=Merge.FIRST, drop=26, aside=("report",), **_NUMBER),
     Column("depth", "Depth", shown=Shown.ASKED, compared=False, **_NUMBER),
     Column("number", "Number"),
     Column("node", "Node", kind=Kind.TEXT),
@@ -31,7 +39,7 @@ PLACES = (
     Column("source", "Source", kind=Kind.SOURCE, shown=Shown.ASKED, per_call=True, compared=False, drop=38),
     Column("file", "File", kind=Kind.TEXT),
     Column("line", "Line", shown=Shown.ASKED, **_NUMBER),
-    Column("module", "Module", kind=Kind.TEXT),
+    Column("module", "Module", kind=Kind.TEXT, judged=True),
     Column("operator", "Operator", drop=35),
     Column("step", "Step", shown=Shown.VARIED, identity=True, **_NUMBER),
     Column("forward", "Forward", **_NUMBER),
@@ -42,7 +50,7 @@ PLACES = (
     Column("note", "Note", kind=Kind.TEXT, shown=Shown.BELOW, compared=False),
     # Keys of rows that no report declares as columns
     *(
-        Column(name, name.capitalize(), kind=Kind.TEXT, compared=name != "edited")
+        Column(name, name.capitalize(), kind=Kind.TEXT, compared=name != "edited", judged=name == "change")
         for name in ("edited", "change", "reset")
     ),
     Column("handed_on", "Handed on", compared=False),

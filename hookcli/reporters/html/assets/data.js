@@ -1,5 +1,7 @@
 // Reads the data that the page carries.
 
+import { declare } from "./declared.js";
+
 /**
  * @typedef {Object} Payload
  * @property {number} schema
@@ -8,6 +10,8 @@
  * @property {string} hookcli its version
  * @property {Report[]} reports as in the document of --format json
  * @property {Object<string, Explanation>} explain by the ids of the checks that found something
+ * @property {Object<string, Object>} columns declarations of columns by name (`declared`)
+ * @property {string[]} charted the figures that the page of two records charts first
  * @property {Lines[]} lines of each report, as the terminal has them around its table
  * @property {{columns: string[], sort: string|null, depth: number|null, all: boolean}} view as the command asked
  * @property {Object|null} [steps] of a record
@@ -34,7 +38,7 @@
  * @property {string} [cause]
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
- * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string}} Lines
+ * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]}} Lines
  */
 
 /**
@@ -54,6 +58,7 @@ function parsePayload(text) {
   const end = text.indexOf("\0");
   const written = text.slice(0, end);
   const rest = JSON.parse(text.slice(end + 1));
+  declare(rest.columns);
   const explain = Object.assign(Object.create(null), rest.explain); // an id may be "constructor"
   return { ...rest, explain, ...JSON.parse(written), document: written };
 }

@@ -1,9 +1,9 @@
 // The places of a model in the order in which its outputs were made, with their statistics, for charts over depth.
+import { declared, isStatistic } from "./declared.js";
 import { num } from "./format.js";
 import { ancestors, isWithin } from "./names.js";
 
 const FEWEST_PARTS = 4;
-const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "inf"];
 
 /**
  * @typedef {object} Point
@@ -76,7 +76,7 @@ function isSamePlace(a, b) {
 
 function isSameTensor({ activation: a, fqn }, { activation: b, fqn: container }) {
   if (!a || !b || !isWithin(fqn, container)) return false;
-  return String(a.shape) === String(b.shape) && COMPARED.every((key) => a[key] === b[key]);
+  return String(a.shape) === String(b.shape) && Object.keys(a).every((key) => a[key] === b[key] || !isStatistic(declared(key)));
 }
 
 /** Root mean square of a row's finite elements; null without any. */

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { LineChart } from "./chart.js";
-import { cell, num } from "./format.js";
+import { num } from "./format.js";
 import { depthTicks, leavesFirst } from "./depth_points.js";
 import { agreement } from "./diff_model.js";
 import { onSelect, select } from "./selection.js";
@@ -50,7 +50,7 @@ function shared(rows, part) {
   return {
     x: rows.map((_, place) => place),
     ticks: depthTicks(rows),
-    names: rows.map((row) => [cell(row, "fqn"), row.type, row.path].filter(Boolean).join(" · ")),
+    names: rows.map((row) => [row.fqn || "(model)", row.type, row.path].filter(Boolean).join(" · ")),
     onSelect: (place) => select(rows[place].fqn, "diff", rows[place]),
     sync: `diff ${part.title} ${part.diff.model}`,
   };

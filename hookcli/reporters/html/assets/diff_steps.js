@@ -5,18 +5,18 @@ import { LineChart } from "./chart.js";
 import { num } from "./format.js";
 
 const B = "_b"; // ends the names of B's figures
-const CHARTED_FIRST = ["loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr"]; // the others come after these
 const CHARTS_SHOWN = 4; // charts at once; the others fold
 
 /**
  * Mount the charts of the models of two records.
  * @param {HTMLElement} container
  * @param {Report[]} history as `hookcli show A --against B` has it
+ * @param {string[]} first the figures to chart before all others
  */
-export function mountDiffSteps(container, history) {
+export function mountDiffSteps(container, history, first) {
   const charts = [];
   for (const report of history) {
-    const specs = specsOf(report);
+    const specs = specsOf(report, first);
     const [open, folded] = [h("div", { class: "diff-charts" }), h("div", { class: "diff-charts" })];
     specs.forEach((spec, place) => {
       const box = h("div", { class: "diff-chart" });
@@ -36,10 +36,10 @@ function recordNames(report) {
 }
 
 /** A chart for each figure that either record has. */
-function specsOf(report) {
+function specsOf(report, first) {
   const names = report.columns.map((column) => column.name);
   const paired = report.columns.filter((column) => names.includes(column.name + B));
-  const place = (column) => (CHARTED_FIRST.includes(column.name) ? CHARTED_FIRST.indexOf(column.name) : CHARTED_FIRST.length);
+  const place = ({ name }) => (first.includes(name) ? first.indexOf(name) : first.length);
   paired.sort((one, other) => place(one) - place(other));
   return paired.map((column) => specOf(report, column)).filter((spec) => spec.lines.some((line) => line.values.some((value) => value !== null)));
 }

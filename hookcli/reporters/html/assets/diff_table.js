@@ -7,10 +7,6 @@ import { mountTable } from "./table.js";
 import { linked } from "./table_state.js";
 import { agreement } from "./diff_model.js";
 
-const COLORED = new Set(["fqn", "times", "rel_l2", "max_abs", "figure", "a", "b", "differs", "change", "module", "count"]);
-const SHOWN_IF_FILLED = new Set(["change", "reset"]); // where a row has them, though no report lists them as columns
-const NOT_SHOWN = new Set(["mean_abs", "cosine", "kind", "a_l2", "b_l2", "beyond", "aside", "differs"]);
-
 /**
  * Mount the table of a part.
  * @param {HTMLElement} container
@@ -44,14 +40,14 @@ function tree(all) {
   });
 }
 
-function styled(column, rows, part) {
-  const filled = () => part.rows.some((row) => (row[column.key] ?? "") !== "");
+function styled(made, rows, part) {
+  const { key, column, shown: usually, tone: usual } = made;
   const listed = part.diff.meta.of || part.diff.meta.a?.record; // of saved reports and records, `differs` says most
-  const hidden = NOT_SHOWN.has(column.key) && !(listed && column.key === "differs");
-  const shown = SHOWN_IF_FILLED.has(column.key) ? filled() : (column.shown || (listed && column.key === "differs")) && !hidden;
-  const tone = (row) => (COLORED.has(column.key) ? `diff-${agreement(row.values)}` : column.tone(row));
-  const scaled = column.key === "times" ? { look: "bar", share: logShare(rows) } : {};
-  return { ...column, ...scaled, shown, tone };
+  const marked = ["change", "reset"].includes(key) && part.rows.some((row) => (row[key] ?? "") !== ""); // though no report lists them
+  const shown = marked || (listed && key === "differs") || (usually && !column?.aside.includes("diff"));
+  const tone = (row) => (column?.judged ? `diff-${agreement(row.values)}` : usual(row));
+  const scaled = key === "times" ? { look: "bar", share: logShare(rows) } : {};
+  return { ...made, ...scaled, shown, tone };
 }
 
 /** The length of an excess's bar, by its logarithm: half of the cell is the tolerance. */

@@ -5,8 +5,6 @@ import { bytes, count, fixed, num, number, quantity, seconds } from "./format.js
 import { choice, menu } from "./menu.js";
 import { recordFacts, recordNotes } from "./step_run.js";
 
-const MEMORY = { param_bytes: "parameters", grad_bytes: "gradients", optimizer_bytes: "AdamW", kept_bytes: "kept for backward" };
-
 /** Mount the header. */
 export function mountHeader(container, { payload, setTheme, theme }) {
   const themes = [["", "Auto", "Light or dark as the system has it"], ["light", "Light", "Light"], ["dark", "Dark", "Dark"]];
@@ -16,7 +14,7 @@ export function mountHeader(container, { payload, setTheme, theme }) {
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
     h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, keysMenu(), saved, switcher.element)),
-    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts(payload.reports)), totals(payload.reports)]),
+    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts(payload.reports)), totals(payload)]),
     ...failures(payload.reports),
   );
 }
@@ -73,17 +71,16 @@ function factList(pairs) {
   return h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
 }
 
-function totals(reports) {
+function totals({ reports, lines }) {
   const found = Object.assign({}, ...reports.map((report) => report.totals).filter((each) => "params" in each));
   if (!("params" in found)) return "";
-  const parts = Object.keys(MEMORY).filter((key) => key in found);
   const forward = reports.some((report) => "macs" in report.totals && report.meta.complete === false) ? "the forward until it failed" : "one forward";
-  const training = parts.reduce((sum, key) => sum + found[key], 0);
+  const [training, parts] = lines[reports.findIndex((report) => "grad_bytes" in report.totals)]?.memory ?? [];
   const tiles = [
     ["Parameters", `${quantity(found.params)}`, !found.params ? "" : found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],
     "macs" in found && ["MACs", quantity(found.macs), `${count(found.macs)} in ${forward}`],
     "kept_bytes" in found && ["Kept for backward", bytes(found.kept_bytes), `by ${forward}${found.kept_mode ? ` in ${found.kept_mode} mode` : ""}`],
-    "grad_bytes" in found && ["Memory to train", bytes(training), parts.map((key) => `${bytes(found[key])} ${MEMORY[key]}`).join(" + ")],
+    training && ["Memory to train", training, parts],
   ];
   return h("ul", { class: "tiles" }, tiles.filter(Boolean).map(([name, figure, note]) => h("li", {}, h("span", { class: "tile-name" }, name), h("strong", {}, figure), h("span", { class: "tile-note", title: note }, note))));
 }

@@ -1,12 +1,11 @@
 // A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
 
 import { framed, h } from "./dom.js";
-import { count } from "./format.js";
+import { count, figureText } from "./format.js";
 import { paintCells } from "./heat_cells.js";
 import { heatScale } from "./heat_scale.js";
 import { HeatLegend } from "./heat_legend.js";
 import { rowReader } from "./folded_rows.js";
-import { stepFigure } from "./step_figures.js";
 import { ABSENT } from "./matrix.js";
 
 const HEAT_ROW = 18; // height of a row in CSS pixels
@@ -140,7 +139,7 @@ export class HeatMap {
   #read({ node, step }) {
     if (!node || !this.track) return;
     const { values, bad } = this.read(node, this.folded.has(node.key));
-    const figure = values[step] === ABSENT ? "not measured" : stepFigure(this.statistic, values[step]);
+    const figure = values[step] === ABSENT ? "not measured" : figureText(this.statistic, values[step]);
     const parts = this.folded.has(node.key) ? " with its parts" : "";
     const said = [this.track.stepName(step), `${node.fqn || "(model)"}${node.path}${parts} ${node.module?.type ?? ""}`.trim(), `${this.statistic.title} ${figure}`];
     this.readout.replaceChildren(said.join(" · "), bad[step] ? h("strong", { class: "heat-bad" }, " not finite") : "");
@@ -238,7 +237,7 @@ function summaryOfCells(track, statistic, matrix, bad) {
     if (most < 0 || value > matrix[most]) most = i;
   });
   const place = (i) => `${track.modules[Math.floor(i / width)].fqn || "the model"} at ${track.stepName(i % width)}`;
-  const ends = least < 0 ? "nothing finite" : `lowest ${stepFigure(statistic, matrix[least])} in ${place(least)}, highest ${stepFigure(statistic, matrix[most])} in ${place(most)}`;
+  const ends = least < 0 ? "nothing finite" : `lowest ${figureText(statistic, matrix[least])} in ${place(least)}, highest ${figureText(statistic, matrix[most])} in ${place(most)}`;
   const number = bad.reduce((sum, one) => sum + one, 0);
   return `${statistic.title}, ${track.modules.length} modules by ${width} steps: ${ends}; ${number ? `${number} cells are not finite` : "all finite"}.`;
 }

@@ -4,7 +4,7 @@ import { css, scaleOf, sequential } from "./color.js";
 import { h } from "./dom.js";
 import { isOwnPlace } from "./flow_tree.js";
 import { number, quantity } from "./format.js";
-import { figureOf, merged } from "./model.js";
+import { figureOf, merged } from "./merge.js";
 
 const sumOfRows = (rows, key) => rows.reduce((sum, row) => (row[key] === null || row[key] === undefined ? sum : (sum ?? 0) + row[key]), null);
 const rmsOfRows = (rows) => {

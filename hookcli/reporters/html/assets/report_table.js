@@ -63,5 +63,5 @@ export function mountParameters(container, { model }) {
     const type = [...parameter.values, ...parameter.gradients].find((row) => row.type)?.type ?? parameter.module?.type;
     return { values: { type }, parameter, fqn: parameter.module?.fqn ?? "", name: parameter.fqn, parent: null };
   });
-  return mountTable(container, { label: "Parameters", rows: linked(rows), columns: parameterColumns(rows), depth: null, empty: "No parameter was measured." });
+  return mountTable(container, { label: "Parameters", rows: linked(rows), columns: parameterColumns(model, rows), depth: null, empty: "No parameter was measured." });
 }

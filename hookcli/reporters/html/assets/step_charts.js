@@ -2,33 +2,22 @@
 
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
-import { num } from "./format.js";
+import { declared } from "./declared.js";
+import { figureText, num } from "./format.js";
 import { ABSENT } from "./matrix.js";
-import { stepFigure } from "./step_figures.js";
 
 const COLORS = 6; // of series, in chart.css
-/** Charts by title, each with the names of its figures; those after the first four are folded away at first. */
-const STEP_CHARTS = [
-  ["Loss", ["loss"]],
-  ["Learning rate", ["lr"]],
-  ["Gradient norm", ["param_grad", "unclipped_grad"]],
-  ["|dw|/|w| of the parameters", ["ratio"]],
-  ["Time", ["seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "hookcli_seconds"]],
-  ["Memory", ["resident_bytes", "peak_bytes"]],
-  ["Output of the model", ["mean", "std"]],
-  ["Weights", ["weight"]],
-];
-const FIRST_CHARTS = 4;
-const SHORT = { param_grad: "all parameters", unclipped_grad: "before clipping", seconds: "step" };
+const FIRST_CHARTS = 4; // those after them are folded away at first
 
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
   /**
    * @param {HTMLElement} container
+   * @param {[string, Object<string, string>][]} kinds the title of each chart, and its figures with their labels; "" is a figure's title
    * @param {(index: number) => void} onStep
    */
-  constructor(container, onStep) {
-    this.onStep = onStep;
+  constructor(container, kinds, onStep) {
+    Object.assign(this, { kinds, onStep });
     this.charts = new Map();
     this.first = h("div", { class: "step-charts" });
     this.rest = h("div", { class: "step-charts" });
@@ -43,7 +32,10 @@ export class StepCharts {
   show(track, ranks) {
     this.x = placesOf(track);
     this.track = track;
-    STEP_CHARTS.forEach(([title, names], place) => this.#draw(title, ranks ? rankLines(ranks, names[0]) : linesOf(track, names), names[0], place));
+    this.kinds.forEach(([title, labels], place) => {
+      const [name] = Object.keys(labels);
+      this.#draw(title, ranks ? rankLines(ranks, name) : linesOf(track, labels), name, place);
+    });
     this.more.hidden = !this.rest.childElementCount;
   }
 
@@ -66,8 +58,7 @@ export class StepCharts {
   }
 
   #spec(title, lines, name) {
-    const declared = this.track.figure(name) ?? { name, unit: null };
-    return { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => stepFigure(declared, value) };
+    return { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
   }
 
   /** Mark a step in all charts. */
@@ -102,7 +93,7 @@ export class RowChart {
     const title = `${statistic.title}: ${node.fqn || "(model)"}${node.path}`;
     const marks = bad.includes(1) ? [{ index: bad.indexOf(1), severity: "error", text: "not finite from here on" }] : [];
     const lines = [{ label: statistic.title, values: figures, color: "--series-1" }];
-    const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => stepFigure(statistic, value) };
+    const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => figureText(statistic, value) };
     if (this.chart) this.chart.update(spec);
     else this.chart = new LineChart(this.container, spec);
     this.choose(index);
@@ -132,12 +123,12 @@ function chartOfSteps(track, onSelect) {
   return { x, ticks, names: track.names, unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
-function linesOf(track, names) {
+function linesOf(track, labels) {
+  const names = Object.keys(labels);
   const figures = names.map((name) => track.figure(name)).filter(Boolean);
   const shown = figures.filter((figure) => figure.name !== "unclipped_grad" || wasClipped(figure, figures[0]));
-  const lines = shown.map((figure) => ({ label: names.length > 1 ? (SHORT[figure.name] ?? figure.title) : "all parameters", figure }));
+  const lines = shown.map((figure) => ({ label: labels[figure.name] || figure.title, figure }));
   if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
-  if (names[0] === "loss" && lines[0]) lines[0].label = "loss";
   if (names[0] === "loss") lines.push(...track.groups.flatMap((group) => ofGroup(group, "loss"))); // of optimizers that step in turns
   if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
   return lines.map(({ label, figure }, i) => lineOf(label, figure, i));

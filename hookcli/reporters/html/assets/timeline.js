@@ -2,6 +2,7 @@
 
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
+import { columnsOf } from "./declared.js";
 import { bytes, num } from "./format.js";
 import { select } from "./selection.js";
 
@@ -27,7 +28,7 @@ function timelineChart({ rows, columns }) {
     // The loss is a few operators, whose name would hide the word backward.
     ticks: rows.flatMap(({ phase }, i) => (phase === "loss" || (i && rows[i - 1].phase === phase) ? [] : [{ x: i, text: String(phase) }])),
     marks: [{ index: top, severity: "warning", text: "peak" }],
-    lines: stackedLines(rows, columns),
+    lines: stackedLines(rows, columnsOf([{ columns }])),
     height: 300,
     format: (value) => (value === null ? "-" : bytes(Math.round(value * MIB))),
     onSelect: (index) => select(String(rows[index].fqn ?? ""), "timeline", null),
@@ -37,7 +38,7 @@ function timelineChart({ rows, columns }) {
 /** Two edges for each kind that has bytes at any moment: the sum of the kinds before it, and that with its own. */
 function stackedLines(rows, columns) {
   let below = rows.map(() => 0);
-  const kinds = columns.filter(({ name }) => name.endsWith("_bytes") && name !== "change_bytes" && rows.some((row) => num(row[name])));
+  const kinds = columns.filter(({ name, kind, shown }) => kind === "bytes" && shown === "set" && rows.some((row) => num(row[name])));
   return kinds.flatMap(({ name, title }, i) => {
     const edge = { band: title, color: `--series-${(i % KIND_COLORS) + 1}` };
     const above = rows.map((row, at) => below[at] + (num(row[name]) ?? 0) / MIB);
