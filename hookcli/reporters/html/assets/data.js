@@ -1,6 +1,7 @@
 // Reads the data that the page carries.
 
 import { declare } from "./declared.js";
+import { unpacked } from "./matrix.js";
 
 /**
  * @typedef {Object} Payload
@@ -41,32 +42,13 @@ import { declare } from "./declared.js";
  * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]}} Lines
  */
 
-/**
- * The payload of this page.
- * @returns {Promise<Payload>}
- */
+/** The payload of this page: the JSON document, a zero character, and the rest. */
 export async function loadPayload() {
-  return parsePayload(await unpacked(document.getElementById("data").textContent));
-}
-
-/**
- * A payload from its text: the JSON document, a zero character, and the rest.
- * @param {string} text
- * @returns {Payload}
- */
-function parsePayload(text) {
+  const text = new TextDecoder().decode(await unpacked(document.getElementById("data").textContent.trim(), "gzip"));
   const end = text.indexOf("\0");
   const written = text.slice(0, end);
   const rest = JSON.parse(text.slice(end + 1));
   declare(rest.columns);
   const explain = Object.assign(Object.create(null), rest.explain); // an id may be "constructor"
   return { ...rest, explain, ...JSON.parse(written), document: written };
-}
-
-async function unpacked(base64) {
-  const binary = atob(base64.trim());
-  const packed = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i += 1) packed[i] = binary.charCodeAt(i);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
 }

@@ -18,7 +18,6 @@ const FEWEST_PARTS = 4;
 /**
  * The points of a model. A container comes after its parts, and only if it returned another tensor than the last of them.
  * @param {Model} model from joinReports
- * @returns {Point[]}
  */
 export function depthPoints(model) {
   const rows = model.modules.flatMap((module) => module.activations.map((row) => ({ module, row })));
@@ -104,8 +103,6 @@ export function normOf(rows) {
 
 /**
  * Marks of the axis where the parts of the model begin, at the first level at which no part has more than half of it.
- * @param {Point[]} points
- * @returns {{x: number, text: string}[]}
  */
 export function depthTicks(points) {
   const deepest = Math.max(1, ...points.map(({ fqn }) => ancestors(fqn).length - 1));

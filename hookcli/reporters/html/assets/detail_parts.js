@@ -7,12 +7,7 @@ import { advice } from "./verdict.js";
 
 const MOST_CALLS = 8;
 
-/**
- * The findings at a module; each folds out to the explanation of its check.
- * @param {Finding[]} findings
- * @param {Object<string, Explanation>} explain
- * @returns {HTMLElement[]}
- */
+/** The findings at a module; each folds out to the explanation of its check. */
 export function findingsList(findings, explain) {
   return findings.map((finding) => {
     const { check, severity, message } = finding;
@@ -23,11 +18,7 @@ export function findingsList(findings, explain) {
   });
 }
 
-/**
- * Shapes and costs of each call; null without any.
- * @param {Module} module
- * @returns {HTMLElement | null}
- */
+/** Shapes and costs of each call; null without any. */
 export function callsTable({ shapes }) {
   if (!shapes.length) return null;
   const calls = shapes.slice(0, MOST_CALLS);
@@ -52,7 +43,6 @@ function detailGrid(titles, lines, caption = null) {
 /**
  * A column of statistics per tensor.
  * @param {[string, Row][]} columns title and row of each
- * @returns {HTMLElement}
  */
 export function statisticsTable(columns) {
   const names = new Set(columns.flatMap(([, row]) => Object.keys(row)));
@@ -62,11 +52,7 @@ export function statisticsTable(columns) {
   return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told.map(([column, texts]) => [spoken(column), texts])]);
 }
 
-/**
- * The module's own parameters and buffers, a line each; null without any.
- * @param {Parameter[]} parameters
- * @returns {HTMLElement | null}
- */
+/** The module's own parameters and buffers, a line each; null without any. */
 export function parametersTable(parameters) {
   if (!parameters.length) return null;
   const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
@@ -82,9 +68,7 @@ export function parametersTable(parameters) {
 
 /**
  * What was not measured, and why; null if everything was.
- * @param {Unmeasured[]} skipped
  * @param {string} fqn of the module
- * @returns {HTMLElement | null}
  */
 export function skippedList(skipped, fqn) {
   if (!skipped.length) return null;

@@ -12,11 +12,7 @@ import { onSelect, selected } from "./selection.js";
 
 const MOST = 8; // rows with their figures at once
 
-/**
- * Mount the pane; it follows the selection.
- * @param {HTMLElement} container
- * @param {{comparison: Comparison}} context
- */
+/** Mount the pane; it follows the selection. */
 export function mountDiffDetail(container, { comparison }) {
   const root = h("div", { class: "detail", "aria-live": "polite" });
   container.append(root);

@@ -21,11 +21,7 @@ const RENAMED = "renamed: ";
  * @typedef {{label: string, reports: Report[], rows: Map<string, Row>, model: Model}} Side
  */
 
-/**
- * The comparison that the reports hold, or null.
- * @param {Payload} payload
- * @returns {Comparison|null}
- */
+/** The comparison that the reports hold, or null. */
 export function comparisonOf(payload) {
   const found = payload.reports.filter((report) => report.probe === "diff");
   if (!found.length) return null;
@@ -119,10 +115,7 @@ function ofSide({ name, title, kind, merge }, side) {
   return { name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, aside: merge === "norm" ? ["diff"] : [] };
 }
 
-/**
- * How far the sides of a row agree.
- * @returns {"beyond"|"within"|"equal"|"added"|"removed"}
- */
+/** How far the sides of a row agree. */
 export function agreement(row) {
   if (row.change === "added" || row.change === "removed") return row.change;
   if (row.beyond) return "beyond";

@@ -1,7 +1,7 @@
 // Two records over their steps: the loss and other figures of both models, each pair in one chart.
 
 import { h } from "./dom.js";
-import { LineChart } from "./chart.js";
+import { LineChart, mountedCharts } from "./chart.js";
 import { num } from "./format.js";
 
 const B = "_b"; // ends the names of B's figures
@@ -9,7 +9,6 @@ const CHARTS_SHOWN = 4; // charts at once; the others fold
 
 /**
  * Mount the charts of the models of two records.
- * @param {HTMLElement} container
  * @param {Report[]} history as `hookcli show A --against B` has it
  * @param {string[]} first the figures to chart before all others
  */
@@ -23,16 +22,10 @@ export function mountDiffSteps(container, history, first) {
       (place < CHARTS_SHOWN ? open : folded).append(box);
       charts.push(new LineChart(box, spec));
     });
-    container.append(h("section", { "aria-label": report.model }, h("h2", { class: "diff-heading" }, `${report.model}: A and B over steps`), recordNames(report), open));
+    container.append(h("section", { "aria-label": report.model }, h("h2", { class: "diff-heading" }, `${report.model}: A and B over steps`), h("p", { class: "diff-dim" }, `A is ${report.meta.against.a}, B is ${report.meta.against.b}`), open));
     if (folded.childNodes.length) container.append(h("details", { class: "diff-how" }, h("summary", {}, "Other figures over steps"), folded));
   }
-  const each = (method) => () => charts.forEach((chart) => chart[method]());
-  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
-}
-
-function recordNames(report) {
-  const { a, b } = report.meta.against;
-  return h("p", { class: "diff-dim" }, `A is ${a}, B is ${b}`);
+  return mountedCharts(charts);
 }
 
 /** A chart for each figure that either record has. */

@@ -1,43 +1,18 @@
 // The table of one kind of a comparison's rows, coloured by how far both sides agree.
 
-import { ancestors, relativeName } from "./names.js";
 import { reportColumns } from "./columns.js";
 import { num } from "./format.js";
+import { nameOf, nestedRows } from "./report_table.js";
 import { mountTable } from "./table.js";
 import { linked } from "./table_state.js";
 import { agreement } from "./diff_model.js";
 
-/**
- * Mount the table of a part.
- * @param {HTMLElement} container
- * @param {Part} part
- */
+/** Mount the table of a part. */
 export function mountDiffPart(container, part) {
-  const rows = linked(part.kind === "output" || part.kind === "" ? tree(part.rows) : part.rows.map((values) => ({ values, parent: null, name: placeName(values) })));
+  const rows = linked(part.kind === "output" || part.kind === "" ? nestedRows(part.rows) : part.rows.map((values) => ({ values, parent: null, name: nameOf(values) })));
   rows.forEach((row) => (row.fqn = "fqn" in row.values ? row.values.fqn : null));
   const columns = reportColumns({ ...part.diff, rows: part.rows }, rows, false).map((column) => styled(column, rows, part));
   return mountTable(container, { rows, columns, depth: null, label: part.title, empty: "Nothing was compared." });
-}
-
-function placeName(values) {
-  return "fqn" in values ? values.fqn || "(model)" : `step ${values.step}`;
-}
-
-/** Rows under the latest row of the module that contains theirs. */
-function tree(all) {
-  const latest = new Map();
-  return all.map((values) => {
-    if (!values.fqn) {
-      const top = { values, parent: null, name: placeName(values) };
-      latest.set(values.fqn ?? "", top);
-      return top;
-    }
-    const parent = ancestors(values.fqn).slice(1).map((name) => latest.get(name)).find(Boolean) ?? null;
-    const name = parent?.values.fqn ? relativeName(values.fqn, parent.values.fqn) : values.fqn;
-    const row = { values, parent, name };
-    if (!latest.has(values.fqn) || !values.path) latest.set(values.fqn, row);
-    return row;
-  });
 }
 
 function styled(made, rows, part) {

@@ -9,12 +9,7 @@ import { RULES } from "./merge.js";
  * @property {Uint8Array} bad 1 where the module, or a part of it if it is folded, had values that are not finite
  */
 
-/**
- * A reader of rows for a statistic of a track.
- * @param {StepTrack} track
- * @param {Object<string, any>} statistic
- * @returns {Promise<(node: StepNode, folded: boolean) => HeatRow>}
- */
+/** A reader of rows for a statistic of a track. */
 export async function rowReader(track, statistic) {
   const width = track.steps.length;
   const matrices = {};

@@ -9,7 +9,7 @@ import { recordFacts, recordNotes } from "./step_run.js";
 export function mountHeader(container, { payload, setTheme, theme }) {
   const themes = [["", "Auto", "Light or dark as the system has it"], ["light", "Light", "Light"], ["dark", "Dark", "Dark"]];
   const switcher = choice("Theme", themes, theme.asked, setTheme);
-  const saved = h("button", { type: "button", class: "button", id: "save-json", title: "The reports as --format json writes them", on: { click: () => saveDocument(payload) } }, "Save JSON");
+  const saved = h("button", { type: "button", class: "button", id: "save-json", title: "The reports as --format json writes them", on: { click: () => save(`${payload.title}.json`, payload.document, "application/json") } }, "Save JSON");
   const title = h("h1", {}, payload.title);
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
@@ -25,10 +25,6 @@ function keysMenu() {
   const searches = [["conv -bn", "names and types with conv, without bn"], ["macs>1M", "more than a million"], ["type=Conv2d", "exactly this type"], ["act.zeros>50%", "columns of a group have its prefix"], ["grad.l2=nan", "NaN; =- is a missing value"]];
   const list = (pairs) => h("dl", { class: "keys" }, pairs.map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]));
   return menu("Keys", [h("div", { class: "menu-heading" }, "Keys"), list(keys), h("div", { class: "menu-heading" }, "Search"), list(searches)]);
-}
-
-function saveDocument(payload) {
-  save(`${payload.title}.json`, payload.document, "application/json");
 }
 
 /** What is said of the run: pairs of a name and a text. */

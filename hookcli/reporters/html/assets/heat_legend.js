@@ -14,11 +14,6 @@ export class HeatLegend {
     this.root = h("div", { class: "heat-legend" }, h("div", { class: "heat-scale" }, this.bar, this.ends), ...keys);
   }
 
-  /**
-   * @param {HeatScale|null} scale
-   * @param {Object<string, any>} statistic
-   * @param {"light"|"dark"} theme
-   */
   show(scale, statistic, theme) {
     this.bar.hidden = !scale;
     if (!scale) {

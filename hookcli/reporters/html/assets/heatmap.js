@@ -1,6 +1,7 @@
 // A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
 
 import { framed, h } from "./dom.js";
+import { ROUND_STEPS } from "./chart_values.js";
 import { count, figureText } from "./format.js";
 import { paintCells } from "./heat_cells.js";
 import { heatScale } from "./heat_scale.js";
@@ -15,7 +16,6 @@ const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do
 /** A heat map in a container. */
 export class HeatMap {
   /**
-   * @param {HTMLElement} container
    * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options
    */
   constructor(container, options) {
@@ -49,12 +49,7 @@ export class HeatMap {
     this.plot.addEventListener("click", (event) => this.#choose(this.#cellAt(event)));
   }
 
-  /**
-   * Show a statistic of a track.
-   * @param {StepTrack} track
-   * @param {Object<string, any>} statistic
-   * @param {"log"|"linear"|"auto"} kind
-   */
+  /** Show a statistic of a track. */
   async show(track, statistic, kind) {
     const matrix = await track.matrix(statistic.name);
     const read = await rowReader(track, statistic);
@@ -223,7 +218,7 @@ export class HeatMap {
 /** The places of round steps, at most so many. */
 function roundSteps(steps, most) {
   const span = steps[steps.length - 1] - steps[0] || 1;
-  const unit = [1, 2, 5].flatMap((n) => Array.from({ length: 12 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b).find((size) => span / size <= most);
+  const unit = ROUND_STEPS.find((size) => span / size <= most);
   return steps.flatMap((step, index) => (step % unit === 0 && steps[index - 1] !== step ? [index] : []));
 }
 

@@ -21,21 +21,15 @@ const LABEL_WIDTH = 6.2; // width of a character of the axis
 /**
  * A tensor's distribution: its bars, quantiles, and what lies outside narrower formats.
  * @param {object} row with statistics, and `hist` where histograms were asked for
- * @param {string} title
- * @returns {HTMLElement}
  */
 export function histogram(row, title) {
-  const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, histAbout(row)))];
+  const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ")))];
   const bins = row.hist ? binsOf(row) : [];
   if (bins.length && num(row.min) !== num(row.max)) parts.push(histBars(row, bins, title));
   else parts.push(h("p", { class: "hist-none" }, histAbsence(row)));
   const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean);
   parts.push(...said.map(({ text, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, text)));
   return h("figure", { class: "hist" }, ...parts);
-}
-
-function histAbout(row) {
-  return [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ");
 }
 
 function histAbsence(row) {
@@ -51,7 +45,6 @@ function finiteCount(row) {
 
 /**
  * The bins from the most negative to the most positive, without empty ones at the ends; zeros have one of their own.
- * @param {object} row
  * @returns {{low: number, high: number, count: number, exponent?: number}[]}
  */
 function binsOf({ hist, zeros = 0 }) {
@@ -65,7 +58,6 @@ function binsOf({ hist, zeros = 0 }) {
 /**
  * The value below which a share of the finite elements lies, to within its bin; `Histogram.quantile` in Python.
  * @param {object} row with hist
- * @param {number} share
  * @returns {number} NaN without an element
  */
 function quantileOf(row, share) {

@@ -13,8 +13,6 @@ export const RULES = {
 
 /**
  * One row for the calls of a module: statistics are those of the concatenated tensors, and calls are counted.
- * @param {Row[]} rows
- * @param {Column[]} columns
  * @returns {Row|null} null without rows
  */
 export function mergedRow(rows, columns) {

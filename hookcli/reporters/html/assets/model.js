@@ -44,11 +44,7 @@ const NOT_OF_MODULES = ["parameters", "check", "diff"];
 const GRADIENTS = { output: "outputGrads", input: "inputGrads" };
 const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "parameters", "flow", "findings", "skipped"];
 
-/**
- * Join the reports by module.
- * @param {Payload} payload
- * @returns {Model}
- */
+/** Join the reports by module. */
 export function joinReports(payload) {
   const byProbe = (probe) => payload.reports.filter((report) => report.probe === probe);
   const byFqn = new Map();

@@ -51,12 +51,7 @@ function shapeText(value) {
   return Array.isArray(value[0]) ? `${shape(value[0])} +${value.length - 1}` : shape(value);
 }
 
-/**
- * Draw a layout.
- * @param {Layout} layout
- * @param {Model} model
- * @returns {SVGElement}
- */
+/** Draw a layout. */
 export function drawFlow(layout, model) {
   const tip = s("marker", { id: "flow-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0 8 4 0 8z", class: "flow-tip" }));
   const opened = layout.boxes.filter((placed) => placed.open);

@@ -21,8 +21,6 @@ const FIGURES_OF_BOXES = [
 
 /**
  * A choice of the figure, with a legend; of a comparison, the excess of each module's output is chosen at first.
- * @param {Model} model
- * @param {() => void} changed
  * @param {Map<string, number>} [excess] by module
  * @returns {{element: HTMLElement, paint: (boxes: Placed[], svg: SVGElement, theme: string) => void}}
  */

@@ -5,10 +5,7 @@ import { choice } from "./menu.js";
 
 /** A slider of steps, with buttons for the steps beside it and for the first value that is not finite. */
 export class StepBar {
-  /**
-   * @param {StepTrack[]} tracks
-   * @param {{onTrack: (track: StepTrack) => void, onStep: (index: number) => void}} listeners
-   */
+  /** @param {{onTrack: (track: StepTrack) => void, onStep: (index: number) => void}} listeners */
   constructor(tracks, { onTrack, onStep }) {
     this.onStep = onStep;
     this.tracks = h("div", { class: "step-tracks" });
@@ -32,9 +29,6 @@ export class StepBar {
 
   /**
    * Show a track at a step; `firstBad` is the index of its first step with values that are not finite, -1 without any.
-   * @param {StepTrack} track
-   * @param {number} index
-   * @param {number} firstBad
    */
   show(track, index, firstBad) {
     this.slider.max = String(track.steps.length - 1);

@@ -12,9 +12,7 @@ const FIRST_CHARTS = 4; // those after them are folded away at first
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
   /**
-   * @param {HTMLElement} container
    * @param {[string, Object<string, string>][]} kinds the title of each chart, and its figures with their labels; "" is a figure's title
-   * @param {(index: number) => void} onStep
    */
   constructor(container, kinds, onStep) {
     Object.assign(this, { kinds, onStep });
@@ -25,10 +23,7 @@ export class StepCharts {
     container.append(this.first, this.more);
   }
 
-  /**
-   * @param {StepTrack} track
-   * @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them
-   */
+  /** @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them */
   show(track, ranks) {
     this.x = placesOf(track);
     this.track = track;
@@ -81,12 +76,7 @@ export class RowChart {
     Object.assign(this, { container, onStep });
   }
 
-  /**
-   * @param {StepTrack} track
-   * @param {Object<string, any>} statistic
-   * @param {HeatRow & {node: StepNode}} row
-   * @param {number} index of the chosen step
-   */
+  /** @param {number} index of the chosen step */
   show(track, statistic, { node, values, bad }, index) {
     this.x = placesOf(track);
     const figures = Array.from(values, (value, i) => (value === ABSENT || (Number.isNaN(value) && !bad[i]) ? null : value));

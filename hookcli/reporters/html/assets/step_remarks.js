@@ -7,13 +7,7 @@ import { select } from "./selection.js";
 
 const MOST_REMARKS = 100; // of a kind that are listed
 
-/**
- * Sections on the chosen step, and on all steps.
- * @param {StepTrack} track
- * @param {number} index
- * @param {(index: number) => void} onStep
- * @returns {HTMLElement[]}
- */
+/** Sections on the chosen step, and on all steps. */
 export function stepRemarks(track, index, onStep) {
   const spans = (one) => spanList(track, one.steps, onStep);
   const now = (one) => one.steps.some(([from, until]) => from <= index && index <= until);

@@ -11,12 +11,7 @@ import { linked } from "./table_state.js";
 const GROUPS = { output: "Output", gradient: "Gradients", parameters: "Parameters", time: "Time" };
 const TICK_SAMPLE = 2000;
 
-/**
- * Mount the table of a track; `at` says which step is chosen, and the returned `resize` draws it anew.
- * @param {HTMLElement} container
- * @param {StepTrack} track
- * @param {() => number} at
- */
+/** Mount the table of a track; `at` says which step is chosen, and the returned `resize` draws it anew. */
 export async function mountStepTable(container, track, at) {
   const made = new Map();
   const rows = linked(track.nodes.map((node) => {

@@ -48,11 +48,7 @@ export class StepTrack {
     this.bad.clear();
   }
 
-  /**
-   * The matrix of a statistic, row by row in the order of `modules`; ABSENT where nothing was measured.
-   * @param {string} name
-   * @returns {Promise<Float64Array>}
-   */
+  /** The matrix of a statistic, row by row in the order of `modules`; ABSENT where nothing was measured. */
   matrix(name) {
     if (!this.known.has(name)) this.known.set(name, this.#joined(name));
     return this.known.get(name);
@@ -76,8 +72,6 @@ export class StepTrack {
    * Where a module had values that are not finite: 1 per cell, in what the statistic is about. Counts above 0 tell of
    * them, and norms of parameters that are not finite themselves; no other figure does: the standard deviation of one
    * element is NaN, and so is 0 / 0 of an update.
-   * @param {"output"|"gradient"|"parameters"|"time"} about
-   * @returns {Promise<Uint8Array>}
    */
   nonFinite(about) {
     if (!this.bad.has(about)) this.bad.set(about, this.#marked(about));
@@ -113,11 +107,7 @@ function modulePlace(module) {
   return `${module.fqn}\0${module.path}`;
 }
 
-/**
- * The modules as a tree, in the order of their rows, with the containers between them that never ran by themselves.
- * @param {Object<string, any>[]} modules
- * @returns {StepNode[]}
- */
+/** The modules as a tree, in the order of their rows, with the containers between them that never ran by themselves. */
 function stepTree(modules) {
   const byName = new Map();
   const top = { children: [] };

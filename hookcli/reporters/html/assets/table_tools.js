@@ -9,7 +9,6 @@ const HELP = 'Words in names and types; "-word" leaves out; macs>1M, type=Conv2d
 
 /**
  * The toolbar of a table.
- * @param {Table} table
  * @returns {{element: HTMLElement, count: (text: string) => void, sync: () => void}}
  */
 export function tableTools(table) {

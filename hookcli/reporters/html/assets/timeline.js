@@ -1,6 +1,6 @@
 // A timeline of memory: a chart of its kinds, stacked, from operator to operator.
 
-import { LineChart } from "./chart.js";
+import { LineChart, mountedCharts } from "./chart.js";
 import { h } from "./dom.js";
 import { columnsOf } from "./declared.js";
 import { bytes, num } from "./format.js";
@@ -13,8 +13,7 @@ const MIB = 2 ** 20;
 export function mountTimeline(container, report) {
   const box = h("div", {});
   container.append(h("div", { class: "depth" }, box));
-  const chart = new LineChart(box, timelineChart(report));
-  return { resize: () => chart.resize(), show: () => chart.resize(), retheme: () => chart.retheme() };
+  return mountedCharts([new LineChart(box, timelineChart(report))]);
 }
 
 /** A band for each kind of memory, and the phases along the axis. */
