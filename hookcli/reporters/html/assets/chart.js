@@ -18,7 +18,6 @@ import { chartOptions } from "./chart_options.js";
  * @property {number[]} x increasing: steps, or places in the order of calls
  * @property {string[]} names of the points: "step 200", "layer1.0.conv1"
  * @property {Line[]} lines
- * @property {string} [unit] of the x axis
  * @property {{x: number, text: string}[]} [ticks] of the x axis; without them uPlot's own
  * @property {{index: number, severity: string, text: string}[]} [marks] findings
  * @property {(index: number) => void} [onSelect] a click, or Enter, on a point

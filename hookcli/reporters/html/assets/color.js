@@ -24,8 +24,8 @@ export function diverging(share, theme) {
 }
 
 /** The colour for CSS and canvas. */
-export function css([red, green, blue], alpha = 1) {
-  return `rgb(${red} ${green} ${blue} / ${alpha})`;
+export function css([red, green, blue]) {
+  return `rgb(${red} ${green} ${blue})`;
 }
 
 /** A colour of the style sheet as canvas takes it: `token("--accent")`. It changes with the theme. */

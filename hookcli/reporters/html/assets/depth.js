@@ -28,7 +28,7 @@ export function mountDepth(container, { model }) {
   const charts = specs.map((spec, i) => new LineChart(boxes[i], { ...shared, ...spec }));
   const choose = ({ fqn, row }) => {
     const own = row ? points.findIndex((point) => point.activation === row || point.grad === row) : -1;
-    const place = own >= 0 ? own : pointOfModule(points, ownerName(model, fqn));
+    const place = own >= 0 ? own : pointOfModule(points, fqn === null || !model.modules.length ? fqn : (model.owner(fqn)?.fqn ?? null)); // a parameter's module, if there are any
     charts.forEach((chart) => chart.choose(place));
   };
   onSelect(choose);
@@ -80,9 +80,4 @@ function pointOfModule(points, fqn) {
   const own = points.findIndex((point) => point.fqns.includes(fqn));
   const inside = own >= 0 ? own : points.findLastIndex((point) => fqn !== "" && isWithin(point.fqn, fqn));
   return inside >= 0 ? inside : null;
-}
-
-/** The module of a name, which may be a parameter's; the name itself on a page of parameters alone. */
-function ownerName(model, fqn) {
-  return fqn === null || !model.modules.length ? fqn : (model.owner(fqn)?.fqn ?? null);
 }

@@ -43,7 +43,6 @@ function specOf(report, column) {
     title: column.title + (column.unit ? ` (${column.unit})` : ""),
     x: stepPlaces(report.rows),
     names: report.rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
-    unit: "step",
     lines: [
       { label: "A", color: "--series-1", values: values(column.name) },
       { label: "B", color: "--series-2", values: values(column.name + B) },

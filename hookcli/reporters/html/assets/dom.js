@@ -44,9 +44,9 @@ function node(child) {
   return child instanceof Node ? child : document.createTextNode(visible(child));
 }
 
-/** Text, or many rows, saved as a file by the browser. */
+/** Text, saved as a file by the browser. */
 export function save(name, content, type) {
-  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+  const url = URL.createObjectURL(new Blob([content], { type }));
   const link = h("a", { download: name.replace(/[^\w.-]+/g, "_") || "report" });
   link.href = url;
   link.click();

@@ -15,9 +15,7 @@ const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do
 
 /** A heat map in a container. */
 export class HeatMap {
-  /**
-   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options
-   */
+  /** @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options */
   constructor(container, options) {
     this.options = options;
     this.folded = new Set();

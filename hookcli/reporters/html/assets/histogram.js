@@ -1,6 +1,7 @@
 // The distribution of one tensor, from counts by sign and power of two as hookcli/table/histogram.py keeps them.
 import { count, num, number, shape } from "./format.js";
 import { h, s } from "./dom.js";
+import { finiteOf } from "./merge.js";
 import { tickText } from "./chart_values.js";
 
 /** Narrower formats, as FORMATS in hookcli/table/histogram.py: 2**least is the smallest number, `most` overflows. */
@@ -34,13 +35,9 @@ export function histogram(row, title) {
 
 function histAbsence(row) {
   if (!row.numel) return "The tensor has no elements.";
-  if (finiteCount(row) <= 0) return "No element is finite.";
+  if (finiteOf(row) <= 0) return "No element is finite.";
   if (num(row.min) === num(row.max)) return `Every finite element is ${number(num(row.min))}.`;
   return "No histogram was recorded.";
-}
-
-function finiteCount(row) {
-  return row.numel - (row.nan ?? 0) - (row.inf ?? 0);
 }
 
 /**
@@ -83,7 +80,7 @@ function outsideOf({ hist }, format) {
 }
 
 function quantilesText(row) {
-  if (!row.hist || !(finiteCount(row) > 0) || num(row.min) === num(row.max)) return null;
+  if (!row.hist || !(finiteOf(row) > 0) || num(row.min) === num(row.max)) return null;
   const ends = [num(row.min), 0.01, 0.5, 0.99, num(row.max)];
   const [p1, median, p99] = ends.slice(1, 4).map((share) => number(quantileOf(row, share)));
   const said = [`min ${number(ends[0])}`, `1% ${p1}`, `50% ${median}`, `99% ${p99}`, `max ${number(ends[4])}`];

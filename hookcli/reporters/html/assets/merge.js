@@ -1,5 +1,6 @@
 // Merges rows of one place into one, by the rules of their columns: exactly, never an average of averages.
 
+import { declared, isStatistic } from "./declared.js";
 import { num } from "./format.js";
 
 /** The rules for numbers, as in hookcli/table/merge.py. */
@@ -34,19 +35,27 @@ function mergedValue(rows, { name, merge, kind }) {
 export function merged(rows) {
   const measured = rows.filter((row) => num(row.numel) !== null && "l2" in row);
   if (measured.length < 2) return measured[0] ?? null;
-  const total = { merged: measured.length };
-  for (const key of ["numel", "zeros", "nan", "inf"]) total[key] = measured.reduce((sum, row) => sum + (row[key] ?? 0), 0);
-  const solid = measured.map((row) => ({ n: row.numel - (row.nan ?? 0) - (row.inf ?? 0), row })).filter(({ n }) => n > 0);
-  const each = (key) => solid.map(({ row }) => num(row[key]) ?? NaN);
-  if (!solid.length) return { ...total, mean: NaN, std: NaN, min: NaN, max: NaN, l2: total.numel ? NaN : 0 };
-  const n = solid.reduce((sum, part) => sum + part.n, 0);
-  const mean = each("mean").reduce((sum, x, i) => sum + (x * solid[i].n) / n, 0);
-  const squares = each("mean").reduce((sum, x, i) => {
-    const own = solid[i].n > 1 ? num(solid[i].row.std) ** 2 * (solid[i].n - 1) : 0;
-    return sum + own + solid[i].n * (x - mean) ** 2;
-  }, 0);
-  const std = n > 1 ? Math.sqrt(squares / (n - 1)) : NaN;
-  return { ...total, mean, std, min: Math.min(...each("min")), max: Math.max(...each("max")), l2: Math.hypot(...each("l2")) };
+  const solid = measured.filter((row) => finiteOf(row) > 0);
+  const empty = measured.every((row) => row.numel === 0);
+  const values = Object.keys(measured[0]).map(declared).filter(isStatistic).map(({ name, merge }) => {
+    const counts = merge === "sum";
+    const parts = (counts ? measured : solid).map((row) => num(row[name]) ?? (counts ? 0 : NaN));
+    return [name, merge in RULES && (parts.length || (empty && merge === "norm")) ? RULES[merge](parts) : NaN];
+  });
+  return { ...Object.fromEntries(values), merged: measured.length, ...meanAndStd(solid) };
+}
+
+function meanAndStd(rows) {
+  const sizes = rows.map(finiteOf);
+  const n = RULES.sum(sizes);
+  const mean = RULES.sum(rows.map((row, i) => ((num(row.mean) ?? NaN) * sizes[i]) / n));
+  const within = rows.map((row, i) => (sizes[i] > 1 ? num(row.std) ** 2 * (sizes[i] - 1) : 0) + sizes[i] * (num(row.mean) - mean) ** 2);
+  return { mean: n ? mean : NaN, std: n > 1 ? Math.sqrt(RULES.sum(within) / (n - 1)) : NaN };
+}
+
+/** The number of a row's finite elements. */
+export function finiteOf(row) {
+  return row.numel - (row.nan ?? 0) - (row.inf ?? 0);
 }
 
 /** The figure of one statistic over several rows of a module; null where there is none. */

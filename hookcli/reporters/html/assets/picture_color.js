@@ -3,18 +3,17 @@
 import { css, scaleOf, sequential } from "./color.js";
 import { h } from "./dom.js";
 import { isOwnPlace } from "./flow_tree.js";
-import { number, quantity } from "./format.js";
-import { figureOf, merged } from "./merge.js";
+import { declared } from "./declared.js";
+import { num, number, quantity } from "./format.js";
+import { figureOf, finiteOf, merged, mergedRow } from "./merge.js";
 
-const sumOfRows = (rows, key) => rows.reduce((sum, row) => (row[key] === null || row[key] === undefined ? sum : (sum ?? 0) + row[key]), null);
 const rmsOfRows = (rows) => {
   const all = merged(rows);
-  const finite = all ? all.numel - (all.nan ?? 0) - (all.inf ?? 0) : 0;
-  return finite > 0 ? figureOf(rows, "l2") / Math.sqrt(finite) : null;
+  return all && finiteOf(all) > 0 ? num(all.l2) / Math.sqrt(finiteOf(all)) : null;
 };
 const FIGURES_OF_BOXES = [
   { key: "params", title: "Parameters", of: (module) => module.shapes[0]?.params ?? null, text: quantity },
-  { key: "macs", title: "MACs", of: (module) => sumOfRows(module.shapes, "macs"), text: quantity },
+  { key: "macs", title: "MACs", of: (module) => mergedRow(module.shapes, [declared("macs")])?.macs ?? null, text: quantity },
   { key: "rms", title: "Activation rms", of: (module) => rmsOfRows(module.activations), text: number },
   { key: "grad", title: "Gradient L2", of: (module) => figureOf(module.outputGrads, "l2"), text: number },
 ];

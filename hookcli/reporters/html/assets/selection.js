@@ -27,13 +27,9 @@ export function selected() {
   return chosen;
 }
 
-/**
- * Call the function at every selection from now on.
- * @returns {() => void} ends it
- */
+/** Call the function at every selection from now on. */
 export function onSelect(listener) {
   listeners.add(listener);
-  return () => listeners.delete(listener);
 }
 
 /** Select nothing, and call nobody any more: another page takes the place of this one. */

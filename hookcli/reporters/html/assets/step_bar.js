@@ -27,9 +27,7 @@ export class StepBar {
     this.tracks.replaceChildren(choice("Model and phase", options, chosen?.title, (title) => onTrack(byName.get(title))).element);
   }
 
-  /**
-   * Show a track at a step; `firstBad` is the index of its first step with values that are not finite, -1 without any.
-   */
+  /** Show a track at a step; `firstBad` is the index of its first step with values that are not finite, -1 without any. */
   show(track, index, firstBad) {
     this.slider.max = String(track.steps.length - 1);
     this.slider.value = String(index);

@@ -11,9 +11,7 @@ const FIRST_CHARTS = 4; // those after them are folded away at first
 
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
-  /**
-   * @param {[string, Object<string, string>][]} kinds the title of each chart, and its figures with their labels; "" is a figure's title
-   */
+  /** @param {[string, Object<string, string>][]} kinds the title of each chart, and its figures with their labels; "" is a figure's title */
   constructor(container, kinds, onStep) {
     Object.assign(this, { kinds, onStep });
     this.charts = new Map();
@@ -42,18 +40,11 @@ export class StepCharts {
       this.charts.delete(title);
       return;
     }
-    const spec = this.#spec(title, lines, name);
-    if (chart) {
-      chart.update(spec);
-      return;
-    }
+    const spec = { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
+    if (chart) return void chart.update(spec);
     const box = h("div", { class: "step-chart" });
     (place < FIRST_CHARTS ? this.first : this.rest).append(box);
     this.charts.set(title, Object.assign(new LineChart(box, spec), { box }));
-  }
-
-  #spec(title, lines, name) {
-    return { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
   }
 
   /** Mark a step in all charts. */
@@ -110,7 +101,7 @@ function placesOf(track) {
 function chartOfSteps(track, onSelect) {
   const x = placesOf(track);
   const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-  return { x, ticks, names: track.names, unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+  return { x, ticks, names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
 function linesOf(track, labels) {
