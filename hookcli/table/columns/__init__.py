@@ -71,9 +71,9 @@ def to_dict(column: Column) -> dict[str, Any]:
 
 
 def looks(names: Iterable[str], columns: Iterable[Column] = ()) -> dict[str, dict[str, Any]]:
-    """How a page shows the columns of these names: as hookcli declares them, else as `columns` does."""
-    named = {column.name: column for column in columns} | DECLARED
-    return {name: (named.get(name) or declared(name)).looks() for name in sorted(names, key=_place)}
+    """How a page shows the columns of these names: as `columns` has them, under declared titles."""
+    own = {column.name: replace(column, title=DECLARED.get(column.name, column).title) for column in columns}
+    return {name: (own.get(name) or declared(name)).looks() for name in sorted(names, key=_place)}
 
 
 def _place(name: str) -> tuple[int, str]:

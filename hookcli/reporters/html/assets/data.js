@@ -39,7 +39,7 @@ import { unpacked } from "./matrix.js";
  * @property {string} [cause]
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
- * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]}} Lines
+ * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null}} Lines
  */
 
 /** The payload of this page: the JSON document, a zero character, and the rest. */

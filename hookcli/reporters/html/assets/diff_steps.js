@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { LineChart, mountedCharts } from "./chart.js";
 import { num } from "./format.js";
+import { placesOf } from "./step_charts.js";
 
 const B = "_b"; // ends the names of B's figures
 const CHARTS_SHOWN = 4; // charts at once; the others fold
@@ -41,7 +42,7 @@ function specOf(report, column) {
   const values = (name) => report.rows.map((row) => num(row[name]));
   return {
     title: column.title + (column.unit ? ` (${column.unit})` : ""),
-    x: stepPlaces(report.rows),
+    x: placesOf(report.rows.map((row) => row.step)),
     names: report.rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
     lines: [
       { label: "A", color: "--series-1", values: values(column.name) },
@@ -50,10 +51,4 @@ function specOf(report, column) {
     sync: `diff ${report.model} ${report.meta.mode}`,
     height: 180,
   };
-}
-
-/** The steps, or places where several forwards are of one step: a chart's x must grow. */
-function stepPlaces(rows) {
-  const grows = rows.every((row, place) => !place || row.step > rows[place - 1].step);
-  return rows.map((row, place) => (grows ? row.step : place));
 }

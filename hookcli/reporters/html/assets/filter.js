@@ -35,15 +35,10 @@ function wordTest(word, columns) {
   return (row) => wordsOf(row, columns).includes(part);
 }
 
-/** Collect the texts of rows before the first search, which is then as fast as all others. */
-export function prepareSearch(rows, columns) {
-  rows.forEach((row) => wordsOf(row, columns));
-}
-
 const WORDS = new WeakMap();
 
 /** All texts of a row in lower case. */
-function wordsOf(row, columns) {
+export function wordsOf(row, columns) {
   let words = WORDS.get(row);
   if (words === undefined) {
     const texts = columns.filter((column) => !column.numeric).map((column) => column.text(row));

@@ -71,7 +71,7 @@ function totals({ reports, lines }) {
   const found = Object.assign({}, ...reports.map((report) => report.totals).filter((each) => "params" in each));
   if (!("params" in found)) return "";
   const forward = reports.some((report) => "macs" in report.totals && report.meta.complete === false) ? "the forward until it failed" : "one forward";
-  const [training, parts] = lines[reports.findIndex((report) => "grad_bytes" in report.totals)]?.memory ?? [];
+  const [training, parts] = lines.find(({ memory }) => memory)?.memory ?? [];
   const tiles = [
     ["Parameters", `${quantity(found.params)}`, !found.params ? "" : found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],
     "macs" in found && ["MACs", quantity(found.macs), `${count(found.macs)} in ${forward}`],

@@ -32,19 +32,14 @@ export function colorChoice(model, changed, excess) {
   const element = h("span", { class: "picture-color", hidden: !offered.length }, h("label", {}, "Colour ", choice), legend);
   const paint = (boxes, svg) => {
     const figure = offered.find(({ key }) => key === choice.value);
-    const values = new Map(boxes.filter(({ open }) => !open).map(({ box }) => [box.key, figure ? figureOfBox(box, figure, model) : null]));
+    const moduleOf = (box) => (box.kind === "module" || isOwnPlace(box)) && model.byFqn.get(box.place);
+    const values = new Map(boxes.filter(({ open }) => !open).map(({ box }) => [box.key, figure && moduleOf(box) ? figure.of(moduleOf(box)) : null]));
     const scale = scaleOf(values.values());
     for (const element of svg.querySelectorAll(".flow-box")) colorBox(element, values.get(element.dataset.key), scale);
     legend.hidden = !figure || !(scale.high >= scale.low);
     if (!legend.hidden) legend.replaceChildren(figure.text(scale.low), legendRamp(), figure.text(scale.high));
   };
   return { element, paint };
-}
-
-function figureOfBox(box, figure, model) {
-  const own = box.kind === "module" || isOwnPlace(box);
-  const module = own && model.byFqn.get(box.place);
-  return module ? figure.of(module) : null;
 }
 
 function colorBox(element, value, scale) {

@@ -23,7 +23,7 @@ export class StepCharts {
 
   /** @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them */
   show(track, ranks) {
-    this.x = placesOf(track);
+    this.x = placesOf(track.steps);
     this.track = track;
     this.kinds.forEach(([title, labels], place) => {
       const [name] = Object.keys(labels);
@@ -69,7 +69,7 @@ export class RowChart {
 
   /** @param {number} index of the chosen step */
   show(track, statistic, { node, values, bad }, index) {
-    this.x = placesOf(track);
+    this.x = placesOf(track.steps);
     const figures = Array.from(values, (value, i) => (value === ABSENT || (Number.isNaN(value) && !bad[i]) ? null : value));
     const title = `${statistic.title}: ${node.fqn || "(model)"}${node.path}`;
     const marks = bad.includes(1) ? [{ index: bad.indexOf(1), severity: "error", text: "not finite from here on" }] : [];
@@ -94,12 +94,12 @@ export class RowChart {
 }
 
 /** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
-function placesOf(track) {
-  return track.steps.every((step, i) => !i || step > track.steps[i - 1]) ? track.steps : track.steps.map((_, i) => i);
+export function placesOf(steps) {
+  return steps.every((step, i) => !i || step > steps[i - 1]) ? steps : steps.map((_, i) => i);
 }
 
 function chartOfSteps(track, onSelect) {
-  const x = placesOf(track);
+  const x = placesOf(track.steps);
   const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
   return { x, ticks, names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
