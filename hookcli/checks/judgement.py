@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check
 from hookcli.checks.causes import causes_first
 from hookcli.checks.measurements import Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.table import Column, Finding, Reason, Report, Row, Skipped, columns_named
+from hookcli.table import Finding, Reason, Report, Row, Skipped
+from hookcli.table.columns.layouts import FINDINGS
 
 PROBE = "check"
 _CRASHED = "the run crashed"
-COLUMNS = (
-    *columns_named("check", "severity", "fqn"),
-    Column("value", "Figure"),
-    *columns_named("threshold"),
-    Column("message", "Finding"),
-    *columns_named("remedy", "cause", "hint", "source"),
-)
 
 
 @dataclass(frozen=True)
@@ -41,8 +35,11 @@ class Judgement:
         totals |= {"infos": count[INFO]} if count[INFO] else {}
         meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(self.checks)}
         meta |= {"notes": [*meta.get("notes", ()), *self.notes]} if self.notes else {}
-        rows = [_row(finding) for finding in self.findings]
-        return Report(PROBE, model, COLUMNS, rows, meta, totals, self.skipped, self.findings, grouping="list")
+        rows = []
+        for finding in self.findings:
+            values = {key: value for key, value in asdict(finding).items() if key not in ("file", "line")}
+            rows.append(Row(values | {"source": finding.file and f"{finding.file}:{finding.line}"}))
+        return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
 def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = True) -> Judgement:
@@ -56,27 +53,27 @@ def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = Tru
     notes: list[str] = []
     for check in checks:
         reason = _why_not(check, measured, values)
-        said = [] if reason else _judged(check, measured)
-        found = [item for item in said if isinstance(item, Finding)]
-        if measured.crash and check.needs and not found:
+        items = [] if reason else _judged(check, measured)
+        of_check = [item for item in items if isinstance(item, Finding)]
+        if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason:
             skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
             continue
         judged.append(check.id)
-        findings += found
-        skipped += [item for item in said if isinstance(item, Skipped)]
-        notes += filter(None, [] if found else [check.near(measured)])
+        findings += of_check
+        skipped += [item for item in items if isinstance(item, Skipped)]
+        notes += filter(None, [] if of_check else [check.near(measured)])
     findings = causes_first(findings, checks, measured)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
 def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
-        found = list(check.judge(measured))
-        if odd := [item for item in found if not isinstance(item, (Finding, Skipped))]:
+        items = list(check.judge(measured))
+        if odd := [item for item in items if not isinstance(item, (Finding, Skipped))]:
             raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
-        return found
+        return items
 
 
 def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
@@ -86,12 +83,6 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
         return _CRASHED
     lacking = [name for name in check.needs if getattr(measured, name) is None]
     return measured.missing.get(lacking[0], f"{lacking[0]} was not measured") if lacking else None
-
-
-def _row(finding: Finding) -> Row:
-    keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint", "remedy", "cause")
-    source = f"{finding.file}:{finding.line}" if finding.file else None
-    return Row({key: getattr(finding, key) for key in keys} | {"source": source})
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:

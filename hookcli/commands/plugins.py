@@ -5,34 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from hookcli import registry
-from hookcli.commands.options import ShowingOptions, option
+from hookcli.commands.option_fields import option
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS
-from hookcli.table import Column, Report, Row, columns_named
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import HOOK_KINDS, PLUGINS
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
+COLUMNS = PLUGINS
 
 SHADOWED = "not used: a built-in plugin has the same name"
-COLUMNS = (
-    *columns_named("kind", "name"),
-    Column("distribution", "From"),
-    Column("target", "Object"),
-    *columns_named("state"),
-)
-_HOOK_COLUMNS = (
-    Column("name", "Hook"),
-    Column("fires", "Fires when"),
-    *columns_named("registered_by", "command"),
-)
 
 
 @dataclass(frozen=True)
 class PluginsOptions:
     """Options of `hookcli plugins` alone."""
 
-    load: bool = option(False, None, "Import each plugin, and show which fail to load.", "--load")
-    hooks: bool = option(False, None, "List kinds of hooks, and commands that show them.", "--hooks")
+    load: bool = option(False, "Import each plugin, and show which fail to load.")
+    hooks: bool = option(False, "List kinds of hooks, and commands that show them.")
 
 
 def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
@@ -42,19 +34,21 @@ def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
     without --load.
     """
     output = Output(options)
-    output.check_columns(_HOOK_COLUMNS if own.hooks else COLUMNS)
+    output.check_columns(HOOK_KINDS if own.hooks else PLUGINS)
     if own.hooks:
         kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
-        output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
+        output.write([Report("hooks", "PyTorch", HOOK_KINDS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
-    rows = [_row(plugin, own.load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
-    output.write([Report("plugins", "hookcli", COLUMNS, rows, totals={"plugins": len(rows)})])
+    rows = [
+        Row(
+            {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
+            | {"target": plugin.target, "state": _state(plugin, own.load)}
+        )
+        for kind in registry.KINDS
+        for plugin in registry.plugins(kind)
+    ]
+    output.write([Report("plugins", "hookcli", PLUGINS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
-
-
-def _row(plugin: registry.Plugin, load: bool) -> Row:
-    values = {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
-    return Row(values | {"target": plugin.target, "state": _state(plugin, load)})
 
 
 def _state(plugin: registry.Plugin, load: bool) -> str | None:

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.diff.changes import Change, changes
-from hookcli.diff.rows import DERIVED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
 from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
-from hookcli.table import STATS_KEYS, Report, Row, columns_named, relaxed, strict
+from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named, relaxed, strict
 from hookcli.table.files import read_json, sound, write_whole
 
 SCHEMA = 1
@@ -31,8 +30,6 @@ _SAME = ("input", "mode", "dtype", "edits")
 _IF_KNOWN = ("fill", "seed")
 _OF_GRADIENTS = ("loss", "backward_vector")
 _NOTED = ("torch", "torchvision", "device")
-# Columns on the order of calls rather than the model, or that follow from other columns.
-_LEFT_OUT = {"index", "depth", "order", *DERIVED}
 _DIGITS = 6
 _LEFT_OUT_IF_ZERO = ("nan", "inf")
 
@@ -149,12 +146,19 @@ def _bare(key: str, value: Any) -> Any:
 
 def _kept(report: Report) -> Report:
     meta = {"dtype": report.meta.get("dtype")}
-    flat = [{k: _rounded(v) for k, v in report.flat(row).items() if k not in _LEFT_OUT} for row in report.rows]
+    left_out = {column.name for column in report.known_columns() if _is_left_out(column)}
+    flat = [{k: _rounded(v) for k, v in report.flat(row).items() if k not in left_out} for row in report.rows]
     rows = [Row.from_flat(values, report.statistics) for values in flat]
     return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals), statistics=report.statistics)
 
 
 _COLUMNS = columns_named("fqn")
+
+
+def _is_left_out(column: Column) -> bool:
+    """True for numbers that say nothing of the model: the order of calls, and what follows from other columns."""
+    words = (Kind.ANY, Kind.TEXT, Kind.NAMES, Kind.SOURCE)
+    return not (column.compared or column.identity) and column.kind not in words
 
 
 def _rounded(value: Any) -> Any:

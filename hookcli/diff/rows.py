@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,29 +13,20 @@ from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
 from hookcli.diff.origin import both_sources, operators_of_both
 from hookcli.diff.times import times_of, with_both_times
-from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
+from hookcli.diff.tolerance import Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
-from hookcli.table import STATS_KEYS, Column, Report, Row, columns_named
+from hookcli.table import STATS_KEYS, Column, Report, Row
+from hookcli.table.columns import DECLARED, IDENTITY, declared
+from hookcli.table.columns.layouts import DIFF
 from hookcli.table.formatting import shape
-from hookcli.table.times import NAMES as TIMES
+from hookcli.table.stats import EXACT
 
 Key = tuple[Any, ...]
-_KEY = ("kind", "call", "pass", "path")
-# Columns that identify a row rather than hold a measurement.
-_PLACE = {"fqn", "type", "source", "index", "depth", "order", "edited", "note", "handed_on", "input_names", *_KEY}
-# What follows from other columns, or from how PyTorch computes, and times, which are others in each run.
-DERIVED = {"kept", "params_share", "macs_share", *TIMES}
-
+_KEY = tuple(name for name in IDENTITY if name != "fqn")
 _IF_FILLED = ("source", *_KEY)  # columns that are there if a row has them
 
 _NAMED = 2  # figures that a row tells of in words
-
-STATISTICS = (
-    *columns_named("fqn", "type", "source", "kind", "call", "pass", "path", "figure", "a", "b"),
-    Column("times", "Excess"),
-    *columns_named("differs"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +67,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         alignment,
         tolerance,
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
-        columns=[
-            c for c in STATISTICS if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)
-        ],
+        columns=[c for c in DIFF if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)],
         metas=(a.meta, b.meta),
         meta={"of": a.probe, **({"notes": notes} if notes else {})},
         skipped=[item for item in a.skipped if item in b.skipped],
@@ -133,7 +122,7 @@ def _known_to(report: Report, other: Report) -> Report:
 
 def _figures(report: Report) -> set[str]:
     """The names of all that its rows measure."""
-    return {name for row in report.rows for name in row.flat()} - _PLACE - DERIVED
+    return {name for name in {name for row in report.rows for name in row.flat()} if report.column(name).compared}
 
 
 def _completed(row: Row, other: Row | None) -> Row:
@@ -164,6 +153,7 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
     order = {key: number for number, key in enumerate(theirs)}
     lone = deque((key, row) for key, row in theirs.items() if key not in ours)
 
+    columns = DECLARED | {column.name: column for column in a.columns}
     runs = (a.meta.get("dtype"), b.meta.get("dtype"))
     measured = [_completed(row, theirs.get(_key(row, row.fqn))) for row in a.rows]
     gradients = ((row["kind"], row.stats.rms) for row in measured if row.stats and row.get("kind"))
@@ -179,7 +169,7 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
         if key in theirs:
             yield from lone_before(order[key])
             limits = tolerance.limits(*_dtypes(row, theirs[key], runs), scale=scales.get(row.get("kind", "")))
-            yield _pair(row, _completed(theirs[key], row), changes[row.fqn], runs, limits)
+            yield _pair(row, _completed(theirs[key], row), changes[row.fqn], columns, runs, limits)
         else:
             yield _alone(row, b, alignment.in_b.get(row.fqn), "A")
     yield from lone_before(math.inf)
@@ -203,9 +193,12 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
     return Row({**values, **said, "figure": "measured", "times": math.inf, "beyond": True})
 
 
-def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[float, float]) -> Row:
+def _pair(
+    a: Row, b: Row, changed: str, columns: Mapping[str, Column], runs: tuple[Any, Any], limits: tuple[float, float]
+) -> Row:
     # Among infinite differences, new NaN and Inf say most.
-    found = sorted(differences(a, b, runs, *limits), key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
+    differing = differences(a, b, columns, runs, *limits)
+    found = sorted(differing, key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
     values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
     values |= both_sources(a.get("source"), b.get("source"))
     if changed:
@@ -225,16 +218,19 @@ def _dtypes(a: Row, b: Row, runs: tuple[Any, Any]) -> list[str]:
     return [str(row["dtype"]) for row in (a, b) if row.get("dtype")] or [str(run) for run in runs if run]
 
 
-def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float) -> Iterator[Difference]:
-    """All figures in which two rows differ, in the order of their columns. `runs` are the dtypes that the runs asked
+def differences(
+    a: Row, b: Row, columns: Mapping[str, Column], runs: tuple[Any, Any], rtol: float, atol: float
+) -> Iterator[Difference]:
+    """All figures in which two rows differ, in the order of their values. `runs` are the dtypes that the runs asked
     for.
     """
     for name, value in a.values.items():
-        other = b.get(name)
-        if name in _PLACE or name in DERIVED or value == other or (name == "dtype" and (value, other) == runs):
+        other, column = b.get(name), columns.get(name) or declared(name)
+        if not column.compared or value == other or (name == "dtype" and (value, other) == runs):
             continue
         floats = isinstance(value, float) and isinstance(other, float)  # anything else is compared exactly
-        apart = times_allowed(value, other, rtol * abs(value) + atol) if floats else math.inf
+        relative = rtol if column.tolerance is None else column.tolerance
+        apart = times_allowed(value, other, relative * abs(value) + atol) if floats else math.inf
         yield Difference(name, value, other, apart)
     if a.stats and b.stats:
         for name in STATS_KEYS if a.stats.numel == b.stats.numel else EXACT:

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hookcli.table import Column, Report, Row
-from hookcli.table.columns.costs import TIMES
+from hookcli.table import Report, Row
+from hookcli.table.columns.costs import SIDE_TIMES
 from hookcli.table.formatting import duration
 from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, Place, Times, ratio, whole
 
 _MUCH = 1.2  # times A's own time; less is noise
 _MATTERS = 0.02  # of the model's time in A
 _NAMED = 3
-PAIRED = (
-    *(
-        Column(f"{side}{column.name}", f"{letter} {column.title.lower()}", column.unit)
-        for column in TIMES
-        for side, letter in zip(SIDES, "AB", strict=True)
-    ),
-    Column(RATIO, "B/A"),
-)
-"""Times of both sides, and the ratio of all inclusive ones together."""
 
 
 def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str], note: str = "") -> Report:
@@ -37,7 +28,7 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
         taken |= {place} if is_first else set()
         own = (a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {})
         rows.append(replace(row, values={**row.values, **_figures(*(own if is_first else ({}, {})))}))
-    columns = [c for c in PAIRED if any(row.get(c.name) is not None for row in rows)]
+    columns = [c for c in SIDE_TIMES if any(row.get(c.name) is not None for row in rows)]
     notes = [*report.meta.get("notes", ()), *([note] if note else [])]
     pairs = [_Pair(*place, a[place], b.get(other, {})) for place, other in there.items()]
     pairs += [_Pair(*place, None, own) for place, own in b.items() if place not in {*there.values()}]

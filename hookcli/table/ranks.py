@@ -7,20 +7,20 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from hookcli.table import Column, Report, Row, Skipped
+from hookcli.table import Column, Report, Row, Skipped, columns_named
+from hookcli.table.columns import place_of
 from hookcli.table.formatting import number, shape
 from hookcli.table.measured_rows import MeasuredRows
 from hookcli.table.norms import total
 
 Parts = Mapping[int, Report]
 """Reports by rank."""
-_PLACE = ("fqn", "hook", "step", "bucket", "kind", "call", "pass", "path")
 # A rank's share of a batch deviates if its root mean square is this many times the other ranks', or more.
 _DEVIATES = 2.0
 # Values that should be equal on all ranks may differ by rounding.
 ALIKE = 1e-6
 
-RANK_COLUMNS = (Column("rank", "Rank"), Column("deviates", "Deviates"))
+RANK_COLUMNS = columns_named("rank", "deviates")
 """Columns of a report that shows ranks beside each other."""
 
 
@@ -52,11 +52,6 @@ def merges(parts: Parts) -> bool:
         part.grouping == "nested" and (isinstance(part.rows, MeasuredRows) or all(row.stats for row in part.rows))
         for part in parts.values()
     )
-
-
-def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The place of a row in the model, by which rows of several ranks go together; the fqn first, the path last."""
-    return tuple(map(values.get, _PLACE))
 
 
 def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:

@@ -12,20 +12,14 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import CHECK
 from hookcli.diff.weights.distance import change_of_low_rank, distance, same_bytes
 from hookcli.diff.weights.pairing import Pairing
-from hookcli.table import Column, Finding, Report, Row, Skipped, columns_named
+from hookcli.table import Finding, Kind, Report, Row, Skipped
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import FILES
 from hookcli.table.formatting import counted, shape
 from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 
-COLUMNS = (
-    Column("fqn", "Name"),
-    *columns_named("shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine"),
-    Column("change_rank", "Rank of change"),
-    Column("rank_share", "Its share"),
-    Column("times", "Excess"),
-    *columns_named("differs"),
-)
-_EQUAL = {"max_abs": 0.0, "mean_abs": 0.0, "rel_l2": 0.0, "times": 0.0, "aside": True}
+_EQUAL = dict.fromkeys(names(c for c in FILES if c.kind == Kind.FIGURE), 0.0) | {"aside": True}
 
 
 @dataclass
@@ -78,7 +72,7 @@ class WeightsDiff:
         return Report(
             "diff",
             f"{self.a.name} → {self.b.name}",
-            COLUMNS,
+            FILES,
             self.rows,
             {
                 "rtol": self.tolerance.rtol,

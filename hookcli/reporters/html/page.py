@@ -17,8 +17,8 @@ from hookcli.reporters.html.scripts import asset, joined, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
-from hookcli.table import Report
-from hookcli.table.columns import from_dict, looks
+from hookcli.table import Kind, Report
+from hookcli.table.columns import declared, from_dict, looks
 from hookcli.table.columns.layouts import CHARTED_FIRST
 from hookcli.table.grouping import View
 from hookcli.table.strict_json import document_text
@@ -26,7 +26,6 @@ from hookcli.table.strict_json import document_text
 _LONG = 2000  # rows of a report that takes long to group
 _FEWEST = 20  # rows of a static table that is one of many
 _STATIC_ROWS = 200  # of all static tables together; they are for browsers without scripts
-_CHARTED = {"l2", "times", "loss", "highest"}  # columns that a chart shows
 _PAGE = """\
 <!doctype html>
 <html lang="en"{compact}>
@@ -107,9 +106,11 @@ def _library(name: str, file: str) -> str:
 def _charts(payload: Mapping[str, Any]) -> bool:
     """True if there is something to chart: statistics, differences, or steps."""
     reports = payload["reports"]
-    named = (column["name"] for report in reports for column in report["columns"])
+    columns = [declared(column["name"]) for report in reports for column in report["columns"]]
+    measured = any(column.about == "output" or column.kind == Kind.LOSS for column in columns)
     held = ("l2" in row for report in reports for row in report["rows"])  # also where --columns leaves it out
-    return bool(payload.get("steps")) or any(name in _CHARTED for name in named) or any(held)
+    drawn = any(report["probe"] == "diff" or report.get("grouping") == "moments" for report in reports)
+    return bool(payload.get("steps")) or drawn or measured or any(held)
 
 
 def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:

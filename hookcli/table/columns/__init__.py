@@ -19,6 +19,8 @@ from hookcli.table.columns.training import TRAINING
 
 FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS)
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
+IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
+"""The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""
 _BY_UNIT = {
     "bytes": Kind.BYTES,
     "seconds": Kind.SECONDS,
@@ -33,10 +35,11 @@ def declared(name: str, title: str | None = None, unit: str | None = None) -> Co
     A name that hookcli does not know has the rules that its unit, or an ending in `_bytes` or `shape`, suggests.
     """
     column = DECLARED.get(name)
-    if column is None:
+    if column is None or (unit in _BY_UNIT and unit != column.unit):  # a count of hooks may be called "node"
         kind = Kind.SHAPE if name.endswith("shape") else Kind.BYTES if name.endswith("_bytes") else Kind.ANY
         shown = Shown.SET if unit == "firings" else Shown.FILLED
-        column = Column(name, name.replace("_", " ").capitalize(), None, _BY_UNIT.get(unit or "", kind), shown=shown)
+        heading = name.replace("_", " ").capitalize()
+        column = Column(name, heading, None, _BY_UNIT.get(unit or "", kind), shown=shown)
     if title is None or (title, unit) == (column.title, column.unit):
         return column
     return replace(column, title=title, unit=unit)
@@ -86,6 +89,11 @@ _PLACES = {name: place for place, name in enumerate(DECLARED)}
 def names(columns: Iterable[Column]) -> tuple[str, ...]:
     """The names of columns."""
     return tuple(column.name for column in columns)
+
+
+def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The place of a row: its values under IDENTITY."""
+    return tuple(map(values.get, IDENTITY))
 
 
 def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:

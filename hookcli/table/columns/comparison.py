@@ -7,7 +7,6 @@ from hookcli.table.column import Column, Kind, Merge, Shown
 from hookcli.table.columns.training import TRAINING
 
 _WORST: dict[str, Any] = {"merge": Merge.WORST, "judged": True}
-_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE, "about": "distance"}
 _SIDES = {
     "loss": ("Loss", None),
     "param_grad": ("Gradient", None),
@@ -29,6 +28,15 @@ WHOLE_MODELS = tuple(
     for side in "ab"
 )
 """Figures of the whole models of both sides of a comparison."""
+_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE, "about": "distance"}
+DISTANCES = (
+    Column("max_abs", "Max abs", judged=True, full="Largest difference", **_DISTANCE),
+    Column("mean_abs", "Mean abs", drop=61, aside=("diff",), full="Mean difference", **_DISTANCE),
+    Column("error_l2", "Error L2", **_DISTANCE),
+    Column("rel_l2", "Rel l2", judged=True, full="Relative l2", **_DISTANCE),
+    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63, aside=("diff",), about="distance"),
+)
+"""The distance of two tensors (`discrepancy.Discrepancy`)."""
 COMPARISON = (
     Column("figure", "Figure", kind=Kind.TEXT, **_WORST),
     Column("a", "A", drop=56, pair="sides", **_WORST),
@@ -44,11 +52,7 @@ COMPARISON = (
     Column("differs", "Differs", kind=Kind.TEXT, shown=Shown.ASKED, **_WORST),
     Column("beyond", "Beyond", shown=Shown.ASKED, **_WORST),
     Column("count", "Beyond", judged=True),
-    Column("max_abs", "Max abs", judged=True, full="Largest difference", **_DISTANCE),
-    Column("mean_abs", "Mean abs", drop=61, aside=("diff",), full="Mean difference", **_DISTANCE),
-    Column("error_l2", "Error L2", **_DISTANCE),
-    Column("rel_l2", "Rel l2", judged=True, full="Relative l2", **_DISTANCE),
-    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63, aside=("diff",), about="distance"),
+    *DISTANCES,
     Column(
         "growth",
         "Growth",

@@ -16,19 +16,19 @@ TIMES = (
     Column("backward_self_us", "Backward self µs", "microseconds", drop=52, **_CALLS),
 )
 """Times of a module's calls: with its parts, and without."""
+_SIDES = {("backward_us", "a"): 65, ("backward_us", "b"): 66, ("forward_us", "a"): 67, ("forward_us", "b"): 68}
 SIDE_TIMES = (
     *(
-        Column(f"{side}_{key}_us", f"{side.upper()} {key} µs", "microseconds", drop=drop, pair=f"{key}_us", **_TIME)
-        for key, side, drop in (
-            ("backward", "a", 65),
-            ("backward", "b", 66),
-            ("forward", "a", 67),
-            ("forward", "b", 68),
+        Column(
+            f"{side}_{column.name}",
+            f"{side.upper()} {column.title.lower()}",
+            "microseconds",
+            drop=_SIDES.get((column.name, side)),
+            shown=Shown.FILLED if (column.name, side) in _SIDES else Shown.ASKED,
+            pair=column.name,
+            **_TIME,
         )
-    ),
-    *(
-        Column(f"{side}_{key}_self_us", f"{side.upper()} {key} self µs", "microseconds", shown=Shown.ASKED, **_TIME)
-        for key in ("forward", "backward")
+        for column in TIMES
         for side in "ab"
     ),
     Column("slowdown", "B/A", kind=Kind.FIGURE, drop=69),

@@ -9,7 +9,7 @@ from hookcli.table.column import Column
 from hookcli.table.columns import columns_named, names
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.memory import MEMORY_KINDS
-from hookcli.table.columns.statistics import HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
+from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
 SHAPES = (
@@ -64,6 +64,7 @@ WEIGHTS = _leaving(
 FILES = _leaving(
     columns_named(
         *("fqn", "shape", "dtype", "max_abs", "mean_abs", "rel_l2", "cosine", "change_rank", "rank_share", "times"),
+        "differs",
         fqn="Name",
     ),
     ("mean_abs", "shape", "cosine", "max_abs", "times", "dtype"),
@@ -125,3 +126,47 @@ def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
     at = next((number + 1 for number, column in enumerate(columns) if column.name == "type"), len(columns))
     moved = columns_named("read_bytes", "written_bytes") if any(column.name == "macs" for column in columns) else ()
     return (*columns[:at], *columns_named("source"), *columns[at:], *moved)
+
+
+DIFF = columns_named(*("fqn", "type", "source", "kind", "call", "pass", "path", "figure", "a", "b", "times", "differs"))
+"""A comparison of two reports: the figure of each row that is furthest off."""
+TENSORS = columns_named(
+    *("fqn", "type", "kind", "call", "path", "shape", "dtype"),
+    *("max_abs", "mean_abs", "rel_l2", "cosine", "growth", "times"),
+)
+"""A comparison of the tensors of two models that run side by side."""
+DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
+"""A comparison with a dump."""
+DUMPED_IF_FILLED = columns_named("kind", "batch", "pass", "source")
+"""Columns of DUMPED that are there only if they say something."""
+BUCKET = columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+"""Columns that tell which bucket a row is of, on any rank."""
+ERRORS = columns_named("exact_l2", "error_l2", "after_l2")
+"""Norms of the exact mean over ranks, of a hook's error, and of its result."""
+BUCKETS = (
+    *BUCKET,
+    *columns_named("bytes_after", "ratio", "seconds", ratio="Ratio"),
+    *BEFORE_COLUMNS,
+    *STATS_COLUMNS,
+    *ERRORS,
+    *columns_named("relative_l2", "error_max", "cosine"),
+)
+"""Buckets of gradients before and after a communication hook."""
+FINDINGS = columns_named(
+    *("check", "severity", "fqn", "value", "threshold", "message", "remedy", "cause", "hint", "source")
+)
+FINDINGS_NEEDED = columns_named("check", "severity", "message", "remedy")
+"""Columns without which findings are shown as a table, and not as sentences."""
+CHECKS = columns_named("check", "name", "severity", "threshold", "asked_by", "means")
+HOOKS_FOUND = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
+PLUGINS = columns_named("kind", "name", "distribution", "target", "state")
+HOOK_KINDS = columns_named("name", "fires", "registered_by", "command", name="Hook")
+MODELS = columns_named("name", "kind", "params", "input", "weights", "tasks", name="Model")
+DUMP_PLACE = columns_named("kind", "type", "batch", "call", "pass", "path", "source")
+"""Fields of a dump's index on a tensor's place, each of which may be absent."""
+DUMP_TENSOR = columns_named("shape", "dtype", "file", "name")
+"""Fields of a dump's index on the tensor itself."""
+GROUPS = columns_named(
+    *("optimizer", "group", "parameters", "lr", "weight_decay", "momentum", "betas", "param_grad", "weight", "ratio")
+)
+"""The parameter groups of an optimizer, in the totals of a step."""

@@ -17,17 +17,21 @@ _FAULTS: dict[str, Any] = {
 }
 _SECONDS: dict[str, Any] = {"unit": "seconds", "kind": Kind.SECONDS}
 
-TRAINING = (
-    Column("loss", "Loss", kind=Kind.LOSS),
-    Column("first_loss", "First loss", kind=Kind.LOSS),
+OF_PARAMETERS = (
     Column("param_grad", "Param grad", of_parts=True, full="L2 of the parameters' gradients", **_GRADIENT),
-    Column("output_grad", "Output grad", full="L2 of the output's gradient", **_GRADIENT),
-    Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
     Column("weight", "Weight", merge=Merge.NORM, drop=13, aside=("steps",), full="L2 of the weights", **_PARAMETERS),
     Column("update", "Update", merge=Merge.NORM, drop=14, aside=("steps",), full="L2 of the update", **_PARAMETERS),
-    Column("ratio", "|dw|/|w|", merge=Merge.RATIO, **_PARAMETERS),
     Column("grad_nan", "NaN in gradients", **_FAULTS),
     Column("grad_inf", "Inf in gradients", **_FAULTS),
+)
+"""Figures of the parameters of a module, which add up over modules."""
+TRAINING = (
+    *OF_PARAMETERS,
+    Column("loss", "Loss", kind=Kind.LOSS),
+    Column("first_loss", "First loss", kind=Kind.LOSS),
+    Column("output_grad", "Output grad", full="L2 of the output's gradient", **_GRADIENT),
+    Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
+    Column("ratio", "|dw|/|w|", merge=Merge.RATIO, **_PARAMETERS),
     Column("optimizer", "Optimizer", kind=Kind.TEXT),
     Column("group", "Group", kind=Kind.COUNT, charted=False),
     Column("parameters", "Params", kind=Kind.QUANTITY, charted=False),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from hookcli.record.file.page.rank_tracks import RankTracks
 from hookcli.record.file.page.track import Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import Key, RecordedStep, StepEntry
+from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import about
 from hookcli.record.file.views.overview import overview, probe_reports, rows_before
 from hookcli.record.file.views.query import finished
@@ -152,7 +153,7 @@ class RecordPage:
 
 
 _OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", "others", "notes")
-_OF_NON_FINITE = ("model", "phase", "step", "fqn", "what", "nan", "inf", "cause", "kept")
+_OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
 
 
 def _in_full(step: RecordedStep) -> Iterator[Report]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,16 +54,19 @@ def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
     ]
 
 
-def group_row(group: ParameterGroup, known: Mapping[int, Mapping[str, Any]]) -> Row | None:
-    """The row of a group, if it holds any of the `known` parameters; figures are the norms over these.
+def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, Any]]) -> Row | None:
+    """The row of a group, if it holds any of the `figures` parameters; figures are the norms over these.
 
-    `known` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
+    `figures` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
     `weight` and `update`.
     """
-    mine = [known[key] for key in group.parameters if key in known]
+    mine = [figures[key] for key in group.parameters if key in figures]
     if not mine:
         return None
-    norms = {key: _norm(values.get(key) for values in mine) for key in _NORMS}
+    norms: dict[str, float | None] = {}
+    for key in ("unclipped_grad", "param_grad", "weight", "update"):
+        parts = [values[key] for values in mine if values.get(key) is not None]
+        norms[key] = norm(parts) if parts else None
     return Row(
         {
             "optimizer": group.optimizer,
@@ -76,14 +79,6 @@ def group_row(group: ParameterGroup, known: Mapping[int, Mapping[str, Any]]) -> 
     )
 
 
-_NORMS = ("unclipped_grad", "param_grad", "weight", "update")
-
-
-def _norm(parts: Iterable[float | None]) -> float | None:
-    found = [part for part in parts if part is not None]
-    return norm(found) if found else None
-
-
 def _kept(setting: Any) -> Any:
     if isinstance(setting, (list, tuple)):
         return [_kept(item) for item in setting]
@@ -93,8 +88,8 @@ def _kept(setting: Any) -> Any:
 def _plain(setting: Any) -> Any:
     """The setting as a number or a list of numbers; None for anything else. Waits for an accelerator."""
     if isinstance(setting, list):
-        found = [_plain(item) for item in setting]
-        return None if None in found else found
+        numbers = [_plain(item) for item in setting]
+        return None if None in numbers else numbers
     if isinstance(setting, Tensor):
         return float(setting) if setting.numel() == 1 else None
     return float(setting) if isinstance(setting, (int, float)) else None

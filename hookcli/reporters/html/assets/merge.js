@@ -28,7 +28,7 @@ function mergedValue(rows, { name, merge, kind }) {
   if (values.length && Object.hasOwn(RULES, merge) && !numbers.includes(null)) return { [name]: RULES[merge](numbers) };
   const distinct = [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
   const shapes = kind === "shape" && distinct.length > 1 ? { [`${name}s`]: distinct } : {};
-  return { [name]: merge === "first" || distinct.length === 1 ? values[0] : null, ...shapes };
+  return { [name]: ["first", "listed"].includes(merge) || distinct.length === 1 ? values[0] : null, ...shapes };
 }
 
 /** The statistics of the concatenation of several tensors, by Chan, Golub and LeVeque (1983); null without any. */
