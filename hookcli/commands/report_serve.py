@@ -92,7 +92,7 @@ class LivePage:
             if run != self._run or any(map(operator.gt, sent, counts)):
                 return None
             payload = record_payload(self._steps, {}, sent[: len(self._steps.counts())])
-            news = {"version": self._version, "steps": payload["steps"], "reports": payload["reports"]}
+            news = {"version": self._version, **{key: payload[key] for key in ("steps", "reports", "columns")}}
             return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:

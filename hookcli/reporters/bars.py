@@ -38,7 +38,7 @@ class Scale:
 
 def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
     """The scale of a column's bars; None for a column without bars, or without two figures to compare."""
-    if not column.bar:
+    if column.bar not in (Bar.LOG, Bar.SHARE):
         return None
     values = [value for row in rows if (value := _value(row, column))]
     if column.bar == Bar.SHARE:

@@ -44,14 +44,19 @@ def _memory(totals: Mapping[str, Any], sorts: bool, python: bool) -> str:
     """
     if "grad_bytes" not in totals:
         return ""
-    parts = {name: totals[key] for key, name in _MEMORY.items() if key in totals}
-    said = " + ".join(f"{size(value)} {name}" for name, value in parts.items())
+    total, parts = training_memory(totals)
     other = totals.get("kept_mode")
     mode = f" in {other} mode" if other else ""
     where = f"{'--train ' if other else ''}--sort -kept: which modules keep it"
     if python or sorts:
         where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
-    return f"memory to train: {said}{mode} = {size(sum(parts.values()))}" + (f" ({where})" if where else "")
+    return f"memory to train: {parts}{mode} = {total}" + (f" ({where})" if where else "")
+
+
+def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:
+    """The memory that training takes, and its parts."""
+    parts = {name: totals[key] for key, name in _MEMORY.items() if key in totals}
+    return size(sum(parts.values())), " + ".join(f"{size(value)} {name}" for name, value in parts.items())
 
 
 _NAMED = {

@@ -21,6 +21,7 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
+_ON_REQUEST = (Shown.ASKED, Shown.PAGE)
 _GRADIENTS = ("parameter", "output", "input")
 """The `kind` of rows of gradients, which vanish or explode by their norms."""
 
@@ -45,7 +46,7 @@ def visible(report: Report, view: View) -> list[Column]:
     flows = any(column.name == "inputs" for column in report.columns)
     asked = {"source"} if operators else set()  # the line of an operator is shown; the source of a check is on request
     asked |= {"id"} if flows else set()
-    chosen = [c for c in report.columns if (c.shown != Shown.ASKED or c.name in asked) and _speaks(report, c)]
+    chosen = [c for c in report.columns if (c.shown not in _ON_REQUEST or c.name in asked) and _speaks(report, c)]
     marked = not any(c.shown == Shown.BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 

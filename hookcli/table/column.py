@@ -83,6 +83,8 @@ class Shown(StrEnum):
     """If rows have different values."""
     ASKED = "asked"
     """If `--columns` names it."""
+    PAGE = "page"
+    """If `--columns` names it; on pages, which have room, if any row has a value."""
     BELOW = "below"
     """Never: its sentences stand below the table."""
     MARK = "mark"
@@ -90,11 +92,13 @@ class Shown(StrEnum):
 
 
 class Bar(StrEnum):
-    """The scale of the small bars beside a column's figures."""
+    """The scale of the small bars beside a column's figures. Pages have ticks for figures that are no amounts."""
 
     NONE = ""
     LOG = "log"
     SHARE = "share"
+    PAGE = "page"
+    """On pages alone, where there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +113,14 @@ class Column:
       step, or say which row it is. `per_call`: one value for a call, however many tensors it returned.
     - `compared`: False if a difference between two runs says nothing of the model. `tolerance`: relative, in place of
       the run's own; `moves`: by how much the figure of n elements moves if these move by an rms of 1.
-    - `shown`, `usual`, `bar`: how tables show it. `drop`: the order in which columns leave a narrow table, the lowest
-      first; None stays. `pair`: columns of one such name leave together. `left`: holds words, and aligns left.
+    - `shown`, `usual`, `bar`: how tables show it. `aside`: views of a page that show it only if asked to. `drop`: the
+      order in which columns leave a narrow table, the lowest first; None stays. `pair`: columns of one such name leave
+      together. `left`: holds words, and aligns left.
     - `alike`: repeated blocks are folded only if they agree in it.
+    - `about`: what a statistic of a module measures: "output", "gradient", "parameters" or "time"; or a "distance" of
+      two sides. `of_parts`: that of a container is merged from its parts. `full`: the title where nothing around it
+      says what the figure is of.
+    - `judged`: in a comparison it has the colour of the row's verdict.
     - `explanation`: a sentence on how to read it.
     """
 
@@ -134,6 +143,11 @@ class Column:
     pair: str = ""
     left: bool = False
     alike: bool = False
+    aside: tuple[str, ...] = ()
+    about: str = ""
+    of_parts: bool = False
+    full: str = ""
+    judged: bool = False
     explanation: str = ""
 
     def to_dict(self) -> dict[str, str | None]:
@@ -145,6 +159,11 @@ class Column:
         values = ((name, getattr(self, name)) for name in _RULES)
         return {name: value for name, value in values if value != getattr(usual, name)}
 
+    def looks(self) -> dict[str, Any]:
+        """The title, the unit, and the other fields that a page needs, where they are not as usual."""
+        values = ((name, getattr(self, name)) for name in _LOOKS)
+        return {"title": self.title, **{name: value for name, value in values if value != _PLAIN[name]}}
+
     @classmethod
     def rules_from(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that `rules` wrote. Raises ValueError for a value that a field can't have."""
@@ -155,16 +174,22 @@ def _optional(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else kind(value)
 
 
+_FLAGS = ("required", "identity", "charted", "per_call", "compared", "left", "alike", "of_parts", "judged")
 _TYPES: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("required", "identity", "charted", "per_call", "compared", "left", "alike"), bool),
+    **dict.fromkeys(_FLAGS, bool),
     "kind": Kind,
     "merge": Merge,
     "shown": Shown,
     "bar": Bar,
-    "pair": str,
-    "explanation": str,
+    **dict.fromkeys(("pair", "about", "full", "explanation"), str),
+    "aside": tuple,
     "tolerance": _optional(float),
     "drop": _optional(int),
     "usual": lambda value: value,
 }
 _RULES = {field.name: _TYPES[field.name] for field in fields(Column) if field.name in _TYPES}
+_LOOKS = (
+    *("unit", "kind", "merge", "identity", "charted", "shown", "usual", "bar"),
+    *("aside", "about", "of_parts", "full", "judged"),
+)
+_PLAIN = {field.name: field.default for field in fields(Column) if field.name in _LOOKS}

@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import paged
 import pytest
 from commands.value_commands import Cli, rows
 from engine.timed_models import stopped_clock
+
+from hookcli.table.columns import DECLARED
 
 NET = """
 from time import sleep
@@ -67,7 +70,8 @@ def test_columns_of_times_are_chosen_by_name_or_heading(cli: Cli, net: tuple[str
 
 def test_a_page_of_times(cli: Cli, net: tuple[str, ...], tmp_path: Path) -> None:
     assert cli("shapes", *net, "--time", "-o", str(tmp_path / "a.html")).code == 0
-    assert "forward_self_us" in (tmp_path / "a.html").read_text()
+    columns = paged.payload((tmp_path / "a.html").read_text())["columns"]
+    assert columns["forward_self_us"] == DECLARED["forward_self_us"].looks()
 
 
 @pytest.mark.parametrize(

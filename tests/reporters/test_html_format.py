@@ -15,6 +15,7 @@ import pytest
 
 from hookcli.reporters.html.scripts import ASSETS
 from hookcli.table import Row, TensorStats, formatting, strict
+from hookcli.table.columns import declared
 from hookcli.table.marks import mark
 
 
@@ -106,7 +107,7 @@ def test_cells_and_marks_read_as_in_the_terminal() -> None:
         "fqns",
     )
     names += ("mean", "std", "min", "max", "l2", "zeros", "nan", "inf", "missing")
-    cases = [["cell", row.flat(), name] for row in rows() for name in names if name in row.flat() or name != "file"]
-    expected = [formatting.cell(row, name) for row in rows() for name in names if name in row.flat() or name != "file"]
-    assert in_node(cases) == expected
+    asked = [(row, declared(name)) for row in rows() for name in names if name in row.flat() or name != "file"]
+    cases = [["cell", row.flat(), {"name": column.name, **column.looks()}] for row, column in asked]
+    assert in_node(cases) == [formatting.cell(row, column) for row, column in asked]
     assert in_node([["mark", row.flat()] for row in rows()]) == [mark(row) for row in rows()]

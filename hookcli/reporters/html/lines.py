@@ -22,4 +22,5 @@ def lines_of(report: Report) -> dict[str, Any]:
         else [],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
+        "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,
     }

@@ -6,7 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.metadata import version
@@ -17,14 +17,15 @@ from hookcli.reporters.html.scripts import asset, joined, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
-from hookcli.table import Report
+from hookcli.table import Kind, Report
+from hookcli.table.columns import declared, from_dict, looks
+from hookcli.table.columns.layouts import CHARTED_FIRST
 from hookcli.table.grouping import View
 from hookcli.table.strict_json import document_text
 
 _LONG = 2000  # rows of a report that takes long to group
 _FEWEST = 20  # rows of a static table that is one of many
 _STATIC_ROWS = 200  # of all static tables together; they are for browsers without scripts
-_CHARTED = ("l2", "times", "loss", "highest")  # columns that a chart shows
 _PAGE = """\
 <!doctype html>
 <html lang="en"{compact}>
@@ -51,7 +52,8 @@ _PAGE = """\
 
 def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool = False) -> str:
     """Return the page that shows a payload: `kind`, `title`, `reports` as in a JSON document, and what the kinds of
-    page add (`steps`, `live`). The explanations of checks, and the lines around tables, are added here.
+    page add (`steps`, `live`). The explanations of checks, the lines around tables, and the declarations of columns are
+    added here, unless the payload has these.
 
     `view` has the columns, the depth and the order that were asked for. `compact` is for a frame in a notebook.
     """
@@ -70,6 +72,13 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
         data=_data(payload, reports, view),
         scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{program}</script>']),
     )
+
+
+def shown_columns(documents: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """How the page shows each column of reports in JSON, each key of their rows, and columns of these names."""
+    own = [from_dict(column) for report in documents for column in report["columns"]]
+    keys: set[str] = set().union(*(row for report in documents for row in report["rows"]))
+    return looks({"calls", *names, *keys, *(column.name for column in own)}, own)  # calls are counted by the page
 
 
 def _explained(reports: Sequence[Report]) -> dict[str, dict[str, str]]:
@@ -97,9 +106,11 @@ def _library(name: str, file: str) -> str:
 def _charts(payload: Mapping[str, Any]) -> bool:
     """True if there is something to chart: statistics, differences, or steps."""
     reports = payload["reports"]
-    named = (column["name"] for report in reports for column in report["columns"])
+    columns = [declared(column["name"]) for report in reports for column in report["columns"]]
+    measured = any(column.about == "output" or column.kind == Kind.LOSS for column in columns)
     held = ("l2" in row for report in reports for row in report["rows"])  # also where --columns leaves it out
-    return bool(payload.get("steps")) or any(name in _CHARTED for name in named) or any(held)
+    drawn = any(report["probe"] == "diff" or report.get("grouping") == "moments" for report in reports)
+    return bool(payload.get("steps")) or drawn or measured or any(held)
 
 
 def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:
@@ -130,6 +141,8 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     asked = {"columns": list(view.columns), "sort": view.sort, "depth": depth, "all": view.depth == float("inf")}
     lines = [lines_of(report) for report in reports]
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
+    rest |= {"charted": CHARTED_FIRST}
+    rest.setdefault("columns", shown_columns(payload["reports"]))
     text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
     packed = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
     return base64.b64encode(packed).decode()

@@ -73,6 +73,19 @@ def to_dict(column: Column) -> dict[str, Any]:
     return head if column.name in DECLARED else head | column.rules(declared(**head))
 
 
+def looks(names: Iterable[str], columns: Iterable[Column] = ()) -> dict[str, dict[str, Any]]:
+    """How a page shows the columns of these names: as `columns` has them, under declared titles."""
+    own = {column.name: replace(column, title=DECLARED.get(column.name, column).title) for column in columns}
+    return {name: (own.get(name) or declared(name)).looks() for name in sorted(names, key=_place)}
+
+
+def _place(name: str) -> tuple[int, str]:
+    return _PLACES.get(name, len(_PLACES)), name
+
+
+_PLACES = {name: place for place, name in enumerate(DECLARED)}
+
+
 def names(columns: Iterable[Column]) -> tuple[str, ...]:
     """The names of columns."""
     return tuple(column.name for column in columns)

@@ -6,7 +6,7 @@ from typing import Any
 from hookcli.table.column import Column, Kind, Merge, Shown
 from hookcli.table.columns.training import TRAINING
 
-_WORST: dict[str, Any] = {"merge": Merge.WORST}
+_WORST: dict[str, Any] = {"merge": Merge.WORST, "judged": True}
 _SIDES = {
     "loss": ("Loss", None),
     "param_grad": ("Gradient", None),
@@ -28,12 +28,13 @@ WHOLE_MODELS = tuple(
     for side in "ab"
 )
 """Figures of the whole models of both sides of a comparison."""
+_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE, "about": "distance"}
 DISTANCES = (
-    Column("max_abs", "Max abs", kind=Kind.FIGURE),
-    Column("mean_abs", "Mean abs", kind=Kind.FIGURE, drop=61),
-    Column("error_l2", "Error L2", kind=Kind.FIGURE),
-    Column("rel_l2", "Rel l2", kind=Kind.FIGURE),
-    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63),
+    Column("max_abs", "Max abs", judged=True, full="Largest difference", **_DISTANCE),
+    Column("mean_abs", "Mean abs", drop=61, aside=("diff",), full="Mean difference", **_DISTANCE),
+    Column("error_l2", "Error L2", **_DISTANCE),
+    Column("rel_l2", "Rel l2", judged=True, full="Relative l2", **_DISTANCE),
+    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63, aside=("diff",), about="distance"),
 )
 """The distance of two tensors (`discrepancy.Discrepancy`)."""
 COMPARISON = (
@@ -50,15 +51,16 @@ COMPARISON = (
     ),
     Column("differs", "Differs", kind=Kind.TEXT, shown=Shown.ASKED, **_WORST),
     Column("beyond", "Beyond", shown=Shown.ASKED, **_WORST),
-    Column("count", "Beyond"),
+    Column("count", "Beyond", judged=True),
     *DISTANCES,
     Column(
         "growth",
         "Growth",
-        kind=Kind.FIGURE,
         drop=64,
+        full="Growth since the input",
         explanation="Growth: a module's relative error divided by its input's; "
         "where it is far above 1, the error begins.",
+        **_DISTANCE,
     ),
     Column("change_rank", "Rank of change"),
     Column("rank_share", "Its share", kind=Kind.SHARE),

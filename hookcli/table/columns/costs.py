@@ -6,12 +6,14 @@ from hookcli.table.column import Bar, Column, Kind, Merge, Shown
 
 _TIME: dict[str, Any] = {"kind": Kind.MICROSECONDS, "compared": False}
 _PARTS: dict[str, Any] = {"merge": Merge.SUM, "per_call": True}
+_CALLS: dict[str, Any] = {**_TIME, **_PARTS, "bar": Bar.PAGE, "about": "time"}
+_MOVED: dict[str, Any] = {**_PARTS, "bar": Bar.PAGE, "aside": ("modules",)}
 
 TIMES = (
-    Column("forward_us", "Forward µs", "microseconds", drop=55, **_TIME, **_PARTS),
-    Column("forward_self_us", "Forward self µs", "microseconds", drop=53, **_TIME, **_PARTS),
-    Column("backward_us", "Backward µs", "microseconds", drop=54, **_TIME, **_PARTS),
-    Column("backward_self_us", "Backward self µs", "microseconds", drop=52, **_TIME, **_PARTS),
+    Column("forward_us", "Forward µs", "microseconds", drop=55, **_CALLS),
+    Column("forward_self_us", "Forward self µs", "microseconds", drop=53, **_CALLS),
+    Column("backward_us", "Backward µs", "microseconds", drop=54, **_CALLS),
+    Column("backward_self_us", "Backward self µs", "microseconds", drop=52, **_CALLS),
 )
 """Times of a module's calls: with its parts, and without."""
 _SIDES = {("backward_us", "a"): 65, ("backward_us", "b"): 66, ("forward_us", "a"): 67, ("forward_us", "b"): 68}
@@ -32,29 +34,22 @@ SIDE_TIMES = (
     Column("slowdown", "B/A", kind=Kind.FIGURE, drop=69),
 )
 """Times of the two sides of a comparison, and the ratio of the inclusive ones."""
+_HELD: dict[str, Any] = {"unit": "parameters", "kind": Kind.COUNT, "merge": Merge.ONCE, "alike": True}
+_SHARE: dict[str, Any] = {"kind": Kind.SHARE, "compared": False, "bar": Bar.SHARE, "aside": ("report", "modules")}
+_BYTES: dict[str, Any] = {"unit": "bytes", "kind": Kind.BYTES}
 COSTS = (
-    Column("params", "Params", "parameters", Kind.COUNT, merge=Merge.ONCE, per_call=True, alike=True, drop=49),
-    Column(
-        "params_share",
-        "Params %",
-        None,
-        Kind.SHARE,
-        merge=Merge.ONCE,
-        per_call=True,
-        compared=False,
-        bar=Bar.SHARE,
-        drop=18,
-    ),
-    Column("trainable", "Trainable", "parameters", Kind.COUNT, merge=Merge.ONCE, shown=Shown.ASKED, alike=True, drop=2),
+    Column("params", "Params", per_call=True, bar=Bar.PAGE, drop=49, **_HELD),
+    Column("params_share", "Params %", merge=Merge.ONCE, per_call=True, drop=18, **_SHARE),
+    Column("trainable", "Trainable", shown=Shown.ASKED, bar=Bar.PAGE, drop=2, **_HELD),
     Column("macs", "MACs", "multiply-accumulates", Kind.QUANTITY, alike=True, bar=Bar.LOG, **_PARTS),
-    Column("macs_share", "MACs %", None, Kind.SHARE, compared=False, bar=Bar.SHARE, drop=17, **_PARTS),
-    Column("kept", "Kept", "bytes", Kind.BYTES, compared=False, bar=Bar.LOG, drop=46, **_PARTS),
-    Column("read_bytes", "Read", "bytes", Kind.BYTES, drop=19, **_PARTS),
-    Column("written_bytes", "Written", "bytes", Kind.BYTES, drop=20, **_PARTS),
-    Column("bytes", "Bytes", "bytes", Kind.BYTES, drop=45),
-    Column("size", "Bytes", "bytes", Kind.COUNT),
+    Column("macs_share", "MACs %", drop=17, **_SHARE, **_PARTS),
+    Column("kept", "Kept", compared=False, bar=Bar.LOG, drop=46, full="Bytes kept for backward", **_BYTES, **_PARTS),
+    Column("read_bytes", "Read", drop=19, full="Bytes read", **_BYTES, **_MOVED),
+    Column("written_bytes", "Written", drop=20, full="Bytes written", **_BYTES, **_MOVED),
+    Column("bytes", "Bytes", bar=Bar.PAGE, drop=45, **_BYTES),
+    Column("size", "Bytes", "bytes", Kind.COUNT, bar=Bar.PAGE),
     Column("fired", "Fired", "times", Kind.COUNT),
-    Column("us", "µs", "microseconds", Kind.MICROSECONDS, drop=47),
+    Column("us", "µs", "microseconds", Kind.MICROSECONDS, bar=Bar.PAGE, drop=47),
     *TIMES,
     *SIDE_TIMES,
 )

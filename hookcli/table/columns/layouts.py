@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hookcli.table.column import Column
-from hookcli.table.columns import columns_named
+from hookcli.table.columns import columns_named, names
+from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.memory import MEMORY_KINDS
 from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
@@ -77,6 +78,32 @@ def restored(probe: str, columns: Sequence[Column]) -> tuple[Column, ...]:
     layout = WEIGHTS if probe == "weights" else FILES if "change_rank" in names else ()
     drops = {column.name: column.drop for column in layout}
     return tuple(replace(column, drop=drops.get(column.name, column.drop)) for column in columns)
+
+
+RECORDED = columns_named(
+    *("std", "mean", "min", "max", "l2", "zeros", "output_grad", "param_grad", "weight", "update", "ratio"),
+    *names((*TIMES, *HIST_COLUMNS)),
+    *("nan", "inf", "grad_nan", "grad_inf"),
+)
+"""Statistics of modules that a record's page shows over steps."""
+STEP_CHARTS: Sequence[tuple[str, dict[str, str]]] = (
+    ("Loss", {"loss": "loss"}),
+    ("Learning rate", {"lr": "all parameters"}),
+    ("Gradient norm", {"param_grad": "all parameters", "unclipped_grad": "before clipping"}),
+    ("|dw|/|w| of the parameters", {"ratio": "all parameters"}),
+    (
+        "Time",
+        {"seconds": "step"}
+        | dict.fromkeys(("data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds"), "")
+        | {"hookcli_seconds": ""},
+    ),
+    ("Memory", {"resident_bytes": "", "peak_bytes": ""}),
+    ("Output of the model", {"mean": "", "std": ""}),
+    ("Weights", {"weight": "all parameters"}),
+)
+"""Charts of a record's page: titles, and the figures of whole models in each, with labels where titles do not do."""
+CHARTED_FIRST = ("loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr")
+"""Figures that the page of two records charts before all others."""
 
 
 MEMORY = (*columns_named("fqn", "type", "bytes", bytes="At peak"), *MEMORY_KINDS)

@@ -1,25 +1,40 @@
 """Columns of the statistics of tensors, and of what tensors are: shape and dtype."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from hookcli.table.column import Bar, Column, Kind, Merge, Shown
 from hookcli.table.histogram import FORMATS
 
 _COUNT: dict[str, Any] = {"unit": "elements", "required": True, "merge": Merge.SUM}
+_FAULTS: dict[str, Any] = {**_COUNT, "kind": Kind.FAULTS, "shown": Shown.MARK, "of_parts": True}
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "required": True, "shown": Shown.ALWAYS}
+_ZEROS: dict[str, Any] = {**_COUNT, "kind": Kind.ELEMENTS, "shown": Shown.ALWAYS, "bar": Bar.SHARE}
+_TICKS: dict[str, Any] = {**_FIGURE, "bar": Bar.PAGE}
 
-STATS_COLUMNS = (
-    Column("numel", "Elements", kind=Kind.COUNT, shown=Shown.ALWAYS, charted=False, drop=16, **_COUNT),
-    Column("mean", "Mean", moves=lambda n: 1.0, drop=42, **_FIGURE),
-    Column("std", "Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0, drop=40, **_FIGURE),
-    Column("min", "Min", merge=Merge.LEAST, drop=37, **_FIGURE),
-    Column("max", "Max", merge=Merge.MOST, drop=39, **_FIGURE),
-    Column("l2", "L2", merge=Merge.NORM, moves=math.sqrt, bar=Bar.LOG, drop=23, **_FIGURE),
-    Column("zeros", "Zeros", kind=Kind.ELEMENTS, shown=Shown.ALWAYS, bar=Bar.SHARE, drop=30, **_COUNT),
-    Column("nan", "NaN", kind=Kind.FAULTS, shown=Shown.MARK, **_COUNT),
-    Column("inf", "Inf", kind=Kind.FAULTS, shown=Shown.MARK, **_COUNT),
+
+def _of_output(column: Column) -> Column:
+    """The statistic as one of a module's output, which it is in a record."""
+    return replace(column, about="output", full=f"{column.title} {'in' if column.unit else 'of'} the output")
+
+
+_NUMEL = Column(
+    "numel", "Elements", kind=Kind.COUNT, shown=Shown.ALWAYS, charted=False, drop=16, aside=("report",), **_COUNT
 )
+_NORMS = ("inputs", "activations", "steps")
+_EXTREMES = ("inputs", "gradients", "parameters", "steps")
+_STATISTICS = (
+    Column("mean", "Mean", moves=lambda n: 1.0, drop=42, aside=("gradients",), **_TICKS),
+    Column("std", "Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0, drop=40, **_TICKS),
+    Column("min", "Min", merge=Merge.LEAST, drop=37, aside=("activations", *_EXTREMES), **_TICKS),
+    Column("max", "Max", merge=Merge.MOST, drop=39, aside=_EXTREMES, **_TICKS),
+    Column("l2", "L2", merge=Merge.NORM, moves=math.sqrt, bar=Bar.LOG, drop=23, aside=_NORMS, **_FIGURE),
+    Column("zeros", "Zeros", drop=30, aside=("gradients",), **_ZEROS),
+    Column("nan", "NaN", **_FAULTS),
+    Column("inf", "Inf", **_FAULTS),
+)
+STATS_COLUMNS = (_NUMEL, *map(_of_output, _STATISTICS))
 """The statistics of `TensorStats`, in its order. `mean` and `std` are merged together (`stats.TensorStats.merge`)."""
 QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
 OF_QUANTILES = ("zeros", "min", "max")
@@ -27,7 +42,7 @@ OF_QUANTILES = ("zeros", "min", "max")
 OUTSIDE = {f"outside_{form.name}": form for form in FORMATS}
 _DROPS = {"p1": 72, "p50": 76, "p99": 74}
 _DROPS |= {"outside_float16": 73, "outside_bfloat16": 70, "outside_float8_e4m3": 75, "outside_float8_e5m2": 71}
-HIST_COLUMNS = (
+_HISTOGRAM = (
     *(
         Column(key, f"{share:.0%}" if share != 0.5 else "Median", kind=Kind.FIGURE, drop=_DROPS[key])
         for key, share in QUANTILES.items()
@@ -37,14 +52,16 @@ HIST_COLUMNS = (
         for key, form in OUTSIDE.items()
     ),
 )
+HIST_COLUMNS = tuple(map(_of_output, _HISTOGRAM))
 """Columns of statistics that have histograms."""
 
 
 def _second(column: Column, prefix: str, title: str, drop: int) -> Column:
     """A statistic of the second of two tensors that a row has: only its norm is shown unless asked for."""
     kind = Kind.FIGURE if column.kind == Kind.FIGURE else Kind.COUNT
-    shown, drops = (Shown.FILLED, drop) if column.name == "l2" else (Shown.ASKED, None)
-    return Column(f"{prefix}_{column.name}", title, column.unit, kind, shown=shown, drop=drops)
+    shown, drops = (Shown.FILLED, drop) if column.name == "l2" else (Shown.PAGE, None)
+    bar = Bar.PAGE if column.name == "l2" else Bar.NONE
+    return Column(f"{prefix}_{column.name}", title, column.unit, kind, shown=shown, bar=bar, drop=drops)
 
 
 OUT_COLUMNS = tuple(_second(column, "out", f"Out {column.title}", 44) for column in STATS_COLUMNS)
@@ -56,12 +73,12 @@ STATISTICS = (
     *OUT_COLUMNS,
     *BEFORE_COLUMNS,
     Column("shape", "Shape", kind=Kind.SHAPE, alike=True, drop=29),
-    Column("input_shape", "Input", kind=Kind.SHAPE, per_call=True, alike=True, drop=21),
+    Column("input_shape", "Input", kind=Kind.SHAPE, per_call=True, alike=True, drop=21, aside=("modules",)),
     Column("output_shape", "Output", kind=Kind.SHAPE, alike=True),
     Column("in_shape", "Gradient in", kind=Kind.SHAPE, drop=43),
     Column("out_shape", "Gradient out", kind=Kind.SHAPE, drop=41),
-    Column("dtype", "Dtype", kind=Kind.TEXT, alike=True, drop=15),
-    Column("requires_grad", "Requires grad", kind=Kind.FLAG),
+    Column("dtype", "Dtype", kind=Kind.TEXT, usual="float32", alike=True, drop=15),
+    Column("requires_grad", "Requires grad", kind=Kind.FLAG, aside=("parameters",)),
     Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE),
     Column("stable_rank", "Stable rank", kind=Kind.FIGURE),
     # Keys of rows that no report declares as columns

@@ -5,13 +5,22 @@ from typing import Any
 from hookcli.table.column import Bar, Column, Kind, Merge, Shown
 
 _NORM: dict[str, Any] = {"kind": Kind.FIGURE, "merge": Merge.NORM}
-_FAULTS: dict[str, Any] = {"unit": "elements", "kind": Kind.COUNT, "merge": Merge.SUM, "shown": Shown.MARK}
+_GRADIENT: dict[str, Any] = {**_NORM, "bar": Bar.LOG, "about": "gradient"}
+_PARAMETERS: dict[str, Any] = {"kind": Kind.FIGURE, "bar": Bar.PAGE, "about": "parameters", "of_parts": True}
+_FAULTS: dict[str, Any] = {
+    "unit": "elements",
+    "kind": Kind.COUNT,
+    "merge": Merge.SUM,
+    "shown": Shown.MARK,
+    "about": "gradient",
+    "of_parts": True,
+}
 _SECONDS: dict[str, Any] = {"unit": "seconds", "kind": Kind.SECONDS}
 
 OF_PARAMETERS = (
-    Column("param_grad", "Param grad", bar=Bar.LOG, **_NORM),
-    Column("weight", "Weight", drop=13, **_NORM),
-    Column("update", "Update", drop=14, **_NORM),
+    Column("param_grad", "Param grad", of_parts=True, full="L2 of the parameters' gradients", **_GRADIENT),
+    Column("weight", "Weight", merge=Merge.NORM, drop=13, aside=("steps",), full="L2 of the weights", **_PARAMETERS),
+    Column("update", "Update", merge=Merge.NORM, drop=14, aside=("steps",), full="L2 of the update", **_PARAMETERS),
     Column("grad_nan", "NaN in gradients", **_FAULTS),
     Column("grad_inf", "Inf in gradients", **_FAULTS),
 )
@@ -20,9 +29,9 @@ TRAINING = (
     *OF_PARAMETERS,
     Column("loss", "Loss", kind=Kind.LOSS),
     Column("first_loss", "First loss", kind=Kind.LOSS),
-    Column("output_grad", "Output grad", bar=Bar.LOG, **_NORM),
+    Column("output_grad", "Output grad", full="L2 of the output's gradient", **_GRADIENT),
     Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
-    Column("ratio", "|dw|/|w|", kind=Kind.FIGURE, merge=Merge.RATIO),
+    Column("ratio", "|dw|/|w|", merge=Merge.RATIO, **_PARAMETERS),
     Column("optimizer", "Optimizer", kind=Kind.TEXT),
     Column("group", "Group", kind=Kind.COUNT, charted=False),
     Column("parameters", "Params", kind=Kind.QUANTITY, charted=False),
@@ -30,7 +39,7 @@ TRAINING = (
     Column("weight_decay", "Weight decay", kind=Kind.SETTING),
     Column("momentum", "Momentum", kind=Kind.SETTING),
     Column("betas", "Betas", kind=Kind.SETTING),
-    Column("seconds", "Time", **_SECONDS),
+    Column("seconds", "Time", bar=Bar.PAGE, **_SECONDS),
     Column("plain_seconds", "Time without hooks", **_SECONDS),
     Column("data_seconds", "Waiting for data", **_SECONDS),
     Column("forward_seconds", "Forward", drop=11, **_SECONDS),

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from hookcli.record.file.page.rank_tracks import RankTracks
 from hookcli.record.file.page.track import Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import Key, RecordedStep, StepEntry
+from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import about
 from hookcli.record.file.views.overview import overview, probe_reports, rows_before
 from hookcli.record.file.views.query import finished
 from hookcli.record.file.views.summary import non_finite_line
+from hookcli.reporters.html.page import shown_columns
 from hookcli.table import Report, document, strict
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
 
 _MOST_STEPS = 10_000
@@ -92,10 +96,11 @@ class RecordPage:
         coarse = sum(track.cells for track in tracks) > _MOST_FINE_CELLS
         have = [*since, *[0] * (len(tracks) - len(since))]
         reports, places = self._reports()
-        steps = {
+        steps: dict[str, Any] = {
             "run": strict(self._run()),
             "remarks": [*remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
+            "charts": STEP_CHARTS,
             "tracks": [track.payload(number, coarse) for track, number in zip(tracks, have, strict=True)],
             "ranks": self._ranks.payload() if self._ranks else None,
             "non_finite": [
@@ -103,7 +108,12 @@ class RecordPage:
                 for one, at in zip(self.record.non_finite, places, strict=True)
             ],
         }
-        return {"reports": document(reports)["reports"], "steps": steps}
+        documents = document(reports)["reports"]
+        ranked = steps["ranks"]["table"] if self._ranks else []
+        own = (part for track in steps["tracks"] for part in (track, *track["groups"]))
+        figures = {figure["name"] for part in own for figure in part["figures"]}
+        columns = shown_columns([*documents, *ranked], figures.union(names(RECORDED)))
+        return {"reports": documents, "steps": steps, "columns": columns}
 
     def _reports(self) -> tuple[list[Report], list[list[int]]]:
         """The reports of the last steps, and of those with a non-finite value; and where the rows before such begin."""
@@ -143,7 +153,7 @@ class RecordPage:
 
 
 _OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", "others", "notes")
-_OF_NON_FINITE = ("model", "phase", "step", "fqn", "what", "nan", "inf", "cause", "kept")
+_OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
 
 
 def _in_full(step: RecordedStep) -> Iterator[Report]:

@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.record.file.page.matrix import ABSENT, Rounded, packed_counts
-from hookcli.record.file.page.shown_statistics import COUNTS, FIGURES, counts, figures
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import model_report, model_row
 from hookcli.record.file.views.overview import overview
-from hookcli.table import Column, Report, Row, strict
+from hookcli.table import Column, Kind, Report, Row, Shown, strict
+from hookcli.table.columns.layouts import RECORDED
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")
 _WHEN = ("step", "forward")
+_COUNTS = [column for column in RECORDED if column.shown == Shown.MARK]
+_FIGURES = [column for column in RECORDED if column not in _COUNTS]
 
 
 class Track:
@@ -53,8 +55,11 @@ class Track:
         places = [self._place(row) for row in joined.rows]
         self._arrange(places)
         known = {place: index for index, place in enumerate(self._modules)}
-        values = Rounded.of(*figures(joined.rows))
-        self._cells.append((np.array([known[place] for place in places], np.intp), values, counts(joined.rows)))
+        counts = _matrix([[row.get(column.name) for column in _COUNTS] for row in joined.rows], len(_COUNTS))
+        figures = [[_figure(row, column) for column in _FIGURES] for row in joined.rows]
+        measured = [[value is not None for value in values] for values in figures]
+        values = Rounded.of(_matrix(figures, len(_FIGURES)), np.array(measured, np.bool_).reshape(-1, len(_FIGURES)))
+        self._cells.append((np.array([known[place] for place in places], np.intp), values, counts))
         self._take_remarks(number, step, joined)
         for report in (report for report in step.reports if report.probe == "optimizer"):
             self._group_columns = report.columns
@@ -109,27 +114,38 @@ class Track:
         row_of = np.array([at[place] for place in self._modules], np.intp)
         new = [(row_of[own], values, counted) for own, values, counted in self._cells[since:]]
         size = (len(row_of), len(new))
-        for number, statistic in enumerate(FIGURES):
+        for number, statistic in enumerate(_FIGURES):
             found = Rounded.absent(size)
             for column, (rows, values, _) in enumerate(new):
                 found.mantissas[rows, column] = values.mantissas[:, number]
                 found.exponents[rows, column] = values.exponents[:, number]
             if (found.mantissas != ABSENT).any():
-                yield statistic.to_dict() | {
-                    "figures": (found.coarser() if coarse else found).packed(),
-                    "odd": found.odd,
-                }
-        for number, statistic in enumerate(COUNTS):
+                figures = (found.coarser() if coarse else found).packed()
+                yield {"name": statistic.name, "figures": figures, "odd": found.odd}
+        for number, statistic in enumerate(_COUNTS):
             matrix = np.full(size, np.nan)
             for column, (rows, _, counted) in enumerate(new):
                 matrix[rows, column] = counted[:, number]
             if np.nansum(matrix):
-                yield statistic.to_dict() | {"counts": packed_counts(matrix)}
+                yield {"name": statistic.name, "counts": packed_counts(matrix)}
 
     def _group(self, title: str, rows: Mapping[int, Row]) -> dict[str, Any]:
         of = [rows.get(number, Row({})) for number in range(len(self.steps))]
         parameters = next(iter(rows.values())).get("parameters")
         return {"title": title, "parameters": parameters, "figures": columnar(self._group_columns, of)}
+
+
+def _matrix(rows: Sequence[Sequence[float | None]], width: int) -> NDArray[np.float64]:
+    """The figures of rows (row, statistic); NaN where there is none."""
+    return np.array(rows, np.float64).reshape(-1, width)
+
+
+def _figure(row: Row, column: Column) -> float | None:
+    """The figure of a row; a count of elements as a share of all."""
+    value: float | None = row.get(column.name)
+    if column.kind != Kind.ELEMENTS or value is None:
+        return value
+    return value / row["numel"] if row.get("numel") else None
 
 
 class _Remarks:

@@ -18,7 +18,6 @@ import { chartOptions } from "./chart_options.js";
  * @property {number[]} x increasing: steps, or places in the order of calls
  * @property {string[]} names of the points: "step 200", "layer1.0.conv1"
  * @property {Line[]} lines
- * @property {string} [unit] of the x axis
  * @property {{x: number, text: string}[]} [ticks] of the x axis; without them uPlot's own
  * @property {{index: number, severity: string, text: string}[]} [marks] findings
  * @property {(index: number) => void} [onSelect] a click, or Enter, on a point
@@ -29,10 +28,7 @@ import { chartOptions } from "./chart_options.js";
 
 /** A chart in a container. A page hides, shows and resizes it as it likes; what is hidden is drawn once it shows. */
 export class LineChart {
-  /**
-   * @param {HTMLElement} container is emptied
-   * @param {ChartSpec} spec
-   */
+  /** @param {HTMLElement} container is emptied */
   constructor(container, spec) {
     this.readout = h("span", { class: "chart-point" });
     this.legend = h("div", { class: "chart-legend", role: "group", "aria-label": "Lines of the chart" });
@@ -53,10 +49,7 @@ export class LineChart {
     this.update(spec);
   }
 
-  /**
-   * Draw other figures; the reader's choice of lines, axis and zoom is kept.
-   * @param {ChartSpec} spec
-   */
+  /** Draw other figures; the reader's choice of lines, axis and zoom is kept. */
   update(spec) {
     this.spec = spec;
     this.heading.textContent = spec.title;
@@ -67,10 +60,7 @@ export class LineChart {
     this.#build();
   }
 
-  /**
-   * Mark the point at `x` until another is chosen; null marks none.
-   * @param {number | null} x
-   */
+  /** Mark the point at `x` until another is chosen; null marks none. */
   choose(x) {
     this.chosen = x;
     this.plot?.redraw(false);
@@ -243,4 +233,10 @@ export class LineChart {
 
 function legendName(line) {
   return line.band ?? line.label;
+}
+
+/** What a page does with the charts of a view. */
+export function mountedCharts(charts) {
+  const each = (method) => () => charts.forEach((chart) => chart[method]());
+  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
 }

@@ -2,12 +2,7 @@
 
 const MARK_SIZE = 4; // half of a mark's width, in CSS pixels
 
-/**
- * Draw a vertical line at the chosen point.
- * @param {uPlot} plot
- * @param {number | null} x
- * @param {string} color
- */
+/** Draw a vertical line at the chosen point. */
 export function drawChosen(plot, x, color) {
   if (x === null || !isInZoom(plot, x)) return;
   const left = Math.round(plot.valToPos(x, "x", true)) + 0.5;
@@ -21,9 +16,6 @@ export function drawChosen(plot, x, color) {
 /**
  * Draw a cross at the lower edge for NaN and -Infinity, at the upper edge for Infinity, and a short line at the lower
  * edge for figures that a logarithmic axis has no place for, 0 and below.
- * @param {uPlot} plot
- * @param {{index: number, value: number}[]} odd
- * @param {{bad: string, dim: string}} colors
  */
 export function drawOdd(plot, odd, colors) {
   const { top, height } = plot.bbox;
@@ -44,12 +36,7 @@ export function drawOdd(plot, odd, colors) {
   }
 }
 
-/**
- * Draw a triangle at the upper edge, with a faint line below, for each finding.
- * @param {uPlot} plot
- * @param {{index: number, severity: string}[]} marks
- * @param {(severity: string) => string} colorOf
- */
+/** Draw a triangle at the upper edge, with a faint line below, for each finding. */
 export function drawFindings(plot, marks, colorOf) {
   const { top, height } = plot.bbox;
   const size = (MARK_SIZE + 1) * uPlot.pxRatio;

@@ -1,6 +1,6 @@
 // uPlot's options for a chart: axes, lines and bands in the page's colours.
 import { token } from "./color.js";
-import { logLevels, signedLevels, tickText } from "./chart_values.js";
+import { ROUND_STEPS, logLevels, signedLevels, tickText } from "./chart_values.js";
 import { drawChosen, drawFindings, drawOdd } from "./chart_marks.js";
 
 const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
@@ -8,10 +8,6 @@ const DOTTED = 40; // up to this many points a dot marks each
 const CHART_HEIGHT = 200;
 const TICK_WIDTH = 6.2; // of a character of a tick, in CSS pixels
 
-/**
- * @param {LineChart} chart
- * @returns {uPlot.Options}
- */
 export function chartOptions(chart) {
   const { spec, axis } = chart;
   const color = colorReader();
@@ -25,7 +21,7 @@ export function chartOptions(chart) {
       points: { size: 7 },
       sync: spec.sync ? { key: spec.sync, setSeries: false, scales: ["x", null] } : undefined,
     },
-    scales: { x: { time: false, range: xRange }, y: yScale(axis) },
+    scales: { x: { time: false, range: xRange }, y: { distr: DISTRIBUTIONS[axis.kind], ...(axis.kind === "signed" ? { asinh: axis.threshold } : {}) } },
     axes: [xAxis(spec, color), yAxis(axis, color)],
     series: [{}, ...spec.lines.map((line) => seriesOf(chart, line, color))],
     bands: bandsOf(chart, color),
@@ -51,10 +47,6 @@ function xRange(plot, min, max) {
   return xs.length === 1 ? [xs[0] - 1, xs[0] + 1] : [min, max];
 }
 
-function yScale({ kind, threshold }) {
-  return { distr: DISTRIBUTIONS[kind], ...(kind === "signed" ? { asinh: threshold } : {}) };
-}
-
 function axisLook(color) {
   const grid = { stroke: color("--line"), width: 1 };
   return { stroke: color("--dim"), font: "11px system-ui, sans-serif", grid, ticks: { ...grid, size: 4 } };
@@ -62,17 +54,9 @@ function axisLook(color) {
 
 function xAxis(spec, color) {
   const look = { ...axisLook(color), size: 28, gap: 4 };
-  if (!spec.ticks) return { ...look, incrs: [1, 2, 5].flatMap((n) => powersOfTen(n)).sort((a, b) => a - b), values: (_, xs) => xs.map(stepText) };
+  if (!spec.ticks) return { ...look, incrs: ROUND_STEPS, values: (_, xs) => xs.map((step) => (step === null ? "" : step.toLocaleString("en-US"))) };
   const at = new Map(spec.ticks.map((tick) => [tick.x, tick.text]));
   return { ...look, align: 1, splits: (plot) => ticksApart(plot, spec.ticks), values: (_, xs) => xs.map((x) => at.get(x)) };
-}
-
-function powersOfTen(n) {
-  return Array.from({ length: 12 }, (_, power) => n * 10 ** power);
-}
-
-function stepText(step) {
-  return step === null ? "" : step.toLocaleString("en-US");
 }
 
 /** The ticks whose texts do not overlap, from left to right. */

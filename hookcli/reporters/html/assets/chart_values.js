@@ -3,6 +3,8 @@ import { number } from "./format.js";
 
 /** Ratio of the largest to the smallest magnitude above which an axis is logarithmic, as in the terminal's charts. */
 const LOGARITHMIC_FROM = 100;
+/** The distances of ticks along an axis of steps. */
+export const ROUND_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 const MOST_LEVELS = 7; // figures along a logarithmic axis
 
 /**
@@ -28,7 +30,6 @@ function largestPerPoint(lines) {
 
 /**
  * The points of a series that can be drawn, with null elsewhere, and the places of figures that can't.
- * @param {(number | null)[]} values
  * @param {boolean} logarithmic without a place for 0 and negative figures
  * @returns {{drawn: (number | null)[], odd: {index: number, value: number}[]}}
  */
@@ -45,10 +46,8 @@ export function drawable(values, logarithmic) {
 
 /**
  * One sentence per series for people who can't see the chart: range, ends, and what is not finite.
- * @param {string} title
  * @param {string[]} names of the points along the x axis
  * @param {{label: string, values: (number | null)[]}[]} series
- * @returns {string}
  */
 export function summaryOf(title, names, series) {
   const said = series.map(({ label, values }) => `${label} ${rangeText(names, values)}.`);
@@ -69,7 +68,6 @@ function rangeText(names, values) {
 /**
  * Figures along a logarithmic axis: powers of ten, thinned out, or 1, 2 and 5 times those where there are few.
  * @param {number} low above 0
- * @param {number} high
  * @returns {number[]} increasing
  */
 export function logLevels(low, high) {
@@ -84,8 +82,6 @@ export function logLevels(low, high) {
 
 /**
  * Figures along a signed logarithmic axis: 0 and powers of ten on both sides.
- * @param {number} low
- * @param {number} high
  * @param {number} threshold magnitude up to which the axis is linear
  * @returns {number[]} increasing
  */

@@ -13,33 +13,22 @@ function between(stops, share) {
   return stops[left].map((from, i) => Math.round(from + (stops[left + 1][i] - from) * (place - left)));
 }
 
-/**
- * The colour of a share from 0 to 1 as [red, green, blue].
- * @param {number} share
- */
+/** The colour of a share from 0 to 1 as [red, green, blue]. */
 export function sequential(share) {
   return between(SEQUENTIAL, share);
 }
 
-/**
- * The colour of a share from -1 (blue) over 0 (nothing) to 1 (orange).
- * @param {number} share
- * @param {"light"|"dark"} theme
- */
+/** The colour of a share from -1 (blue) over 0 (nothing) to 1 (orange). */
 export function diverging(share, theme) {
   return between([...BLUES, MIDDLE[theme], ...ORANGES], (share + 1) / 2);
 }
 
 /** The colour for CSS and canvas. */
-export function css([red, green, blue], alpha = 1) {
-  return `rgb(${red} ${green} ${blue} / ${alpha})`;
+export function css([red, green, blue]) {
+  return `rgb(${red} ${green} ${blue})`;
 }
 
-/**
- * A colour of the style sheet as canvas takes it: `token("--accent")`. It changes with the theme.
- * @param {string} name
- * @returns {string}
- */
+/** A colour of the style sheet as canvas takes it: `token("--accent")`. It changes with the theme. */
 export function token(name) {
   const probe = document.createElement("i");
   probe.style.color = `var(${name})`;
@@ -51,7 +40,6 @@ export function token(name) {
 
 /**
  * Where numbers lie on a scale from 0 to 1: by their logarithm if they are positive and span more than a factor of 50.
- * @param {Iterable<number|null>} values
  * @returns {{log: boolean, low: number, high: number, at: (value: number|null) => number|null}}
  */
 export function scaleOf(values) {

@@ -1,5 +1,8 @@
 // Reads the data that the page carries.
 
+import { declare } from "./declared.js";
+import { unpacked } from "./matrix.js";
+
 /**
  * @typedef {Object} Payload
  * @property {number} schema
@@ -8,6 +11,8 @@
  * @property {string} hookcli its version
  * @property {Report[]} reports as in the document of --format json
  * @property {Object<string, Explanation>} explain by the ids of the checks that found something
+ * @property {Object<string, Object>} columns declarations of columns by name (`declared`)
+ * @property {string[]} charted the figures that the page of two records charts first
  * @property {Lines[]} lines of each report, as the terminal has them around its table
  * @property {{columns: string[], sort: string|null, depth: number|null, all: boolean}} view as the command asked
  * @property {Object|null} [steps] of a record
@@ -34,34 +39,16 @@
  * @property {string} [cause]
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
- * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string}} Lines
+ * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null}} Lines
  */
 
-/**
- * The payload of this page.
- * @returns {Promise<Payload>}
- */
+/** The payload of this page: the JSON document, a zero character, and the rest. */
 export async function loadPayload() {
-  return parsePayload(await unpacked(document.getElementById("data").textContent));
-}
-
-/**
- * A payload from its text: the JSON document, a zero character, and the rest.
- * @param {string} text
- * @returns {Payload}
- */
-function parsePayload(text) {
+  const text = new TextDecoder().decode(await unpacked(document.getElementById("data").textContent.trim(), "gzip"));
   const end = text.indexOf("\0");
   const written = text.slice(0, end);
   const rest = JSON.parse(text.slice(end + 1));
+  declare(rest.columns);
   const explain = Object.assign(Object.create(null), rest.explain); // an id may be "constructor"
   return { ...rest, explain, ...JSON.parse(written), document: written };
-}
-
-async function unpacked(base64) {
-  const binary = atob(base64.trim());
-  const packed = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i += 1) packed[i] = binary.charCodeAt(i);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
 }

@@ -1,25 +1,17 @@
 // Activations and gradients through depth: two charts over the order of calls.
 import { h } from "./dom.js";
-import { LineChart } from "./chart.js";
+import { LineChart, mountedCharts } from "./chart.js";
 import { isWithin } from "./names.js";
 import { depthPoints, depthTicks, normOf, rmsOf, statisticOf } from "./depth_points.js";
 import { onSelect, select, selected } from "./selection.js";
 
-/**
- * True if reports have statistics to draw over depth.
- * @param {{model: Model}} context
- * @returns {boolean}
- */
+/** True if reports have statistics to draw over depth. */
 export function hasDepth({ model }) {
   const measured = model.modules.some(({ activations, outputGrads }) => activations.length || outputGrads.length);
   return measured || model.parameters.some(({ gradients }) => gradients.length > 0);
 }
 
-/**
- * Mount the charts; they follow the selection, and a click selects.
- * @param {HTMLElement} container
- * @param {{payload: object, model: object}} context
- */
+/** Mount the charts; they follow the selection, and a click selects. */
 export function mountDepth(container, { model }) {
   const points = depthPoints(model);
   const specs = [activationChart(points), gradientChart(points)].filter((spec) => spec.lines.length);
@@ -36,13 +28,12 @@ export function mountDepth(container, { model }) {
   const charts = specs.map((spec, i) => new LineChart(boxes[i], { ...shared, ...spec }));
   const choose = ({ fqn, row }) => {
     const own = row ? points.findIndex((point) => point.activation === row || point.grad === row) : -1;
-    const place = own >= 0 ? own : pointOfModule(points, ownerName(model, fqn));
+    const place = own >= 0 ? own : pointOfModule(points, fqn === null || !model.modules.length ? fqn : (model.owner(fqn)?.fqn ?? null)); // a parameter's module, if there are any
     charts.forEach((chart) => chart.choose(place));
   };
   onSelect(choose);
   choose(selected());
-  const each = (method) => () => charts.forEach((chart) => chart[method]());
-  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
+  return mountedCharts(charts);
 }
 
 function depthLine(points, label, color, figure, more = {}) {
@@ -89,9 +80,4 @@ function pointOfModule(points, fqn) {
   const own = points.findIndex((point) => point.fqns.includes(fqn));
   const inside = own >= 0 ? own : points.findLastIndex((point) => fqn !== "" && isWithin(point.fqn, fqn));
   return inside >= 0 ? inside : null;
-}
-
-/** The module of a name, which may be a parameter's; the name itself on a page of parameters alone. */
-function ownerName(model, fqn) {
-  return fqn === null || !model.modules.length ? fqn : (model.owner(fqn)?.fqn ?? null);
 }

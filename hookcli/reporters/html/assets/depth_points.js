@@ -1,9 +1,10 @@
 // The places of a model in the order in which its outputs were made, with their statistics, for charts over depth.
+import { declared, isStatistic } from "./declared.js";
 import { num } from "./format.js";
+import { finiteOf } from "./merge.js";
 import { ancestors, isWithin } from "./names.js";
 
 const FEWEST_PARTS = 4;
-const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "inf"];
 
 /**
  * @typedef {object} Point
@@ -18,7 +19,6 @@ const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "i
 /**
  * The points of a model. A container comes after its parts, and only if it returned another tensor than the last of them.
  * @param {Model} model from joinReports
- * @returns {Point[]}
  */
 export function depthPoints(model) {
   const rows = model.modules.flatMap((module) => module.activations.map((row) => ({ module, row })));
@@ -34,7 +34,8 @@ export function depthPoints(model) {
 function outputsInOrder(rows) {
   const sorted = [...rows].sort((a, b) => (a.row.index ?? 0) - (b.row.index ?? 0));
   return leavesFirst(sorted).map(({ module, row }) => {
-    const grad = module.outputGrads.find((other) => isSamePlace(other, row));
+    const place = ({ call, path, rank }) => `${call || 0} ${path || ""} ${rank || 0}`;
+    const grad = module.outputGrads.find((other) => place(other) === place(row));
     return depthPoint(module.fqn, row, { activation: row, grad, parameters: row.call ? [] : gradientsOf(module) });
   });
 }
@@ -70,18 +71,14 @@ export function leavesFirst(entered) {
   return [...left, ...open.reverse()];
 }
 
-function isSamePlace(a, b) {
-  return ["call", "path", "rank"].every((key) => (a[key] || "") === (b[key] || ""));
-}
-
 function isSameTensor({ activation: a, fqn }, { activation: b, fqn: container }) {
   if (!a || !b || !isWithin(fqn, container)) return false;
-  return String(a.shape) === String(b.shape) && COMPARED.every((key) => a[key] === b[key]);
+  return String(a.shape) === String(b.shape) && Object.keys(a).every((key) => a[key] === b[key] || !isStatistic(declared(key)));
 }
 
 /** Root mean square of a row's finite elements; null without any. */
 export function rmsOf(row) {
-  const finite = row ? row.numel - (row.nan ?? 0) - (row.inf ?? 0) : 0;
+  const finite = row ? finiteOf(row) : 0;
   return finite > 0 ? num(row.l2) / Math.sqrt(finite) : badOf(row);
 }
 
@@ -102,11 +99,7 @@ export function normOf(rows) {
   return norms.length ? Math.hypot(...norms) : null;
 }
 
-/**
- * Marks of the axis where the parts of the model begin, at the first level at which no part has more than half of it.
- * @param {Point[]} points
- * @returns {{x: number, text: string}[]}
- */
+/** Marks of the axis where the parts of the model begin, at the first level at which no part has more than half of it. */
 export function depthTicks(points) {
   const deepest = Math.max(1, ...points.map(({ fqn }) => ancestors(fqn).length - 1));
   const levels = Array.from({ length: deepest }, (_, i) => partsAt(points, i + 1));

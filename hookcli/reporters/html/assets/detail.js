@@ -7,11 +7,7 @@ import { onSelect, selected } from "./selection.js";
 
 const MOST_DISTRIBUTIONS = 12; // of parameters, drawn at once
 
-/**
- * Mount the pane; it follows the selection.
- * @param {HTMLElement} container
- * @param {{payload: Payload, model: Model}} context
- */
+/** Mount the pane; it follows the selection. */
 export function mountDetail(container, context) {
   const root = h("div", { class: "detail" });
   const spoken = h("p", { class: "chart-summary", role: "status" });

@@ -1,18 +1,13 @@
 // Tables and lists of the details of a module.
 import { h } from "./dom.js";
-import { bytes, cell, count, num, number, quantity, shape } from "./format.js";
+import { declared, isStatistic, spoken } from "./declared.js";
+import { cell, count, num, number, shape } from "./format.js";
 import { relativeName } from "./names.js";
 import { advice } from "./verdict.js";
 
-const STATISTICS = [["numel", "elements"], ["mean"], ["std"], ["min"], ["max"], ["l2", "L2"], ["zeros"], ["nan", "NaN"], ["inf", "Inf"]];
 const MOST_CALLS = 8;
 
-/**
- * The findings at a module; each folds out to the explanation of its check.
- * @param {Finding[]} findings
- * @param {Object<string, Explanation>} explain
- * @returns {HTMLElement[]}
- */
+/** The findings at a module; each folds out to the explanation of its check. */
 export function findingsList(findings, explain) {
   return findings.map((finding) => {
     const { check, severity, message } = finding;
@@ -23,27 +18,14 @@ export function findingsList(findings, explain) {
   });
 }
 
-/**
- * Shapes and costs of each call; null without any.
- * @param {Module} module
- * @returns {HTMLElement | null}
- */
+/** Shapes and costs of each call; null without any. */
 export function callsTable({ shapes }) {
   if (!shapes.length) return null;
   const calls = shapes.slice(0, MOST_CALLS);
-  const figures = [
-    ["input", (row) => cell(row, "input_shape")],
-    ["output", (row) => cell(row, "output_shape")],
-    ["MACs", (row) => num(row.macs) && quantity(row.macs)],
-    ["kept for backward", (row) => num(row.kept) && bytes(row.kept)],
-    ["parameters", (row) => num(row.params) && count(row.params)],
-    ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
-    ["read", (row) => num(row.read_bytes) && bytes(row.read_bytes)],
-    ["written", (row) => num(row.written_bytes) && bytes(row.written_bytes)],
-    ["dtype", (row) => row.dtype],
-    ["called at", (row) => row.source],
-  ];
-  const known = figures.map(([name, text]) => [name, calls.map((row) => text(row) || "")]).filter(([, texts]) => texts.some(Boolean));
+  const columns = Object.keys(calls[0]).map(declared).filter(({ name, kind, unit }) => kind === "shape" || unit || name === "dtype");
+  const text = (row, column) => (row[column.name] && !(column.name === "trainable" && row.trainable === row.params) ? cell(row, column) : "");
+  const figures = columns.map((column) => [spoken(column), calls.map((row) => text(row, column))]);
+  const known = [...figures, ["called at", calls.map((row) => row.source ?? "")]].filter(([, texts]) => texts.some(Boolean));
   if (calls.length === 1) return detailGrid(null, known);
   const more = shapes.length - calls.length;
   const foot = more > 0 ? h("caption", { class: "detail-note" }, `and ${count(more)} more calls`) : null;
@@ -61,22 +43,16 @@ function detailGrid(titles, lines, caption = null) {
 /**
  * A column of statistics per tensor.
  * @param {[string, Row][]} columns title and row of each
- * @returns {HTMLElement}
  */
 export function statisticsTable(columns) {
-  const figure = (row, key) => cell(row, key) || "0";
+  const names = new Set(columns.flatMap(([, row]) => Object.keys(row)));
   const shapes = columns.map(([, row]) => (row.shape ? shape(row.shape) : ""));
-  const lines = STATISTICS.map(([key, title]) => [title ?? key, columns.map(([, row]) => (key in row ? figure(row, key) : ""))]);
-  const odd = ["NaN", "Inf", "zeros"];
-  const told = lines.filter(([name, texts]) => !odd.includes(name) || texts.some((text) => text !== "0" && text !== ""));
-  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told]);
+  const lines = [...names].map(declared).filter(isStatistic).map((column) => [column, columns.map(([, row]) => (column.name in row ? cell(row, column) || "0" : ""))]);
+  const told = lines.filter(([{ kind }, texts]) => (kind !== "faults" && kind !== "elements") || texts.some((text) => text !== "0" && text !== ""));
+  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told.map(([column, texts]) => [spoken(column), texts])]);
 }
 
-/**
- * The module's own parameters and buffers, a line each; null without any.
- * @param {Parameter[]} parameters
- * @returns {HTMLElement | null}
- */
+/** The module's own parameters and buffers, a line each; null without any. */
 export function parametersTable(parameters) {
   if (!parameters.length) return null;
   const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
@@ -92,9 +68,7 @@ export function parametersTable(parameters) {
 
 /**
  * What was not measured, and why; null if everything was.
- * @param {Unmeasured[]} skipped
  * @param {string} fqn of the module
- * @returns {HTMLElement | null}
  */
 export function skippedList(skipped, fqn) {
   if (!skipped.length) return null;

@@ -9,11 +9,7 @@ export const AGREEMENTS = { beyond: "beyond tolerance", within: "within toleranc
 const WHAT = { received: "input", grad_output: "gradient of its output", grad_input: "gradient of its input", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
 const SAID = ["structure", "settings", "grew", "weights"];
 
-/**
- * Mount the summary of the comparisons.
- * @param {HTMLElement} container
- * @param {{payload: Payload, comparison: Comparison}} context
- */
+/** Mount the summary of the comparisons. */
 export function mountDiffSummary(container, { payload, comparison }) {
   const several = comparison.diffs.length > 1;
   const first = comparison.diffs.map(firstBeyond).find(Boolean);

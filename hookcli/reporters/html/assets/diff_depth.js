@@ -1,8 +1,8 @@
 // Differences through depth: how the excess grows in the order of execution, and both sides' spread beside it.
 
 import { h } from "./dom.js";
-import { LineChart } from "./chart.js";
-import { cell, num } from "./format.js";
+import { LineChart, mountedCharts } from "./chart.js";
+import { num } from "./format.js";
 import { depthTicks, leavesFirst } from "./depth_points.js";
 import { agreement } from "./diff_model.js";
 import { onSelect, select } from "./selection.js";
@@ -18,11 +18,7 @@ function drawnRows({ rows, kind }) {
   return leavesFirst(drawn.map((row) => ({ module: { fqn: String(row.fqn) }, row }))).map(({ row }) => row);
 }
 
-/**
- * Mount the charts; they follow the selection, and a click selects.
- * @param {HTMLElement} container
- * @param {{comparison: Comparison}} context
- */
+/** Mount the charts; they follow the selection, and a click selects. */
 export function mountDiffDepth(container, { comparison }) {
   const box = h("div", { class: "diff-charts" });
   container.append(box);
@@ -37,8 +33,7 @@ export function mountDiffDepth(container, { comparison }) {
   });
   const follow = ({ fqn, row }) => charts.forEach(({ rows, chart }) => chart.choose(placeIn(rows, fqn, row)));
   onSelect(follow);
-  const each = (method) => () => charts.forEach(({ chart }) => chart[method]());
-  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
+  return mountedCharts(charts.map(({ chart }) => chart));
 }
 
 function placeIn(rows, fqn, row) {
@@ -50,7 +45,7 @@ function shared(rows, part) {
   return {
     x: rows.map((_, place) => place),
     ticks: depthTicks(rows),
-    names: rows.map((row) => [cell(row, "fqn"), row.type, row.path].filter(Boolean).join(" · ")),
+    names: rows.map((row) => [row.fqn || "(model)", row.type, row.path].filter(Boolean).join(" · ")),
     onSelect: (place) => select(rows[place].fqn, "diff", rows[place]),
     sync: `diff ${part.title} ${part.diff.model}`,
   };

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { histogram } from "./histogram.js";
+import { columnsOf, spoken } from "./declared.js";
 import { callsTable, statisticsTable } from "./detail_parts.js";
 import { cell, num, number } from "./format.js";
 import { ownerOf } from "./names.js";
@@ -11,11 +12,7 @@ import { onSelect, selected } from "./selection.js";
 
 const MOST = 8; // rows with their figures at once
 
-/**
- * Mount the pane; it follows the selection.
- * @param {HTMLElement} container
- * @param {{comparison: Comparison}} context
- */
+/** Mount the pane; it follows the selection. */
 export function mountDiffDetail(container, { comparison }) {
   const root = h("div", { class: "detail", "aria-live": "polite" });
   container.append(root);
@@ -50,16 +47,15 @@ function rowParts(comparison, part, row) {
   return [
     h("h3", { class: "detail-title" }, place),
     h("p", { class: `diff-${state}` }, `${AGREEMENTS[state]}${excess}`, row.differs ? h("span", {}, `: ${row.differs}`) : null),
-    distances(row),
+    distances(part.diff, row),
     columns.length ? statisticsTable(columns) : null,
     ...columns.filter(([, each]) => each.hist).map(([side, each]) => histogram(each, side)),
   ].filter(Boolean);
 }
 
-function distances(row) {
-  const named = [["rel_l2", "relative l2"], ["max_abs", "largest difference"], ["mean_abs", "mean difference"], ["cosine", "cosine"], ["growth", "growth since the input"]];
-  const known = named.filter(([key]) => num(row[key]) !== null);
-  return known.length ? h("p", { class: "diff-dim" }, known.map(([key, title]) => `${title} ${cell(row, key, true)}`).join(" · ")) : null;
+function distances(diff, row) {
+  const measured = columnsOf([diff]).filter(({ name, about }) => about === "distance" && num(row[name]) !== null);
+  return measured.length ? h("p", { class: "diff-dim" }, measured.map((column) => `${spoken(column)} ${cell(row, column, true)}`).join(" · ")) : null;
 }
 
 function calls({ a, b }, fqn, row) {

@@ -1,12 +1,12 @@
 // A comparison as its views need it: each difference beside the figures that each side measured for itself.
 
+import { declared } from "./declared.js";
 import { joinReports } from "./model.js";
 import { num } from "./format.js";
 
 // The kinds of a comparison's rows, and where a side's own figures of the same tensor are: probe and kind.
 const MEASURED = { output: ["activations", null], grad_output: ["grads", "output"], grad_input: ["grads", "input"], grad: ["grads", "parameter"], received: ["inputs", null], weight: ["parameters", null] };
 const KINDS = { output: "Outputs", received: "Inputs", grad_output: "Gradients of outputs", grad_input: "Gradients of inputs", grad: "Gradients of parameters", weight: "Parameters and buffers", parameter: "Gradients of parameters", input: "Gradients of inputs" };
-const OF_SIDES = [["mean", "Mean"], ["std", "Std"], ["l2", "L2"]];
 const RENAMED = "renamed: ";
 
 /**
@@ -21,11 +21,7 @@ const RENAMED = "renamed: ";
  * @typedef {{label: string, reports: Report[], rows: Map<string, Row>, model: Model}} Side
  */
 
-/**
- * The comparison that the reports hold, or null.
- * @param {Payload} payload
- * @returns {Comparison|null}
- */
+/** The comparison that the reports hold, or null. */
 export function comparisonOf(payload) {
   const found = payload.reports.filter((report) => report.probe === "diff");
   if (!found.length) return null;
@@ -100,18 +96,26 @@ export function nameInB(row) {
 function joinedSides([a, b], diff) {
   const known = new Set();
   const rows = diff.rows.map((row) => {
-    const figures = ownRows({ a, b }, diff, row).flatMap((own, place) => OF_SIDES.filter(([name]) => own && name in own).map(([name]) => [`${"ab"[place]}_${name}`, own[name]]));
-    figures.forEach(([name]) => known.add(name));
+    const figures = ownRows({ a, b }, diff, row).flatMap((own, place) => Object.keys(own ?? {}).filter(isOfSides).map((name) => [`${"ab"[place]}_${name}`, own[name], name]));
+    figures.forEach(([, , name]) => known.add(name));
     return { ...row, ...Object.fromEntries(figures) };
   });
-  const columns = OF_SIDES.flatMap(([name, title]) => [["a", title], ["b", title]].map(([side]) => ({ name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null })));
-  return { ...diff, rows, columns: [...diff.columns, ...columns.filter((column) => known.has(column.name))] };
+  const columns = [...known].map(declared).flatMap((column) => ["a", "b"].map((side) => ofSide(column, side)));
+  return { ...diff, rows, columns: [...diff.columns, ...columns.filter(({ name }) => rows.some((row) => name in row))] };
 }
 
-/**
- * How far the sides of a row agree.
- * @returns {"beyond"|"within"|"equal"|"added"|"removed"}
- */
+/** True for figures of tensors that tell how far two sides are apart: no extremes. */
+function isOfSides(name) {
+  const { about, kind, merge } = declared(name);
+  return about === "output" && kind === "figure" && !["least", "most"].includes(merge);
+}
+
+/** The column of one side's figure; norms are asked for. */
+function ofSide({ name, title, kind, merge }, side) {
+  return { name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, aside: merge === "norm" ? ["diff"] : [] };
+}
+
+/** How far the sides of a row agree. */
 export function agreement(row) {
   if (row.change === "added" || row.change === "removed") return row.change;
   if (row.beyond) return "beyond";

@@ -1,45 +1,39 @@
 // Two records over their steps: the loss and other figures of both models, each pair in one chart.
 
 import { h } from "./dom.js";
-import { LineChart } from "./chart.js";
+import { LineChart, mountedCharts } from "./chart.js";
 import { num } from "./format.js";
+import { placesOf } from "./step_charts.js";
 
 const B = "_b"; // ends the names of B's figures
-const CHARTED_FIRST = ["loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr"]; // the others come after these
 const CHARTS_SHOWN = 4; // charts at once; the others fold
 
 /**
  * Mount the charts of the models of two records.
- * @param {HTMLElement} container
  * @param {Report[]} history as `hookcli show A --against B` has it
+ * @param {string[]} first the figures to chart before all others
  */
-export function mountDiffSteps(container, history) {
+export function mountDiffSteps(container, history, first) {
   const charts = [];
   for (const report of history) {
-    const specs = specsOf(report);
+    const specs = specsOf(report, first);
     const [open, folded] = [h("div", { class: "diff-charts" }), h("div", { class: "diff-charts" })];
     specs.forEach((spec, place) => {
       const box = h("div", { class: "diff-chart" });
       (place < CHARTS_SHOWN ? open : folded).append(box);
       charts.push(new LineChart(box, spec));
     });
-    container.append(h("section", { "aria-label": report.model }, h("h2", { class: "diff-heading" }, `${report.model}: A and B over steps`), recordNames(report), open));
+    container.append(h("section", { "aria-label": report.model }, h("h2", { class: "diff-heading" }, `${report.model}: A and B over steps`), h("p", { class: "diff-dim" }, `A is ${report.meta.against.a}, B is ${report.meta.against.b}`), open));
     if (folded.childNodes.length) container.append(h("details", { class: "diff-how" }, h("summary", {}, "Other figures over steps"), folded));
   }
-  const each = (method) => () => charts.forEach((chart) => chart[method]());
-  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
-}
-
-function recordNames(report) {
-  const { a, b } = report.meta.against;
-  return h("p", { class: "diff-dim" }, `A is ${a}, B is ${b}`);
+  return mountedCharts(charts);
 }
 
 /** A chart for each figure that either record has. */
-function specsOf(report) {
+function specsOf(report, first) {
   const names = report.columns.map((column) => column.name);
   const paired = report.columns.filter((column) => names.includes(column.name + B));
-  const place = (column) => (CHARTED_FIRST.includes(column.name) ? CHARTED_FIRST.indexOf(column.name) : CHARTED_FIRST.length);
+  const place = ({ name }) => (first.includes(name) ? first.indexOf(name) : first.length);
   paired.sort((one, other) => place(one) - place(other));
   return paired.map((column) => specOf(report, column)).filter((spec) => spec.lines.some((line) => line.values.some((value) => value !== null)));
 }
@@ -48,9 +42,8 @@ function specOf(report, column) {
   const values = (name) => report.rows.map((row) => num(row[name]));
   return {
     title: column.title + (column.unit ? ` (${column.unit})` : ""),
-    x: stepPlaces(report.rows),
+    x: placesOf(report.rows.map((row) => row.step)),
     names: report.rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
-    unit: "step",
     lines: [
       { label: "A", color: "--series-1", values: values(column.name) },
       { label: "B", color: "--series-2", values: values(column.name + B) },
@@ -58,10 +51,4 @@ function specOf(report, column) {
     sync: `diff ${report.model} ${report.meta.mode}`,
     height: 180,
   };
-}
-
-/** The steps, or places where several forwards are of one step: a chart's x must grow. */
-function stepPlaces(rows) {
-  const grows = rows.every((row, place) => !place || row.step > rows[place - 1].step);
-  return rows.map((row, place) => (grows ? row.step : place));
 }

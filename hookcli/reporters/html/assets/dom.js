@@ -5,11 +5,7 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066
 const ANY_HIDDEN = new RegExp(HIDDEN.source, "u");
 const SVG = "http://www.w3.org/2000/svg";
 
-/**
- * The text with characters that can't be seen as Python escapes them: \n, \x1b.
- * @param {unknown} value
- * @returns {string}
- */
+/** The text with characters that can't be seen as Python escapes them: \n, \x1b. */
 function visible(value) {
   const text = String(value);
   return ANY_HIDDEN.test(text) ? [...text].map((one) => one.replace(ANY_HIDDEN, escaped)).join("") : text;
@@ -24,10 +20,6 @@ function escaped(character) {
 /**
  * An element with attributes and children. `on` has listeners by event; true sets an empty
  * attribute, false and null set none. Strings and numbers among the children become text nodes.
- * @param {string} tag
- * @param {Object<string, any>} [attributes]
- * @param {...(Node|string|number|null|undefined|false)} children
- * @returns {HTMLElement}
  */
 export function h(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
@@ -52,18 +44,25 @@ function node(child) {
   return child instanceof Node ? child : document.createTextNode(visible(child));
 }
 
-/**
- * Text, or many rows, saved as a file by the browser.
- * @param {string} name
- * @param {string|Blob} content
- * @param {string} type
- */
+/** Text, saved as a file by the browser. */
 export function save(name, content, type) {
-  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+  const url = URL.createObjectURL(new Blob([content], { type }));
   const link = h("a", { download: name.replace(/[^\w.-]+/g, "_") || "report" });
   link.href = url;
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** A list of the first items, and a button that shows the others. */
+export function longList(attributes, items, most, item) {
+  const list = h("ul", attributes, items.slice(0, most).map(item));
+  if (items.length <= most) return [list];
+  const showAll = () => {
+    list.append(...items.slice(most).map(item));
+    more.remove();
+  };
+  const more = h("button", { type: "button", class: "button", on: { click: showAll } }, `Show all ${items.length.toLocaleString("en-US")}`);
+  return [list, more];
 }
 
 /** The function, at most once a frame. */

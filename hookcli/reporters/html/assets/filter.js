@@ -3,6 +3,7 @@
 const TERM = /"([^"]*)"|(\S+)/g;
 const COMPARISON = /^([\w.%]+)(<=|>=|!=|=|<|>)(.*)$/;
 const UNITS = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30, ti: 2 ** 40, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40, "%": 0.01 };
+const COLLATOR = new Intl.Collator("en", { numeric: true });
 const COMPARE = {
   "<": (a, b) => a < b,
   ">": (a, b) => a > b,
@@ -12,12 +13,7 @@ const COMPARE = {
   "!=": (a, b) => a !== b && !(Number.isNaN(a) && Number.isNaN(b)),
 };
 
-/**
- * The test of a row that a search asks for; null for an empty search. All terms must hold; a leading "-" excludes.
- * @param {string} text
- * @param {TableColumn[]} columns
- * @returns {((row: TableRow) => boolean)|null}
- */
+/** The test of a row that a search asks for; null for an empty search. All terms must hold; a leading "-" excludes. */
 export function searchTest(text, columns) {
   const tests = [...text.matchAll(TERM)].map(([, quoted, word]) => (quoted === undefined ? termTest(word, columns) : wordTest(quoted, columns)));
   return tests.length ? (row) => tests.every((test) => test(row)) : null;
@@ -39,15 +35,10 @@ function wordTest(word, columns) {
   return (row) => wordsOf(row, columns).includes(part);
 }
 
-/** Collect the texts of rows before the first search, which is then as fast as all others. */
-export function prepareSearch(rows, columns) {
-  rows.forEach((row) => wordsOf(row, columns));
-}
-
 const WORDS = new WeakMap();
 
 /** All texts of a row in lower case. */
-function wordsOf(row, columns) {
+export function wordsOf(row, columns) {
   let words = WORDS.get(row);
   if (words === undefined) {
     const texts = columns.filter((column) => !column.numeric).map((column) => column.text(row));
@@ -83,12 +74,7 @@ function numberGiven(text) {
   return digits !== undefined && UNITS[unit.toLowerCase()] !== undefined ? Number(digits) * UNITS[unit.toLowerCase()] : null;
 }
 
-/**
- * The order of two rows by a column; rows without a value, and NaN, come last either way.
- * @param {TableColumn} column
- * @param {boolean} descending
- * @returns {(a: TableRow, b: TableRow) => number}
- */
+/** The order of two rows by a column; rows without a value, and NaN, come last either way. */
 export function sortOrder(column, descending) {
   const missing = (value) => (value ?? null) === null || value === "" || Number.isNaN(value);
   const direction = descending ? -1 : 1;
@@ -98,12 +84,6 @@ export function sortOrder(column, descending) {
     const [a, b] = [value(rowA), value(rowB)];
     if (missing(a) || missing(b)) return missing(a) - missing(b) || rowA.id - rowB.id;
     if (typeof a === "number" && typeof b === "number") return direction * (a < b ? -1 : a > b ? 1 : 0) || rowA.id - rowB.id;
-    return direction * compareTexts(String(a), String(b)) || rowA.id - rowB.id;
+    return direction * COLLATOR.compare(String(a), String(b)) || rowA.id - rowB.id;
   };
-}
-
-const collator = new Intl.Collator("en", { numeric: true });
-
-function compareTexts(a, b) {
-  return collator.compare(a, b);
 }

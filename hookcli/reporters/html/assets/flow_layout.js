@@ -26,10 +26,8 @@ const FLOW_SPACES = { rankdir: "TB", nodesep: 16, ranksep: 30, edgesep: 8, margi
 
 /**
  * Place all boxes that are drawn.
- * @param {FlowTree} tree
  * @param {Set<string>} open the keys of open boxes
  * @param {(box: FlowBox) => {width: number, height: number}} sizeOf of boxes that are not open
- * @returns {Layout}
  */
 export function layOutFlow(tree, open, sizeOf) {
   const links = linksByBox(tree, open);

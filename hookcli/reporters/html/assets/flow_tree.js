@@ -30,9 +30,6 @@ const RUN_LENGTH = 40;
  *
  * A module is a box as long as its calls follow each other; called again later, it is another box. So no edge leads
  * back. Modules that are never called, such as ModuleList, are no boxes, as they are no rows of the table.
- * @param {Report} report
- * @param {Model} model
- * @returns {FlowTree}
  */
 export function flowTree(report, model) {
   const root = newBox("", "module", "", null);
@@ -132,8 +129,6 @@ function byName(root) {
 
 /**
  * The boxes to open so that about `most` are drawn, level by level, as the table unfolds.
- * @param {FlowBox} root
- * @param {number} most
  * @param {boolean} whole open a level as a whole or not at all; else as many of its boxes as fit
  * @returns {{open: Set<string>, all: boolean}} `all`: nothing is left folded
  */

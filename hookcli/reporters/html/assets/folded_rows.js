@@ -1,6 +1,7 @@
 // The figures of a row of the heat map: a module's own, or those of a folded container with all its parts.
 
 import { ABSENT } from "./matrix.js";
+import { RULES } from "./merge.js";
 
 /**
  * @typedef {Object} HeatRow
@@ -8,16 +9,11 @@ import { ABSENT } from "./matrix.js";
  * @property {Uint8Array} bad 1 where the module, or a part of it if it is folded, had values that are not finite
  */
 
-/**
- * A reader of rows for a statistic of a track.
- * @param {StepTrack} track
- * @param {Object<string, any>} statistic
- * @returns {Promise<(node: StepNode, folded: boolean) => HeatRow>}
- */
+/** A reader of rows for a statistic of a track. */
 export async function rowReader(track, statistic) {
   const width = track.steps.length;
   const matrices = {};
-  for (const name of statistic.over === "ratio" ? [statistic.name, "update", "weight"] : [statistic.name]) matrices[name] = await track.matrix(name);
+  for (const name of statistic.merge === "ratio" ? [statistic.name, "update", "weight"] : [statistic.name]) matrices[name] = await track.matrix(name);
   const bad = await track.nonFinite(statistic.about);
   const slice = (matrix, node) => (node.row < 0 ? new Float64Array(width).fill(ABSENT) : matrix.subarray(node.row * width, (node.row + 1) * width));
   const known = new Map();
@@ -43,18 +39,16 @@ function* partsWithin(node) {
 }
 
 function figuresTogether(parts, statistic, matrices, slice) {
-  const of = (name, rule) => reducedBy(parts.map((part) => slice(matrices[name], part)), rule);
-  if (statistic.over === "own") return slice(matrices[statistic.name], parts[0]);
-  if (statistic.over !== "ratio") return of(statistic.name, statistic.over);
+  const of = (name, rule) => reducedBy(parts.map((part) => slice(matrices[name], part)), RULES[rule]);
+  if (!statistic.of_parts) return slice(matrices[statistic.name], parts[0]);
+  if (statistic.merge !== "ratio") return of(statistic.name, statistic.merge);
   const [update, weight] = [of("update", "norm"), of("weight", "norm")];
   return update.map((value, i) => (value === ABSENT || weight[i] === ABSENT ? ABSENT : value / weight[i]));
 }
 
-/** Norms of parts make the norm of the whole, counts their sum; exactly. */
 function reducedBy(rows, rule) {
   return rows[0].map((_, i) => {
-    const found = rows.map((row) => row[i]).filter((value) => value !== ABSENT);
-    if (!found.length) return ABSENT;
-    return rule === "norm" ? Math.hypot(...found) : found.reduce((sum, value) => sum + value, 0);
+    const figures = rows.map((row) => row[i]).filter((value) => value !== ABSENT);
+    return figures.length ? rule(figures) : ABSENT;
   });
 }

@@ -1,21 +1,16 @@
 // Values as text, the same as in the terminal's tables (hookcli/table/formatting.py).
 
-const FIGURES = new Set(["mean", "std", "min", "max", "l2"]);
-const COUNTED = new Set(["zeros", "nan", "inf", "outside_float16", "outside_bfloat16", "outside_float8_e4m3", "outside_float8_e5m2"]);
-const WRITTEN = Object.create(null); // a column may be called "constructor"
-const each = (names, write) => names.forEach((name) => (WRITTEN[name] = write));
-each(["macs", "parameters"], quantity);
-each(["params_share", "macs_share"], percent);
-each(["bytes", "kept", "bytes_before", "bytes_after", "highest"], bytes);
-each(["loss", "first_loss", "loss_a", "loss_b"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
-each(["us", "forward_us", "forward_self_us", "backward_us", "backward_self_us"], microseconds);
-each(["source"], sourceLine);
-each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"], seconds);
-each(["lr", "weight_decay", "momentum", "betas"], setting);
-each(["cosine"], (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)));
-each(["value", "threshold"], figure);
-each(["inputs"], (numbers) => (numbers ?? []).join(", ") || "-");
-each(["fqns"], (names) => (!names?.length ? "-" : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`));
+const WRITTEN = {
+  quantity, bytes, microseconds, seconds, setting,
+  share: percent,
+  figure: number,
+  judged: figure,
+  source: sourceLine,
+  loss: (value) => (Number.isNaN(value) ? "NaN" : number(value)),
+  cosine: (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)),
+  numbers: (numbers) => (numbers ?? []).join(", ") || UNDEFINED,
+  names: (names) => (!names?.length ? UNDEFINED : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`),
+}; // by the kind of a column
 const UNDEFINED = "-";
 const LONGEST_SOURCE = 28; // characters
 
@@ -148,39 +143,41 @@ function shapes(row, name) {
   return names.map((key, i) => (key ? `${key}=${shape(parts[i])}` : shape(parts[i]))).join(", ");
 }
 
-function share(row, name) {
+function share(row, { name, kind }) {
   const [value, numel] = [row[name], row.numel];
   if ((value ?? null) === null || numel === 0) return UNDEFINED;
   if ((numel ?? null) === null) return count(value);
-  if (name === "nan" || name === "inf") return value ? count(value) : "";
+  return kind === "faults" ? (value ? count(value) : "") : shareText(value, numel);
+}
+
+function shareText(value, numel) {
   if (value === 0 || value === numel) return value === 0 ? "0" : "100%";
   return `${fixed(Math.min(Math.max((100 * value) / numel, 0.1), 99.9), 1)}%`;
 }
 
-/**
- * The text of one cell.
- * @param {Object<string, any>} row
- * @param {string} name of the column
- * @param {boolean} [isFloat] true if numbers of the column are not counts
- * @returns {string}
- */
-export function cell(row, name, isFloat = false) {
+/** The text of one cell; `isFloat`: numbers of the column are not counts. */
+export function cell(row, column, isFloat = false) {
+  const { name, kind } = column;
   const value = row[name] ?? null;
-  if (name.endsWith("shape")) return shapes(row, name);
+  if (kind === "shape") return shapes(row, name);
   if (name === "fqn") return value || "(model)";
-  if (COUNTED.has(name)) return share(row, name);
+  if (kind === "elements" || kind === "faults") return share(row, column);
   if (name === "file" && row.line) return `${value}:${row.line}`;
   if (typeof value === "boolean") return value ? name : "";
-  return plain(name, typeof value === "string" ? (num(value) ?? value) : value, isFloat);
+  return plain(kind, typeof value === "string" && kind !== "text" ? (num(value) ?? value) : value, isFloat);
 }
 
-function plain(name, value, isFloat) {
-  if (WRITTEN[name]) return WRITTEN[name](value);
-  if (name.endsWith("_bytes")) return bytes(value);
-  if (FIGURES.has(name.replace(/^out_/, ""))) return number(value);
+function plain(kind, value, isFloat) {
+  if (Object.hasOwn(WRITTEN, kind)) return WRITTEN[kind](value);
   if (typeof value === "number") return isFloat || !Number.isInteger(value) ? number(value) : count(value);
   if (value !== null && typeof value === "object") return JSON.stringify(value);
   return value === null ? UNDEFINED : String(value);
+}
+
+/** The text of a record's figure of a column; counts of elements are shares there. */
+export function figureText({ kind }, value) {
+  if ((value ?? null) === null || (Number.isNaN(value) && kind !== "loss")) return UNDEFINED;
+  return kind === "elements" ? shareText(value, 1) : plain(kind, value, false);
 }
 
 /** Faults of a row in words, as the terminal's last column has them. */

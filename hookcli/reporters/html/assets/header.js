@@ -5,18 +5,16 @@ import { bytes, count, fixed, num, number, quantity, seconds } from "./format.js
 import { choice, menu } from "./menu.js";
 import { recordFacts, recordNotes } from "./step_run.js";
 
-const MEMORY = { param_bytes: "parameters", grad_bytes: "gradients", optimizer_bytes: "AdamW", kept_bytes: "kept for backward" };
-
 /** Mount the header. */
 export function mountHeader(container, { payload, setTheme, theme }) {
   const themes = [["", "Auto", "Light or dark as the system has it"], ["light", "Light", "Light"], ["dark", "Dark", "Dark"]];
   const switcher = choice("Theme", themes, theme.asked, setTheme);
-  const saved = h("button", { type: "button", class: "button", id: "save-json", title: "The reports as --format json writes them", on: { click: () => saveDocument(payload) } }, "Save JSON");
+  const saved = h("button", { type: "button", class: "button", id: "save-json", title: "The reports as --format json writes them", on: { click: () => save(`${payload.title}.json`, payload.document, "application/json") } }, "Save JSON");
   const title = h("h1", {}, payload.title);
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
     h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, keysMenu(), saved, switcher.element)),
-    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts(payload.reports)), totals(payload.reports)]),
+    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts(payload.reports)), totals(payload)]),
     ...failures(payload.reports),
   );
 }
@@ -27,10 +25,6 @@ function keysMenu() {
   const searches = [["conv -bn", "names and types with conv, without bn"], ["macs>1M", "more than a million"], ["type=Conv2d", "exactly this type"], ["act.zeros>50%", "columns of a group have its prefix"], ["grad.l2=nan", "NaN; =- is a missing value"]];
   const list = (pairs) => h("dl", { class: "keys" }, pairs.map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]));
   return menu("Keys", [h("div", { class: "menu-heading" }, "Keys"), list(keys), h("div", { class: "menu-heading" }, "Search"), list(searches)]);
-}
-
-function saveDocument(payload) {
-  save(`${payload.title}.json`, payload.document, "application/json");
 }
 
 /** What is said of the run: pairs of a name and a text. */
@@ -73,17 +67,16 @@ function factList(pairs) {
   return h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
 }
 
-function totals(reports) {
+function totals({ reports, lines }) {
   const found = Object.assign({}, ...reports.map((report) => report.totals).filter((each) => "params" in each));
   if (!("params" in found)) return "";
-  const parts = Object.keys(MEMORY).filter((key) => key in found);
   const forward = reports.some((report) => "macs" in report.totals && report.meta.complete === false) ? "the forward until it failed" : "one forward";
-  const training = parts.reduce((sum, key) => sum + found[key], 0);
+  const [training, parts] = lines.find(({ memory }) => memory)?.memory ?? [];
   const tiles = [
     ["Parameters", `${quantity(found.params)}`, !found.params ? "" : found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],
     "macs" in found && ["MACs", quantity(found.macs), `${count(found.macs)} in ${forward}`],
     "kept_bytes" in found && ["Kept for backward", bytes(found.kept_bytes), `by ${forward}${found.kept_mode ? ` in ${found.kept_mode} mode` : ""}`],
-    "grad_bytes" in found && ["Memory to train", bytes(training), parts.map((key) => `${bytes(found[key])} ${MEMORY[key]}`).join(" + ")],
+    training && ["Memory to train", training, parts],
   ];
   return h("ul", { class: "tiles" }, tiles.filter(Boolean).map(([name, figure, note]) => h("li", {}, h("span", { class: "tile-name" }, name), h("strong", {}, figure), h("span", { class: "tile-note", title: note }, note))));
 }

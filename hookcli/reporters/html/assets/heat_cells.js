@@ -9,8 +9,6 @@ const CROSSED_FROM = 7; // cells of this width and more also bear a cross
 
 /**
  * Paint rows.
- * @param {HTMLCanvasElement} canvas
- * @param {HeatRow[]} rows
  * @param {{height: number, width: number, scale: HeatScale|null, theme: "light"|"dark"}} look
  */
 export function paintCells(canvas, rows, { height, width, scale, theme }) {

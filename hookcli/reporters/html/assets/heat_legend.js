@@ -1,8 +1,8 @@
 // The legend of a heat map: the scale's colours with figures, and what the other marks mean.
 
 import { h } from "./dom.js";
+import { figureText } from "./format.js";
 import { shadesOf } from "./heat_scale.js";
-import { stepFigure } from "./step_figures.js";
 
 /** A legend; `root` is its element. */
 export class HeatLegend {
@@ -14,11 +14,6 @@ export class HeatLegend {
     this.root = h("div", { class: "heat-legend" }, h("div", { class: "heat-scale" }, this.bar, this.ends), ...keys);
   }
 
-  /**
-   * @param {HeatScale|null} scale
-   * @param {Object<string, any>} statistic
-   * @param {"light"|"dark"} theme
-   */
   show(scale, statistic, theme) {
     this.bar.hidden = !scale;
     if (!scale) {
@@ -26,7 +21,7 @@ export class HeatLegend {
       return;
     }
     this.bar.getContext("2d").putImageData(new ImageData(shadesOf(scale, theme), 256, 1), 0, 0);
-    const figures = [0, 0.5, 1].map((share) => stepFigure(statistic, scale.valueAt(share)));
+    const figures = [0, 0.5, 1].map((share) => figureText(statistic, scale.valueAt(share)));
     const beyond = scale.clips ? "; ends stand for all beyond" : "";
     this.ends.replaceChildren(...figures.map((text) => h("span", {}, text)));
     this.bar.title = `${scale.kind === "log" ? "logarithmic" : "linear"}${beyond}`;

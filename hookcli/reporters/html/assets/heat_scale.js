@@ -21,9 +21,6 @@ const HEAT_SAMPLE = 20000; // figures, besides the least and the largest, that s
 
 /**
  * The scale for figures.
- * @param {Float64Array} values
- * @param {"log"|"linear"|"auto"} asked
- * @param {number} [sample]
  * @returns {HeatScale|null} null without any finite figure
  */
 export function heatScale(values, asked, sample = HEAT_SAMPLE) {
@@ -75,12 +72,7 @@ function signedScale(kind, most, sizes) {
   return { kind, signed: true, low: -high, high, place, valueAt: (share) => Math.sinh((2 * share - 1) * reach) * around };
 }
 
-/**
- * The colours of a scale's shades, four bytes each.
- * @param {HeatScale} scale
- * @param {"light"|"dark"} theme
- * @returns {Uint8ClampedArray}
- */
+/** The colours of a scale's shades, four bytes each. */
 export function shadesOf(scale, theme) {
   const found = new Uint8ClampedArray(4 * SHADES);
   for (let i = 0; i < SHADES; i++) {

@@ -1,12 +1,12 @@
 // A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
 
 import { framed, h } from "./dom.js";
-import { count } from "./format.js";
+import { ROUND_STEPS } from "./chart_values.js";
+import { count, figureText } from "./format.js";
 import { paintCells } from "./heat_cells.js";
 import { heatScale } from "./heat_scale.js";
 import { HeatLegend } from "./heat_legend.js";
 import { rowReader } from "./folded_rows.js";
-import { stepFigure } from "./step_figures.js";
 import { ABSENT } from "./matrix.js";
 
 const HEAT_ROW = 18; // height of a row in CSS pixels
@@ -15,10 +15,7 @@ const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do
 
 /** A heat map in a container. */
 export class HeatMap {
-  /**
-   * @param {HTMLElement} container
-   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options
-   */
+  /** @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options */
   constructor(container, options) {
     this.options = options;
     this.folded = new Set();
@@ -50,12 +47,7 @@ export class HeatMap {
     this.plot.addEventListener("click", (event) => this.#choose(this.#cellAt(event)));
   }
 
-  /**
-   * Show a statistic of a track.
-   * @param {StepTrack} track
-   * @param {Object<string, any>} statistic
-   * @param {"log"|"linear"|"auto"} kind
-   */
+  /** Show a statistic of a track. */
   async show(track, statistic, kind) {
     const matrix = await track.matrix(statistic.name);
     const read = await rowReader(track, statistic);
@@ -140,7 +132,7 @@ export class HeatMap {
   #read({ node, step }) {
     if (!node || !this.track) return;
     const { values, bad } = this.read(node, this.folded.has(node.key));
-    const figure = values[step] === ABSENT ? "not measured" : stepFigure(this.statistic, values[step]);
+    const figure = values[step] === ABSENT ? "not measured" : figureText(this.statistic, values[step]);
     const parts = this.folded.has(node.key) ? " with its parts" : "";
     const said = [this.track.stepName(step), `${node.fqn || "(model)"}${node.path}${parts} ${node.module?.type ?? ""}`.trim(), `${this.statistic.title} ${figure}`];
     this.readout.replaceChildren(said.join(" · "), bad[step] ? h("strong", { class: "heat-bad" }, " not finite") : "");
@@ -224,7 +216,7 @@ export class HeatMap {
 /** The places of round steps, at most so many. */
 function roundSteps(steps, most) {
   const span = steps[steps.length - 1] - steps[0] || 1;
-  const unit = [1, 2, 5].flatMap((n) => Array.from({ length: 12 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b).find((size) => span / size <= most);
+  const unit = ROUND_STEPS.find((size) => span / size <= most);
   return steps.flatMap((step, index) => (step % unit === 0 && steps[index - 1] !== step ? [index] : []));
 }
 
@@ -238,7 +230,7 @@ function summaryOfCells(track, statistic, matrix, bad) {
     if (most < 0 || value > matrix[most]) most = i;
   });
   const place = (i) => `${track.modules[Math.floor(i / width)].fqn || "the model"} at ${track.stepName(i % width)}`;
-  const ends = least < 0 ? "nothing finite" : `lowest ${stepFigure(statistic, matrix[least])} in ${place(least)}, highest ${stepFigure(statistic, matrix[most])} in ${place(most)}`;
+  const ends = least < 0 ? "nothing finite" : `lowest ${figureText(statistic, matrix[least])} in ${place(least)}, highest ${figureText(statistic, matrix[most])} in ${place(most)}`;
   const number = bad.reduce((sum, one) => sum + one, 0);
   return `${statistic.title}, ${track.modules.length} modules by ${width} steps: ${ends}; ${number ? `${number} cells are not finite` : "all finite"}.`;
 }

@@ -1,6 +1,7 @@
 // The distribution of one tensor, from counts by sign and power of two as hookcli/table/histogram.py keeps them.
 import { count, num, number, shape } from "./format.js";
 import { h, s } from "./dom.js";
+import { finiteOf } from "./merge.js";
 import { tickText } from "./chart_values.js";
 
 /** Narrower formats, as FORMATS in hookcli/table/histogram.py: 2**least is the smallest number, `most` overflows. */
@@ -21,11 +22,9 @@ const LABEL_WIDTH = 6.2; // width of a character of the axis
 /**
  * A tensor's distribution: its bars, quantiles, and what lies outside narrower formats.
  * @param {object} row with statistics, and `hist` where histograms were asked for
- * @param {string} title
- * @returns {HTMLElement}
  */
 export function histogram(row, title) {
-  const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, histAbout(row)))];
+  const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ")))];
   const bins = row.hist ? binsOf(row) : [];
   if (bins.length && num(row.min) !== num(row.max)) parts.push(histBars(row, bins, title));
   else parts.push(h("p", { class: "hist-none" }, histAbsence(row)));
@@ -34,24 +33,15 @@ export function histogram(row, title) {
   return h("figure", { class: "hist" }, ...parts);
 }
 
-function histAbout(row) {
-  return [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ");
-}
-
 function histAbsence(row) {
   if (!row.numel) return "The tensor has no elements.";
-  if (finiteCount(row) <= 0) return "No element is finite.";
+  if (finiteOf(row) <= 0) return "No element is finite.";
   if (num(row.min) === num(row.max)) return `Every finite element is ${number(num(row.min))}.`;
   return "No histogram was recorded.";
 }
 
-function finiteCount(row) {
-  return row.numel - (row.nan ?? 0) - (row.inf ?? 0);
-}
-
 /**
  * The bins from the most negative to the most positive, without empty ones at the ends; zeros have one of their own.
- * @param {object} row
  * @returns {{low: number, high: number, count: number, exponent?: number}[]}
  */
 function binsOf({ hist, zeros = 0 }) {
@@ -65,7 +55,6 @@ function binsOf({ hist, zeros = 0 }) {
 /**
  * The value below which a share of the finite elements lies, to within its bin; `Histogram.quantile` in Python.
  * @param {object} row with hist
- * @param {number} share
  * @returns {number} NaN without an element
  */
 function quantileOf(row, share) {
@@ -91,7 +80,7 @@ function outsideOf({ hist }, format) {
 }
 
 function quantilesText(row) {
-  if (!row.hist || !(finiteCount(row) > 0) || num(row.min) === num(row.max)) return null;
+  if (!row.hist || !(finiteOf(row) > 0) || num(row.min) === num(row.max)) return null;
   const ends = [num(row.min), 0.01, 0.5, 0.99, num(row.max)];
   const [p1, median, p99] = ends.slice(1, 4).map((share) => number(quantileOf(row, share)));
   const said = [`min ${number(ends[0])}`, `1% ${p1}`, `50% ${median}`, `99% ${p99}`, `max ${number(ends[4])}`];

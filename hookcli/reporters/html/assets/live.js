@@ -5,7 +5,6 @@ import { h } from "./dom.js";
 /**
  * Fetch new steps as long as the record grows.
  * @param {{path: string, seconds: number, version: string}} live
- * @param {{take: (news: {steps: Object<string, any>, reports: Report[]}) => Promise<void>}} view
  */
 export function followLive({ path, seconds, version }, view) {
   let have = version;

@@ -11,7 +11,6 @@ import { joinReports } from "./model.js";
 import { mountModels } from "./models.js";
 import { mountNotes } from "./notes.js";
 import { mountPlace } from "./place.js";
-import { mountPrinting } from "./printing.js";
 import { select } from "./selection.js";
 import { mountTabs } from "./tabs.js";
 import { themeSwitch } from "./theme.js";
@@ -52,7 +51,7 @@ function build(app, payload) {
   if (!comparison && context.model.byFqn.has("")) select("", "start");
   moved = mountPlace(tabs, context.model);
   mountTooltip(app);
-  mountPrinting(tabs.shown);
+  for (const whole of [true, false]) addEventListener(whole ? "beforeprint" : "afterprint", () => tabs.shown()?.print?.(whole));
   theme.onChange(() => [mounted, ...tabs.mounted()].forEach((view) => view?.retheme?.()));
   new ResizeObserver(() => [mounted, tabs.shown()].forEach((view) => view?.resize?.())).observe(work);
   document.addEventListener("keydown", (event) => searchKey(event, work));

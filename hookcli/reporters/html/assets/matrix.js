@@ -5,13 +5,9 @@ const OTHER_MANTISSAS = { 32766: NaN, 32765: Infinity, 32764: -Infinity };
 const EXACT_POWERS = Array.from({ length: 23 }, (_, power) => 10 ** power); // of ten, as floating point has them
 export const ABSENT = -1.2345678901234567e308; // stands in a matrix where nothing was measured: NaN is a figure
 
-/**
- * The figures in a text, in its order; ABSENT where there is none.
- * @param {string} text
- * @returns {Promise<Float64Array>}
- */
+/** The figures in a text, in its order; ABSENT where there is none. */
 export async function unpackFigures(text) {
-  const bytes = await inflatedBytes(text);
+  const bytes = await unpacked(text, "deflate");
   const size = bytes.length / 4;
   const found = new Float64Array(size);
   for (let i = 0; i < size; i++) {
@@ -27,20 +23,17 @@ function figureFrom(mantissa, exponent) {
   return exponent <= 22 ? mantissa * EXACT_POWERS[exponent] : Number(`${mantissa}e${exponent}`);
 }
 
-/**
- * The exact counts in a text; ABSENT where there is none.
- * @param {string} text
- * @returns {Promise<Float64Array>}
- */
+/** The exact counts in a text; ABSENT where there is none. */
 export async function unpackCounts(text) {
-  const bytes = await inflatedBytes(text);
+  const bytes = await unpacked(text, "deflate");
   return new Float64Array(bytes.buffer).map((count) => (Number.isNaN(count) ? ABSENT : count));
 }
 
-async function inflatedBytes(text) {
+/** The bytes in a text: base64 of what was compressed so. */
+export async function unpacked(text, format) {
   const binary = atob(text);
   const packed = new Uint8Array(binary.length);
   for (let i = 0; i < packed.length; i++) packed[i] = binary.charCodeAt(i); // Uint8Array.from takes ten times as long
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream(format));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

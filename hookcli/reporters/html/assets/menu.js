@@ -4,7 +4,6 @@ import { h } from "./dom.js";
 
 /**
  * A menu.
- * @param {string} title
  * @param {Node[]} children of the panel
  */
 export function menu(title, children) {

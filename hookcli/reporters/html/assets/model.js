@@ -1,6 +1,5 @@
 // Joins the reports of a page by module. Every view reads this; nothing changes it.
 
-import { num } from "./format.js";
 import { ancestors, operatorName, ownerOf, relativeName } from "./names.js";
 
 /**
@@ -21,6 +20,7 @@ import { ancestors, operatorName, ownerOf, relativeName } from "./names.js";
  * @property {Row[]} inputGrads gradients of what it received
  * @property {Parameter[]} parameters its own, not those of its children
  * @property {Row[]} flow rows of the report "flow"
+ * @property {Map<Report, Row[]>} others rows of reports on modules that hookcli's own probes did not make
  * @property {Finding[]} findings at it or at its parameters
  * @property {Unmeasured[]} skipped at it or at its parameters
  *
@@ -34,25 +34,25 @@ import { ancestors, operatorName, ownerOf, relativeName } from "./names.js";
  * @property {Finding[]} findings of all reports
  * @property {Unmeasured[]} skipped of all reports
  * @property {(probe: string) => Report[]} reports of a probe
+ * @property {Report[]} others on modules, of other probes than hookcli's own
  * @property {(fqn: string) => Module|null} owner the module of this name, or the nearest one around it
  */
 
 // The lists of a module in which rows of a probe go, in the order in which names and places are taken from them.
 const JOINED = { shapes: "shapes", activations: "activations", inputs: "inputs", flow: "flow", grads: "outputGrads" };
+const NOT_OF_MODULES = ["parameters", "check", "diff"];
 const GRADIENTS = { output: "outputGrads", input: "inputGrads" };
 const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "parameters", "flow", "findings", "skipped"];
 
-/**
- * Join the reports by module.
- * @param {Payload} payload
- * @returns {Model}
- */
+/** Join the reports by module. */
 export function joinReports(payload) {
   const byProbe = (probe) => payload.reports.filter((report) => report.probe === probe);
   const byFqn = new Map();
   for (const [probe, list] of Object.entries(JOINED)) {
     byProbe(probe).filter(isOfModules).forEach((report) => report.rows.forEach((row) => addRow(byFqn, row, list)));
   }
+  const others = payload.reports.filter((report) => isOfModules(report) && !Object.hasOwn(JOINED, report.probe) && !NOT_OF_MODULES.includes(report.probe));
+  others.forEach((report) => report.rows.forEach((row) => addOther(byFqn.get(row.fqn), report, row)));
   const skipped = unmeasured(payload.reports);
   if (!byFqn.size) addOwners(byFqn, byProbe("grads"));
   if (byFqn.size) skipped.filter((item) => item.kind === "never_called").forEach((item) => moduleAt(byFqn, item.fqn));
@@ -62,7 +62,7 @@ export function joinReports(payload) {
   const findings = payload.reports.flatMap((report) => report.findings);
   findings.forEach((finding) => owner(finding.fqn)?.findings.push(finding));
   skipped.filter((item) => item.kind !== "not_judged").forEach((item) => owner(item.fqn)?.skipped.push(item)); // of a check, not of a module
-  return { modules, byFqn, parameters, findings, skipped, reports: byProbe, owner };
+  return { modules, byFqn, parameters, findings, skipped, reports: byProbe, others, owner };
 }
 
 /** What was not measured: once, though several reports of one run say it. */
@@ -83,6 +83,10 @@ function addRow(byFqn, row, list) {
   module[list === "outputGrads" ? (GRADIENTS[row.kind] ?? list) : list].push(row);
 }
 
+function addOther(module, report, row) {
+  module?.others.set(report, [...(module.others.get(report) ?? []), row]);
+}
+
 /** Modules of a report on parameters alone: those that own them, the first of the model first. */
 function addOwners(byFqn, reports) {
   const rows = reports.filter(isOfModules).flatMap((report) => report.rows.filter((row) => row.kind === "parameter"));
@@ -92,7 +96,7 @@ function addOwners(byFqn, reports) {
 function moduleAt(byFqn, fqn) {
   if (!byFqn.has(fqn)) {
     const lists = Object.fromEntries(LISTS.map((name) => [name, []]));
-    byFqn.set(fqn, { fqn, name: fqn || "(model)", type: "", depth: 0, order: byFqn.size, parent: null, children: [], ...lists });
+    byFqn.set(fqn, { fqn, name: fqn || "(model)", type: "", depth: 0, order: byFqn.size, parent: null, children: [], others: new Map(), ...lists });
   }
   return byFqn.get(fqn);
 }
@@ -131,38 +135,4 @@ function parametersOf(byProbe, owner) {
   const sorted = [...found.values()].sort((a, b) => place(a) - place(b));
   sorted.forEach((parameter) => parameter.module?.parameters.push(parameter));
   return sorted;
-}
-
-/**
- * The statistics of the concatenation of several tensors, exactly (never an average of averages): Chan, Golub and
- * LeVeque (1983). Null without rows that have statistics.
- * @param {Row[]} rows
- * @returns {Row|null}
- */
-export function merged(rows) {
-  const measured = rows.filter((row) => num(row.numel) !== null && "l2" in row);
-  if (measured.length < 2) return measured[0] ?? null;
-  const total = { merged: measured.length };
-  for (const key of ["numel", "zeros", "nan", "inf"]) total[key] = measured.reduce((sum, row) => sum + (row[key] ?? 0), 0);
-  const solid = measured.map((row) => ({ n: row.numel - (row.nan ?? 0) - (row.inf ?? 0), row })).filter(({ n }) => n > 0);
-  const each = (key) => solid.map(({ row }) => num(row[key]) ?? NaN);
-  if (!solid.length) return { ...total, mean: NaN, std: NaN, min: NaN, max: NaN, l2: total.numel ? NaN : 0 };
-  const n = solid.reduce((sum, part) => sum + part.n, 0);
-  const mean = each("mean").reduce((sum, x, i) => sum + (x * solid[i].n) / n, 0);
-  const squares = each("mean").reduce((sum, x, i) => {
-    const own = solid[i].n > 1 ? num(solid[i].row.std) ** 2 * (solid[i].n - 1) : 0;
-    return sum + own + solid[i].n * (x - mean) ** 2;
-  }, 0);
-  const std = n > 1 ? Math.sqrt(squares / (n - 1)) : NaN;
-  return { ...total, mean, std, min: Math.min(...each("min")), max: Math.max(...each("max")), l2: Math.hypot(...each("l2")) };
-}
-
-/**
- * The figure of one statistic over several rows of a module, for a chart; null where there is none.
- * @param {Row[]} rows
- * @param {string} key
- * @returns {number|null}
- */
-export function figureOf(rows, key) {
-  return num(merged(rows)?.[key]);
 }

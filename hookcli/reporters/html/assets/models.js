@@ -6,12 +6,7 @@ import { forgetSelection } from "./selection.js";
 
 const SEVERITIES = { errors: "error", warnings: "warning", infos: "info" };
 
-/**
- * Build a page, or for several models a bar and the page of the first that has errors.
- * @param {HTMLElement} app
- * @param {Payload} payload
- * @param {(container: HTMLElement, payload: Payload) => void} build
- */
+/** Build a page, or for several models a bar and the page of the first that has errors. */
 export function mountModels(app, payload, build) {
   const names = [...new Set(payload.reports.map((report) => report.model))];
   if (payload.kind !== "model" || names.length < 2) return build(app, payload);

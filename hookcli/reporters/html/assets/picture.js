@@ -8,7 +8,7 @@ import { isWithin } from "./names.js";
 import { boxSize, drawFlow, markBoxes } from "./picture_boxes.js";
 import { boxKey } from "./picture_keys.js";
 import { colorChoice } from "./picture_color.js";
-import { zoomed } from "./picture_zoom.js";
+import { Zoom } from "./picture_zoom.js";
 import { onSelect, select, selected } from "./selection.js";
 
 const BOXES_AT_FIRST = 40; // boxes
@@ -16,9 +16,7 @@ const MOST_BOXES = 1500; // more would take seconds to place, and nobody could r
 
 /**
  * Mount the picture of the report "flow".
- * @param {HTMLElement} container
  * @param {Context & {excess?: Map<string, number>}} context of a comparison, with the excess of each module's output
- * @returns {Mounted}
  */
 export function mountPicture(container, context) {
   const picture = new Picture(context);
@@ -35,7 +33,7 @@ class Picture {
     this.active = null;
     this.told = h("span", { class: "picture-told", role: "status" });
     this.canvas = h("div", { class: "picture-canvas", tabindex: 0, role: "tree", "aria-label": "Architecture, in the order in which tensors flow" });
-    this.zoom = zoomed(this.canvas);
+    this.zoom = new Zoom(this.canvas);
     this.colors = colorChoice(model, () => this.paint(), excess);
     this.element = h("section", { class: "picture" }, this.tools(), this.canvas);
     this.canvas.addEventListener("click", (event) => this.click(event));

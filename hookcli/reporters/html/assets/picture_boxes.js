@@ -51,12 +51,7 @@ function shapeText(value) {
   return Array.isArray(value[0]) ? `${shape(value[0])} +${value.length - 1}` : shape(value);
 }
 
-/**
- * Draw a layout.
- * @param {Layout} layout
- * @param {Model} model
- * @returns {SVGElement}
- */
+/** Draw a layout. */
 export function drawFlow(layout, model) {
   const tip = s("marker", { id: "flow-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0 8 4 0 8z", class: "flow-tip" }));
   const opened = layout.boxes.filter((placed) => placed.open);
@@ -77,7 +72,8 @@ function drawBox(placed, model) {
   const [name, below] = boxText(box, model);
   const kind = box.row?.kind ?? box.kind;
   const output = boxOutput(box, model) ? `output ${shapeText(boxOutput(box, model))}` : "";
-  const label = [...new Set([box.place || name, kind === "function" ? name : boxType(box, model), output, saidOf(box, model)])].filter(Boolean).join(", ");
+  const checks = [...new Set(findingsOf(box, model, false).map((finding) => finding.check))];
+  const label = [...new Set([box.place || name, kind === "function" ? name : boxType(box, model), output, checks.length ? `findings: ${checks.join(", ")}` : ""])].filter(Boolean).join(", ");
   const attributes = { id: `box-${box.key}`, class: `flow-box flow-${kind}${open ? " flow-open" : ""}`, role: "treeitem", "aria-level": boxLevel(box), "aria-label": label, "data-key": box.key, "data-fqn": box.place, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` };
   if (box.parts.length) attributes["aria-expanded"] = String(open);
   return s(
@@ -113,11 +109,6 @@ function findingsOf(box, model, open) {
   if (box.kind !== "module" && !isOwnPlace(box)) return [];
   const within = (fqn) => fqn === box.place || (!open && isWithin(fqn, box.place));
   return model.findings.filter((finding) => finding.severity !== "info" && within(model.owner(finding.fqn)?.fqn ?? ""));
-}
-
-function saidOf(box, model) {
-  const found = findingsOf(box, model, false);
-  return found.length ? `findings: ${[...new Set(found.map((finding) => finding.check))].join(", ")}` : "";
 }
 
 function findingBadge(box, model, width, open) {

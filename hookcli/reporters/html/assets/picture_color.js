@@ -3,26 +3,23 @@
 import { css, scaleOf, sequential } from "./color.js";
 import { h } from "./dom.js";
 import { isOwnPlace } from "./flow_tree.js";
-import { number, quantity } from "./format.js";
-import { figureOf, merged } from "./model.js";
+import { declared } from "./declared.js";
+import { num, number, quantity } from "./format.js";
+import { figureOf, finiteOf, merged, mergedRow } from "./merge.js";
 
-const sumOfRows = (rows, key) => rows.reduce((sum, row) => (row[key] === null || row[key] === undefined ? sum : (sum ?? 0) + row[key]), null);
 const rmsOfRows = (rows) => {
   const all = merged(rows);
-  const finite = all ? all.numel - (all.nan ?? 0) - (all.inf ?? 0) : 0;
-  return finite > 0 ? figureOf(rows, "l2") / Math.sqrt(finite) : null;
+  return all && finiteOf(all) > 0 ? num(all.l2) / Math.sqrt(finiteOf(all)) : null;
 };
 const FIGURES_OF_BOXES = [
   { key: "params", title: "Parameters", of: (module) => module.shapes[0]?.params ?? null, text: quantity },
-  { key: "macs", title: "MACs", of: (module) => sumOfRows(module.shapes, "macs"), text: quantity },
+  { key: "macs", title: "MACs", of: (module) => mergedRow(module.shapes, [declared("macs")])?.macs ?? null, text: quantity },
   { key: "rms", title: "Activation rms", of: (module) => rmsOfRows(module.activations), text: number },
   { key: "grad", title: "Gradient L2", of: (module) => figureOf(module.outputGrads, "l2"), text: number },
 ];
 
 /**
  * A choice of the figure, with a legend; of a comparison, the excess of each module's output is chosen at first.
- * @param {Model} model
- * @param {() => void} changed
  * @param {Map<string, number>} [excess] by module
  * @returns {{element: HTMLElement, paint: (boxes: Placed[], svg: SVGElement, theme: string) => void}}
  */
@@ -35,19 +32,14 @@ export function colorChoice(model, changed, excess) {
   const element = h("span", { class: "picture-color", hidden: !offered.length }, h("label", {}, "Colour ", choice), legend);
   const paint = (boxes, svg) => {
     const figure = offered.find(({ key }) => key === choice.value);
-    const values = new Map(boxes.filter(({ open }) => !open).map(({ box }) => [box.key, figure ? figureOfBox(box, figure, model) : null]));
+    const moduleOf = (box) => (box.kind === "module" || isOwnPlace(box)) && model.byFqn.get(box.place);
+    const values = new Map(boxes.filter(({ open }) => !open).map(({ box }) => [box.key, figure && moduleOf(box) ? figure.of(moduleOf(box)) : null]));
     const scale = scaleOf(values.values());
     for (const element of svg.querySelectorAll(".flow-box")) colorBox(element, values.get(element.dataset.key), scale);
     legend.hidden = !figure || !(scale.high >= scale.low);
     if (!legend.hidden) legend.replaceChildren(figure.text(scale.low), legendRamp(), figure.text(scale.high));
   };
   return { element, paint };
-}
-
-function figureOfBox(box, figure, model) {
-  const own = box.kind === "module" || isOwnPlace(box);
-  const module = own && model.byFqn.get(box.place);
-  return module ? figure.of(module) : null;
 }
 
 function colorBox(element, value, scale) {

@@ -2,11 +2,7 @@
 
 const ZOOM_KEYS = { "+": 1.25, "=": 1.25, "-": 0.8, _: 0.8 };
 
-/**
- * Do what a key asks: arrows move, right and left unfold and fold, Enter selects, + and - zoom, 0 fits.
- * @param {Picture} picture
- * @param {KeyboardEvent} event
- */
+/** Do what a key asks: arrows move, right and left unfold and fold, Enter selects, + and - zoom, 0 fits. */
 export function boxKey(picture, event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const boxes = picture.layout.boxes.map((placed) => placed.box);

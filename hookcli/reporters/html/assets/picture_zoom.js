@@ -3,16 +3,8 @@
 const LEAST_SCALE = 0.05;
 const GREATEST_SCALE = 4;
 
-/**
- * Make an element show an SVG drawing that can be moved and zoomed.
- * @param {HTMLElement} element
- * @returns {Zoom}
- */
-export function zoomed(element) {
-  return new Zoom(element);
-}
-
-class Zoom {
+/** Makes an element show an SVG drawing that can be moved and zoomed. */
+export class Zoom {
   constructor(element) {
     Object.assign(this, { element, scale: 1, size: { width: 1, height: 1 }, svg: null, fitted: true, moved: 0 });
     element.addEventListener("wheel", (event) => this.wheel(event), { passive: false });

@@ -5,7 +5,6 @@ import { onSelect, select, selected } from "./selection.js";
 /**
  * Go to the place in the address, and write it there from now on.
  * @param {{show: (id: string) => void, now: () => string}} tabs
- * @param {Model} model
  */
 export function mountPlace(tabs, model) {
   const go = () => {

@@ -21,8 +21,9 @@ function depthAsked(view) {
   return view?.all ? Infinity : (view?.depth ?? null);
 }
 
-function nameOf(values) {
-  return String(values.fqn ?? "") || "(model)";
+/** The name of a row's module, or of its step. */
+export function nameOf(values) {
+  return "step" in values && !("fqn" in values) ? `step ${values.step}` : String(values.fqn ?? "") || "(model)";
 }
 
 /** Rows read as a tree if they are in the order in which modules were entered. */
@@ -32,11 +33,11 @@ function isTree(report, view) {
   return first && names.includes("call") && !names.includes("kind") && (report.grouping ?? "nested") === "nested" && !view?.sort;
 }
 
-/** The parent of a row is the latest row before it whose name holds its own. */
-function nestedRows(all) {
+/** Rows in a tree: the parent of each is the latest row before it of a module that contains its own. */
+export function nestedRows(all) {
   const latest = new Map();
   return all.map((values) => {
-    const fqn = String(values.fqn);
+    const fqn = String(values.fqn ?? "");
     const parent = fqn ? (ancestors(fqn).slice(1).map((name) => latest.get(name)).find(Boolean) ?? null) : null;
     const name = parent?.values.fqn ? relativeName(fqn, String(parent.values.fqn)) : nameOf(values);
     const row = { values, parent, name };
@@ -63,5 +64,5 @@ export function mountParameters(container, { model }) {
     const type = [...parameter.values, ...parameter.gradients].find((row) => row.type)?.type ?? parameter.module?.type;
     return { values: { type }, parameter, fqn: parameter.module?.fqn ?? "", name: parameter.fqn, parent: null };
   });
-  return mountTable(container, { label: "Parameters", rows: linked(rows), columns: parameterColumns(rows), depth: null, empty: "No parameter was measured." });
+  return mountTable(container, { label: "Parameters", rows: linked(rows), columns: parameterColumns(model, rows), depth: null, empty: "No parameter was measured." });
 }

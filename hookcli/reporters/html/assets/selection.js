@@ -10,12 +10,7 @@ let chosen = { fqn: null, source: "", row: null };
  * @property {Object<string, any>|null} row the row of a report that was chosen, where it is one of several of the module
  */
 
-/**
- * Select a module, or nothing with null.
- * @param {string|null} fqn
- * @param {string} source
- * @param {Object<string, any>|null} [row]
- */
+/** Select a module, or nothing with null. */
 export function select(fqn, source, row = null) {
   if (fqn === chosen.fqn && row === chosen.row) return;
   chosen = { fqn, source, row };
@@ -32,14 +27,9 @@ export function selected() {
   return chosen;
 }
 
-/**
- * Call the function at every selection from now on.
- * @param {(selection: Selection) => void} listener
- * @returns {() => void} ends it
- */
+/** Call the function at every selection from now on. */
 export function onSelect(listener) {
   listeners.add(listener);
-  return () => listeners.delete(listener);
 }
 
 /** Select nothing, and call nobody any more: another page takes the place of this one. */

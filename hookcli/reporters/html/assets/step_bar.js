@@ -5,10 +5,7 @@ import { choice } from "./menu.js";
 
 /** A slider of steps, with buttons for the steps beside it and for the first value that is not finite. */
 export class StepBar {
-  /**
-   * @param {StepTrack[]} tracks
-   * @param {{onTrack: (track: StepTrack) => void, onStep: (index: number) => void}} listeners
-   */
+  /** @param {{onTrack: (track: StepTrack) => void, onStep: (index: number) => void}} listeners */
   constructor(tracks, { onTrack, onStep }) {
     this.onStep = onStep;
     this.tracks = h("div", { class: "step-tracks" });
@@ -30,12 +27,7 @@ export class StepBar {
     this.tracks.replaceChildren(choice("Model and phase", options, chosen?.title, (title) => onTrack(byName.get(title))).element);
   }
 
-  /**
-   * Show a track at a step; `firstBad` is the index of its first step with values that are not finite, -1 without any.
-   * @param {StepTrack} track
-   * @param {number} index
-   * @param {number} firstBad
-   */
+  /** Show a track at a step; `firstBad` is the index of its first step with values that are not finite, -1 without any. */
   show(track, index, firstBad) {
     this.slider.max = String(track.steps.length - 1);
     this.slider.value = String(index);

@@ -2,33 +2,18 @@
 
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
-import { num } from "./format.js";
+import { declared } from "./declared.js";
+import { figureText, num } from "./format.js";
 import { ABSENT } from "./matrix.js";
-import { stepFigure } from "./step_figures.js";
 
 const COLORS = 6; // of series, in chart.css
-/** Charts by title, each with the names of its figures; those after the first four are folded away at first. */
-const STEP_CHARTS = [
-  ["Loss", ["loss"]],
-  ["Learning rate", ["lr"]],
-  ["Gradient norm", ["param_grad", "unclipped_grad"]],
-  ["|dw|/|w| of the parameters", ["ratio"]],
-  ["Time", ["seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "hookcli_seconds"]],
-  ["Memory", ["resident_bytes", "peak_bytes"]],
-  ["Output of the model", ["mean", "std"]],
-  ["Weights", ["weight"]],
-];
-const FIRST_CHARTS = 4;
-const SHORT = { param_grad: "all parameters", unclipped_grad: "before clipping", seconds: "step" };
+const FIRST_CHARTS = 4; // those after them are folded away at first
 
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
-  /**
-   * @param {HTMLElement} container
-   * @param {(index: number) => void} onStep
-   */
-  constructor(container, onStep) {
-    this.onStep = onStep;
+  /** @param {[string, Object<string, string>][]} kinds the title of each chart, and its figures with their labels; "" is a figure's title */
+  constructor(container, kinds, onStep) {
+    Object.assign(this, { kinds, onStep });
     this.charts = new Map();
     this.first = h("div", { class: "step-charts" });
     this.rest = h("div", { class: "step-charts" });
@@ -36,14 +21,14 @@ export class StepCharts {
     container.append(this.first, this.more);
   }
 
-  /**
-   * @param {StepTrack} track
-   * @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them
-   */
+  /** @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them */
   show(track, ranks) {
-    this.x = placesOf(track);
+    this.x = placesOf(track.steps);
     this.track = track;
-    STEP_CHARTS.forEach(([title, names], place) => this.#draw(title, ranks ? rankLines(ranks, names[0]) : linesOf(track, names), names[0], place));
+    this.kinds.forEach(([title, labels], place) => {
+      const [name] = Object.keys(labels);
+      this.#draw(title, ranks ? rankLines(ranks, name) : linesOf(track, labels), name, place);
+    });
     this.more.hidden = !this.rest.childElementCount;
   }
 
@@ -55,19 +40,11 @@ export class StepCharts {
       this.charts.delete(title);
       return;
     }
-    const spec = this.#spec(title, lines, name);
-    if (chart) {
-      chart.update(spec);
-      return;
-    }
+    const spec = { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
+    if (chart) return void chart.update(spec);
     const box = h("div", { class: "step-chart" });
     (place < FIRST_CHARTS ? this.first : this.rest).append(box);
     this.charts.set(title, Object.assign(new LineChart(box, spec), { box }));
-  }
-
-  #spec(title, lines, name) {
-    const declared = this.track.figure(name) ?? { name, unit: null };
-    return { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => stepFigure(declared, value) };
   }
 
   /** Mark a step in all charts. */
@@ -90,19 +67,14 @@ export class RowChart {
     Object.assign(this, { container, onStep });
   }
 
-  /**
-   * @param {StepTrack} track
-   * @param {Object<string, any>} statistic
-   * @param {HeatRow & {node: StepNode}} row
-   * @param {number} index of the chosen step
-   */
+  /** @param {number} index of the chosen step */
   show(track, statistic, { node, values, bad }, index) {
-    this.x = placesOf(track);
+    this.x = placesOf(track.steps);
     const figures = Array.from(values, (value, i) => (value === ABSENT || (Number.isNaN(value) && !bad[i]) ? null : value));
     const title = `${statistic.title}: ${node.fqn || "(model)"}${node.path}`;
     const marks = bad.includes(1) ? [{ index: bad.indexOf(1), severity: "error", text: "not finite from here on" }] : [];
     const lines = [{ label: statistic.title, values: figures, color: "--series-1" }];
-    const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => stepFigure(statistic, value) };
+    const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => figureText(statistic, value) };
     if (this.chart) this.chart.update(spec);
     else this.chart = new LineChart(this.container, spec);
     this.choose(index);
@@ -122,22 +94,22 @@ export class RowChart {
 }
 
 /** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
-function placesOf(track) {
-  return track.steps.every((step, i) => !i || step > track.steps[i - 1]) ? track.steps : track.steps.map((_, i) => i);
+export function placesOf(steps) {
+  return steps.every((step, i) => !i || step > steps[i - 1]) ? steps : steps.map((_, i) => i);
 }
 
 function chartOfSteps(track, onSelect) {
-  const x = placesOf(track);
+  const x = placesOf(track.steps);
   const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-  return { x, ticks, names: track.names, unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+  return { x, ticks, names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
-function linesOf(track, names) {
+function linesOf(track, labels) {
+  const names = Object.keys(labels);
   const figures = names.map((name) => track.figure(name)).filter(Boolean);
   const shown = figures.filter((figure) => figure.name !== "unclipped_grad" || wasClipped(figure, figures[0]));
-  const lines = shown.map((figure) => ({ label: names.length > 1 ? (SHORT[figure.name] ?? figure.title) : "all parameters", figure }));
+  const lines = shown.map((figure) => ({ label: labels[figure.name] || figure.title, figure }));
   if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
-  if (names[0] === "loss" && lines[0]) lines[0].label = "loss";
   if (names[0] === "loss") lines.push(...track.groups.flatMap((group) => ofGroup(group, "loss"))); // of optimizers that step in turns
   if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
   return lines.map(({ label, figure }, i) => lineOf(label, figure, i));

@@ -15,11 +15,7 @@ export class StepDetail {
     document.getElementById("detail")?.prepend(this.note);
   }
 
-  /**
-   * Show the chosen step if the page has it in full, else the track's last step.
-   * @param {StepTrack} track
-   * @param {number} index
-   */
+  /** Show the chosen step if the page has it in full, else the track's last step. */
   show(track, index) {
     const own = this.context.payload.reports.filter(({ model, meta }) => model === track.model && meta.phase === track.phase && meta.step !== undefined);
     const exact = own.filter(({ meta }) => meta.step === track.steps[index] && (meta.forward ?? null) === (track.forwards[index] ?? null));

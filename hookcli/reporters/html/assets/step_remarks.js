@@ -1,19 +1,13 @@
 // What a record says of steps besides figures: findings, notes, parameter groups, and what was not measured.
 
 import { h } from "./dom.js";
-import { count, num } from "./format.js";
+import { declared } from "./declared.js";
+import { count, figureText, num } from "./format.js";
 import { select } from "./selection.js";
-import { stepFigure } from "./step_figures.js";
 
 const MOST_REMARKS = 100; // of a kind that are listed
 
-/**
- * Sections on the chosen step, and on all steps.
- * @param {StepTrack} track
- * @param {number} index
- * @param {(index: number) => void} onStep
- * @returns {HTMLElement[]}
- */
+/** Sections on the chosen step, and on all steps. */
 export function stepRemarks(track, index, onStep) {
   const spans = (one) => spanList(track, one.steps, onStep);
   const now = (one) => one.steps.some(([from, until]) => from <= index && index <= until);
@@ -46,11 +40,11 @@ function spanList(track, spans, onStep) {
 
 /** The parameter groups at the chosen step. */
 function groupTable(track, index) {
-  const names = [...new Map(track.groups.flatMap(({ figures }) => figures).map((figure) => [figure.name, figure])).values()].filter(({ name }) => !["group", "parameters"].includes(name));
+  const names = [...new Map(track.groups.flatMap(({ figures }) => figures).map((figure) => [figure.name, figure])).values()].filter(({ name }) => declared(name).charted);
   if (!names.length) return null;
   const figureAt = (group, name) => {
     const figure = group.figures.find((one) => one.name === name);
-    return figure ? stepFigure(figure, num(figure.values[index])) : "-";
+    return figure ? figureText(declared(name), num(figure.values[index])) : "-";
   };
   const head = h("tr", {}, h("th", { scope: "col" }, "Group"), names.map(({ title }) => h("th", { scope: "col" }, title)));
   const rows = track.groups.map((group) => h("tr", {}, h("th", { scope: "row" }, group.title), names.map(({ name }) => h("td", {}, figureAt(group, name)))));

@@ -9,7 +9,6 @@ const NO_LINES = { verdict: "", run: "", totals: [], remarks: [], next: "" }; //
 /**
  * What is said of the run: pairs of a name and a text, for the header.
  * @param {Object<string, any>} steps of the payload
- * @returns {[string, string][]}
  */
 export function recordFacts({ run, tracks, ranks }) {
   const { ended } = run;
@@ -52,9 +51,7 @@ export function recordNotes({ run, remarks, digits, tracks }) {
 
 /**
  * The first value that was not finite, with the rows before it; null without any.
- * @param {Context} context
  * @param {Object<string, any>} steps of the payload
- * @param {(found: Object<string, any>) => void} goTo
  */
 export function firstBadSection(context, steps, goTo) {
   const [found] = steps.non_finite;

@@ -1,23 +1,17 @@
 // The table of a record's modules at the chosen step, read from the matrices.
 
+import { wordColumn } from "./columns.js";
+import { declared } from "./declared.js";
+import { figureText, shape } from "./format.js";
 import { ABSENT } from "./matrix.js";
-import { cell } from "./format.js";
 import { heatScale } from "./heat_scale.js";
 import { mountTable } from "./table.js";
 import { linked } from "./table_state.js";
-import { stepFigure } from "./step_figures.js";
 
 const GROUPS = { output: "Output", gradient: "Gradients", parameters: "Parameters", time: "Time" };
-const SHORT_TITLES = { output_grad: "Output", param_grad: "Params", weight: "Weight", update: "Update" };
 const TICK_SAMPLE = 2000;
-const FOLDED_AWAY = new Set(["min", "max", "l2", "weight", "update"]); // at first
 
-/**
- * Mount the table of a track; `at` says which step is chosen, and the returned `resize` draws it anew.
- * @param {HTMLElement} container
- * @param {StepTrack} track
- * @param {() => number} at
- */
+/** Mount the table of a track; `at` says which step is chosen, and the returned `resize` draws it anew. */
 export async function mountStepTable(container, track, at) {
   const made = new Map();
   const rows = linked(track.nodes.map((node) => {
@@ -29,14 +23,10 @@ export async function mountStepTable(container, track, at) {
   const columns = [
     wordColumn("fqn", "Module", (row) => `${row.fqn || "(model)"}${row.node.path}`),
     wordColumn("type", "Type", (row) => row.values.type ?? ""),
-    wordColumn("shape", "Shape", (row) => (row.values.shape ? cell(row.values, "shape") : "")),
+    wordColumn("shape", "Shape", (row) => (row.values.shape ? shape(row.values.shape) : "")),
     ...track.statistics.map((statistic, i) => figureColumn(statistic, matrices[i], track, at)),
   ];
   return mountTable(container, { label: "Modules at the chosen step", rows, columns, depth: null, empty: "No module was measured." });
-}
-
-function wordColumn(key, title, text) {
-  return { key, title, group: "", hint: "", numeric: false, shown: true, look: "", value: text, text, tone: () => "" };
 }
 
 function figureColumn(statistic, matrix, track, at) {
@@ -44,23 +34,24 @@ function figureColumn(statistic, matrix, track, at) {
     const value = node.row < 0 ? ABSENT : matrix[node.row * track.steps.length + at()];
     return value === ABSENT ? null : value;
   };
-  const counts = Boolean(statistic.counts);
+  const { counts } = statistic;
+  const ticks = !counts && statistic.kind !== "elements";
   let scale;
   return {
     key: statistic.name,
-    title: SHORT_TITLES[statistic.name] ?? statistic.title.replace(/ (of|in) .*/, ""),
+    title: declared(statistic.name).title.replace(/ (grad$|in .*)/, ""), // its group says the rest
     group: GROUPS[statistic.about],
     hint: statistic.title,
     numeric: true,
-    shown: !FOLDED_AWAY.has(statistic.name),
-    look: counts || statistic.unit === "share" ? "" : "tick",
+    shown: !statistic.aside.includes("steps"),
+    look: ticks ? "tick" : "",
     value: read,
-    text: (row) => (counts && !read(row) ? "" : stepFigure(statistic, read(row))),
+    text: (row) => (counts && !read(row) ? "" : figureText(statistic, read(row))),
     tone: (row) => (counts && read(row) ? "bad" : ""),
     share: (row) => {
       scale ??= { found: heatScale(matrix, "auto", TICK_SAMPLE) };
       const value = read(row);
-      return value === null || !Number.isFinite(value) || !scale.found || counts || statistic.unit === "share" ? null : scale.found.shade(value) / 255;
+      return value === null || !Number.isFinite(value) || !scale.found || !ticks ? null : scale.found.shade(value) / 255;
     },
   };
 }

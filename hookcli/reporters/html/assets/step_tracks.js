@@ -1,5 +1,6 @@
 // The steps of a record as views read them: a track per model and phase, with its matrices and its tree of modules.
 
+import { declared } from "./declared.js";
 import { count } from "./format.js";
 import { ABSENT, unpackCounts, unpackFigures } from "./matrix.js";
 import { ownerOf, relativeName } from "./names.js";
@@ -16,11 +17,6 @@ import { ownerOf, relativeName } from "./names.js";
  * @property {StepNode|null} parent
  * @property {StepNode[]} children
  */
-
-// The statistics that tell of values that are not finite: counts above 0, and norms that are not finite themselves.
-// Other figures say nothing about it: the standard deviation of one element is NaN, and so is 0 / 0 of an update.
-const NON_FINITE = { output: ["nan", "inf"], gradient: ["grad_nan", "grad_inf"], parameters: ["weight", "update"], time: [] };
-const COUNTS_OF_BAD = ["nan", "inf", "grad_nan", "grad_inf"];
 
 /** One model in one phase. Matrices are unpacked when they are asked for, and stay. */
 export class StepTrack {
@@ -42,8 +38,8 @@ export class StepTrack {
   take(data) {
     Object.assign(this, { ...data, statistics: undefined });
     this.chunks.push({ since: data.since, until: data.steps.length, places: data.modules.map(modulePlace), blocks: data.statistics });
-    const declared = this.chunks.flatMap((chunk) => chunk.blocks);
-    this.statistics = [...new Map(declared.map((one) => [one.name, one])).values()];
+    const blocks = new Map(this.chunks.flatMap((chunk) => chunk.blocks).map((block) => [block.name, block]));
+    this.statistics = [...blocks.values()].map(({ name, counts }) => ({ ...declared(name), title: declared(name).full || declared(name).title, counts: Boolean(counts) }));
     this.rows = new Map(data.modules.map((module, row) => [modulePlace(module), row]));
     this.nodes = stepTree(data.modules);
     this.byFqn = new Map(this.nodes.toReversed().map((node) => [node.fqn, node]));
@@ -52,11 +48,7 @@ export class StepTrack {
     this.bad.clear();
   }
 
-  /**
-   * The matrix of a statistic, row by row in the order of `modules`; ABSENT where nothing was measured.
-   * @param {string} name
-   * @returns {Promise<Float64Array>}
-   */
+  /** The matrix of a statistic, row by row in the order of `modules`; ABSENT where nothing was measured. */
   matrix(name) {
     if (!this.known.has(name)) this.known.set(name, this.#joined(name));
     return this.known.get(name);
@@ -64,7 +56,7 @@ export class StepTrack {
 
   async #joined(name) {
     const width = this.steps.length;
-    const counted = COUNTS_OF_BAD.includes(name);
+    const counted = this.statistics.find((one) => one.name === name).counts;
     const whole = new Float64Array(this.modules.length * width).fill(counted ? 0 : ABSENT);
     for (const chunk of this.chunks) {
       const block = chunk.blocks.find((one) => one.name === name);
@@ -77,20 +69,21 @@ export class StepTrack {
   }
 
   /**
-   * Where a module had values that are not finite: 1 per cell, in what the statistic is about.
-   * @param {"output"|"gradient"|"parameters"|"time"} about
-   * @returns {Promise<Uint8Array>}
+   * Where a module had values that are not finite: 1 per cell, in what the statistic is about. Counts above 0 tell of
+   * them, and norms of parameters that are not finite themselves; no other figure does: the standard deviation of one
+   * element is NaN, and so is 0 / 0 of an update.
    */
   nonFinite(about) {
-    if (!this.bad.has(about)) this.bad.set(about, this.#marked(NON_FINITE[about]));
+    if (!this.bad.has(about)) this.bad.set(about, this.#marked(about));
     return this.bad.get(about);
   }
 
-  async #marked(names) {
+  async #marked(asked) {
     const found = new Uint8Array(this.modules.length * this.steps.length);
-    const speaks = (name) => this.chunks.some(({ blocks }) => blocks.some((block) => block.name === name && (block.counts || block.odd)));
-    for (const name of names.filter(speaks)) {
-      const isBad = COUNTS_OF_BAD.includes(name) ? (count) => count > 0 : (norm) => !Number.isFinite(norm);
+    const isOdd = (name) => this.chunks.some(({ blocks }) => blocks.some((block) => block.name === name && block.odd));
+    const tells = ({ name, about, merge, counts }) => about === asked && (counts || (about === "parameters" && merge === "norm" && isOdd(name)));
+    for (const { name, counts } of this.statistics.filter(tells)) {
+      const isBad = counts ? (number) => number > 0 : (norm) => !Number.isFinite(norm);
       (await this.matrix(name)).forEach((value, i) => isBad(value) && (found[i] = 1));
     }
     return found;
@@ -105,7 +98,8 @@ export class StepTrack {
 
   /** The figures of the model itself: values by step. */
   figure(name) {
-    return this.figures.find((figure) => figure.name === name) ?? null;
+    const figure = this.figures.find((one) => one.name === name);
+    return figure ? { ...declared(name), ...figure } : null;
   }
 }
 
@@ -113,11 +107,7 @@ function modulePlace(module) {
   return `${module.fqn}\0${module.path}`;
 }
 
-/**
- * The modules as a tree, in the order of their rows, with the containers between them that never ran by themselves.
- * @param {Object<string, any>[]} modules
- * @returns {StepNode[]}
- */
+/** The modules as a tree, in the order of their rows, with the containers between them that never ran by themselves. */
 function stepTree(modules) {
   const byName = new Map();
   const top = { children: [] };

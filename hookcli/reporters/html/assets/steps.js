@@ -1,5 +1,6 @@
 // A recorded training: charts, a heat map and a table that show one step together.
 
+import { declare } from "./declared.js";
 import { h } from "./dom.js";
 import { recordHead } from "./header.js";
 import { HeatMap } from "./heatmap.js";
@@ -43,7 +44,7 @@ class StepsView {
     const charts = h("section", { class: "step-section", "aria-label": "Figures over steps" });
     this.remarks = h("section", { class: "step-section", "aria-label": "Remarks on steps" });
     this.table = h("section", { class: "step-table", "aria-label": "Modules at the chosen step" });
-    this.charts = new StepCharts(charts, (index) => this.setStep(index));
+    this.charts = new StepCharts(charts, this.data.charts, (index) => this.setStep(index));
     this.detail = new StepDetail(this.context);
     this.detail.show(this.track, this.track.steps.length - 1);
     this.whole = h("div", { class: "step-whole" });
@@ -171,7 +172,8 @@ class StepsView {
   }
 
   /** Take in what a growing record has by now; what the reader has chosen stays, and the last step stays the last. */
-  async take({ steps, reports }) {
+  async take({ steps, reports, columns }) {
+    declare(columns);
     const atEnd = this.track && this.index === this.track.steps.length - 1;
     this.data = steps;
     this.context.payload.reports = reports;

@@ -12,9 +12,7 @@ let tables = 0;
 
 /**
  * Mount a table.
- * @param {HTMLElement} container
  * @param {{label: string, rows: TableRow[], columns: TableColumn[], depth: number|null, empty: string}} data rows are linked
- * @returns {Mounted}
  */
 export function mountTable(container, data) {
   const table = new Table(data);

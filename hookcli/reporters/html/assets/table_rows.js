@@ -14,8 +14,6 @@ const PADDING = 16;
 
 /**
  * Widths of columns as a grid template: the longest text of a sample of rows, cut where there is no room for all.
- * @param {TableColumn[]} columns
- * @param {TableState} state
  * @param {{first: number, room: number}} space width of the first column if a person set it, and of the table, in pixels
  */
 export function gridTemplate(columns, state, { first, room }) {

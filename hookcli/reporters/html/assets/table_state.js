@@ -25,7 +25,6 @@ export function linked(rows) {
 /**
  * The state of a table.
  * @param {TableRow[]} rows in the order of a tree, linked
- * @param {TableColumn[]} columns
  * @param {number|null} depth to which a tree is open; null for as deep as a screen shows
  */
 export function tableState(rows, columns, depth) {

@@ -1,7 +1,7 @@
 // The tools above a table: search, type, tree or list, depth, columns.
 
 import { h } from "./dom.js";
-import { prepareSearch } from "./filter.js";
+import { wordsOf } from "./filter.js";
 import { choice, menu } from "./menu.js";
 import { openTo, refresh } from "./table_state.js";
 
@@ -9,7 +9,6 @@ const HELP = 'Words in names and types; "-word" leaves out; macs>1M, type=Conv2d
 
 /**
  * The toolbar of a table.
- * @param {Table} table
  * @returns {{element: HTMLElement, count: (text: string) => void, sync: () => void}}
  */
 export function tableTools(table) {
@@ -18,7 +17,7 @@ export function tableTools(table) {
   const types = typeSelect(state);
   const found = h("output", { class: "count", "aria-live": "polite" });
   const apply = () => table.search(search.value, types?.value ?? "");
-  search.addEventListener("focus", () => prepareSearch(state.rows, state.columns), { once: true });
+  search.addEventListener("focus", () => state.rows.forEach((row) => wordsOf(row, state.columns)), { once: true }); // so that the first search is fast, too
   search.addEventListener("input", apply);
   search.addEventListener("keydown", (event) => leaveSearch(event, table, apply));
   types?.addEventListener("change", apply);

@@ -5,9 +5,6 @@ import { count } from "./format.js";
 
 /**
  * Mount the tabs.
- * @param {HTMLElement} container
- * @param {ViewKind[]} views
- * @param {Context} context
  * @param {() => void} moved called when another tab is shown
  * @returns {{mounted: () => Mounted[], shown: () => Mounted|null, show: (id: string) => void, now: () => string}}
  */

@@ -1,7 +1,8 @@
 // A timeline of memory: a chart of its kinds, stacked, from operator to operator.
 
-import { LineChart } from "./chart.js";
+import { LineChart, mountedCharts } from "./chart.js";
 import { h } from "./dom.js";
+import { columnsOf } from "./declared.js";
 import { bytes, num } from "./format.js";
 import { select } from "./selection.js";
 
@@ -12,8 +13,7 @@ const MIB = 2 ** 20;
 export function mountTimeline(container, report) {
   const box = h("div", {});
   container.append(h("div", { class: "depth" }, box));
-  const chart = new LineChart(box, timelineChart(report));
-  return { resize: () => chart.resize(), show: () => chart.resize(), retheme: () => chart.retheme() };
+  return mountedCharts([new LineChart(box, timelineChart(report))]);
 }
 
 /** A band for each kind of memory, and the phases along the axis. */
@@ -27,7 +27,7 @@ function timelineChart({ rows, columns }) {
     // The loss is a few operators, whose name would hide the word backward.
     ticks: rows.flatMap(({ phase }, i) => (phase === "loss" || (i && rows[i - 1].phase === phase) ? [] : [{ x: i, text: String(phase) }])),
     marks: [{ index: top, severity: "warning", text: "peak" }],
-    lines: stackedLines(rows, columns),
+    lines: stackedLines(rows, columnsOf([{ columns }])),
     height: 300,
     format: (value) => (value === null ? "-" : bytes(Math.round(value * MIB))),
     onSelect: (index) => select(String(rows[index].fqn ?? ""), "timeline", null),
@@ -37,7 +37,7 @@ function timelineChart({ rows, columns }) {
 /** Two edges for each kind that has bytes at any moment: the sum of the kinds before it, and that with its own. */
 function stackedLines(rows, columns) {
   let below = rows.map(() => 0);
-  const kinds = columns.filter(({ name }) => name.endsWith("_bytes") && name !== "change_bytes" && rows.some((row) => num(row[name])));
+  const kinds = columns.filter(({ name, kind, shown }) => kind === "bytes" && shown === "set" && rows.some((row) => num(row[name])));
   return kinds.flatMap(({ name, title }, i) => {
     const edge = { band: title, color: `--series-${(i % KIND_COLORS) + 1}` };
     const above = rows.map((row, at) => below[at] + (num(row[name]) ?? 0) / MIB);

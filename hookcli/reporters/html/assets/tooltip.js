@@ -11,16 +11,13 @@ export function mountTooltip(root) {
   const hide = () => (tip.hidden = true);
   root.addEventListener("pointerover", (event) => {
     const cell = event.target.closest?.("[role=gridcell], [role=rowheader], .place");
-    if (cell && isCut(cell)) showTip(tip, cell);
+    const isCut = (element) => element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0;
+    if (cell && [cell, ...cell.querySelectorAll(".text")].some(isCut)) showTip(tip, cell);
     else hide();
   });
   root.addEventListener("pointerleave", hide);
   root.addEventListener("scroll", hide, { capture: true, passive: true });
   root.addEventListener("keydown", hide, true);
-}
-
-function isCut(cell) {
-  return [cell, ...cell.querySelectorAll(".text")].some((element) => element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0);
 }
 
 function showTip(tip, cell) {

@@ -1,6 +1,6 @@
 // The verdict of the checks: a line for each check that found something, with its explanation and places folded in.
 
-import { h } from "./dom.js";
+import { h, longList } from "./dom.js";
 import { count } from "./format.js";
 import { select } from "./selection.js";
 
@@ -16,15 +16,11 @@ export function mountVerdict(container, { payload, model }) {
   const worst = WORST.find((severity) => model.findings.some((finding) => finding.severity === severity));
   const line = at < 0 ? `${model.findings.length} findings` : (payload.lines[at].totals[0] ?? "");
   container.append(h("p", { class: `verdict ${worst ?? "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), line));
-  const groups = Map.groupBy(inOrder(model.findings), (finding) => finding.check);
+  const sorted = model.findings.toSorted((a, b) => WORST.indexOf(a.severity) - WORST.indexOf(b.severity));
+  const groups = Map.groupBy(sorted, (finding) => finding.check);
   const open = groups.size === 1;
   const place = (finding) => placeItem(finding, model.owner(finding.fqn)?.fqn ?? finding.fqn);
   container.append(h("div", { class: "findings" }, [...groups].map(([id, findings]) => checkGroup(id, findings, payload.explain?.[id], open, place))));
-}
-
-function inOrder(findings) {
-  const place = (finding) => WORST.indexOf(finding.severity);
-  return [...findings].sort((a, b) => place(a) - place(b));
 }
 
 function checkGroup(id, findings, explanation, open, item) {
@@ -38,28 +34,13 @@ function checkGroup(id, findings, explanation, open, item) {
     h("span", { class: "places" }, places),
     h("span", { class: "summary" }, findings[0].message),
   );
-  return h("details", { class: "finding-group", open, "data-check": id }, head, h("div", { class: "finding-body" }, placeList(findings, item), explained(explanation)));
-}
-
-function placeList(findings, item) {
-  return [...findingPlaces(findings, item), ...remedies(findings)];
+  return h("details", { class: "finding-group", open, "data-check": id }, head, h("div", { class: "finding-body" }, longList({ class: "place-list" }, findings, PLACES, item), remedies(findings), explained(explanation)));
 }
 
 /** Each remedy once: findings of one check mostly share it. */
 function remedies(findings) {
   const distinct = new Set(findings.map((finding) => finding.remedy).filter(Boolean));
   return [...distinct].map((remedy) => h("p", { class: "remedy" }, `${findings.some((finding) => finding.cause) ? "Else" : "Try"}: ${remedy}`));
-}
-
-function findingPlaces(findings, item) {
-  const list = h("ul", { class: "place-list" }, findings.slice(0, PLACES).map(item));
-  if (findings.length <= PLACES) return [list];
-  const more = h("button", { type: "button", class: "button" }, `Show all ${count(findings.length)}`);
-  more.addEventListener("click", () => {
-    list.append(...findings.slice(PLACES).map(item));
-    more.remove();
-  });
-  return [list, more];
 }
 
 function placeItem(finding, fqn) {

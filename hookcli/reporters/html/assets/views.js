@@ -74,7 +74,7 @@ function diffViews({ comparison }) {
     id: `side-${side.label}`, title: `${side.label.toUpperCase()} alone`, applies: () => side.model.modules.length > 0, count: () => side.model.modules.length,
     mount: (container, context) => mountModules(container, { ...context, model: side.model }),
   }));
-  const steps = { id: "steps", title: "Over steps", applies: () => history.length > 0, mount: (container) => mountDiffSteps(container, history) };
+  const steps = { id: "steps", title: "Over steps", applies: () => history.length > 0, mount: (container, { payload }) => mountDiffSteps(container, history, payload.charted) };
   const depth = { id: "depth", title: "Through depth", applies: hasDiffDepth, mount: mountDiffDepth };
   return [...tables, ...diffPictures(comparison), steps, depth, ...alone];
 }
