@@ -10,13 +10,12 @@ from hookcli.commands.progress import Progress
 from hookcli.diff.rows import beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
 from hookcli.record.file.comparison.different_models import DIFFERENT
-from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
+from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.system.files import is_folder, is_pipe, opened
-from hookcli.table.columns.layouts import DIFF
+from hookcli.table.columns.layouts import DIFF, RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
 
 
@@ -43,7 +42,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
         progress.stage(f"comparing {a} and {b}")
         records = open_record(a), open_record(b)
         reports = diff_records(*records, tolerance, narrow)
-    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *DIFF))))
+    output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
     for text in record_remarks(*records):
         remark(text, options)
     output.write(reports, mixed=True)

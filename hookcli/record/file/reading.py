@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -201,12 +201,13 @@ def abridged(numbers: Sequence[int]) -> str:
 _NAMED = 5
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
+_INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]
 _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
 
 
 def _entry(data: Mapping[str, Any], line: int, offset: int) -> StepEntry:
-    found = {key: data[key] for key in ("model", "phase", "step", "forward", "complete")}
-    require(found, FITS)
+    found = {name: data[name] for name in _INDEXED}
+    require(found, FITS[StepEntry])
     return StepEntry(**found, line=line, offset=offset)
 
 

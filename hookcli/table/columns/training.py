@@ -8,12 +8,20 @@ _NORM: dict[str, Any] = {"kind": Kind.FIGURE, "merge": Merge.NORM}
 _FAULTS: dict[str, Any] = {"unit": "elements", "kind": Kind.COUNT, "merge": Merge.SUM, "shown": Shown.MARK}
 _SECONDS: dict[str, Any] = {"unit": "seconds", "kind": Kind.SECONDS}
 
+STEP_PARTS = (
+    Column("data_seconds", "Waiting for data", **_SECONDS),
+    Column("forward_seconds", "Forward", drop=11, **_SECONDS),
+    Column("backward_seconds", "Backward", drop=12, **_SECONDS),
+    Column("optimizer_seconds", "Optimizer", **_SECONDS),
+    Column("rest_seconds", "Rest of the step", **_SECONDS),
+)
+"""Times of the parts of a step, in the order in which it takes them."""
 TRAINING = (
     Column("loss", "Loss", kind=Kind.LOSS),
     Column("first_loss", "First loss", kind=Kind.LOSS),
     Column("param_grad", "Param grad", bar=Bar.LOG, **_NORM),
     Column("output_grad", "Output grad", bar=Bar.LOG, **_NORM),
-    Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
+    Column("unclipped_grad", "Grad before clipping", **_NORM),
     Column("weight", "Weight", drop=13, **_NORM),
     Column("update", "Update", drop=14, **_NORM),
     Column("ratio", "|dw|/|w|", kind=Kind.FIGURE, merge=Merge.RATIO),
@@ -28,11 +36,7 @@ TRAINING = (
     Column("betas", "Betas", kind=Kind.SETTING),
     Column("seconds", "Time", **_SECONDS),
     Column("plain_seconds", "Time without hooks", **_SECONDS),
-    Column("data_seconds", "Waiting for data", **_SECONDS),
-    Column("forward_seconds", "Forward", drop=11, **_SECONDS),
-    Column("backward_seconds", "Backward", drop=12, **_SECONDS),
-    Column("optimizer_seconds", "Optimizer", **_SECONDS),
-    Column("rest_seconds", "Rest of the step", **_SECONDS),
+    *STEP_PARTS,
     Column("hookcli_seconds", "hookcli's own work", **_SECONDS),
     Column("steps", "Steps", kind=Kind.COUNT),
     Column("recorded_steps", "Recorded", kind=Kind.COUNT),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hookcli.table import Column, Report, Row, Skipped, TensorStats
-
-_CALLS = Column("calls", "Calls")
+from hookcli.table import Report, Row, Skipped, TensorStats, columns_named
 
 
 def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
@@ -15,17 +13,18 @@ def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
 
     If a wrapper and the module inside get the same name, the row of the inner one stays.
     """
-    calls: dict[tuple[object, ...], list[Row]] = {}
+    (calls,) = columns_named("calls")
+    by_place: dict[tuple[object, ...], list[Row]] = {}
     for row in report.rows:
-        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+        by_place.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
     named: dict[tuple[object, ...], list[Row]] = {}
-    for (fqn, *rest), rows in calls.items():
+    for (fqn, *rest), rows in by_place.items():
         key = (name(str(fqn)), *rest)
         if key not in named or len(named[key][0].fqn) < len(str(fqn)):
             named[key] = rows
     return replace(
         report,
-        columns=[_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"],
+        columns=[calls if column.name == "call" else column for column in report.columns if column.name != "pass"],
         rows=[_merged(rows, name) for rows in named.values()],
         totals={},
         skipped=_skipped(report, name),

@@ -25,12 +25,12 @@ from hookcli.record.observe.measurements.rows import merge_calls
 from hookcli.record.observe.measurements.selection import Selection, is_watched
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.optimizers import parameter_groups, updates
 from hookcli.record.observe.optimizers.grad_scaling import GradScaling
 from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
-from hookcli.table import Report, Skipped
+from hookcli.table import Report, Skipped, columns_named
+from hookcli.table.columns.layouts import GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -171,9 +171,9 @@ class StepMeasurements:
         reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
         if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
-            reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
+            reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
         if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
-            columns = (*parameter_groups.COLUMNS, *([parameter_groups.LOSS] if losses else []))
+            columns = (*GROUPS, *(columns_named("loss") if losses else ()))
             reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports

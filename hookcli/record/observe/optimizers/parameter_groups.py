@@ -9,25 +9,12 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.table import Column, Row
+from hookcli.table import Merge, Row
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import GROUPS, SETTINGS
 from hookcli.table.norms import norm, ratio
 
-SETTINGS = ("lr", "weight_decay", "momentum", "betas")
-COLUMNS = (
-    Column("optimizer", "Optimizer"),
-    Column("group", "Group"),
-    Column("parameters", "Params"),
-    Column("lr", "Learning rate"),
-    Column("weight_decay", "Weight decay"),
-    Column("momentum", "Momentum"),
-    Column("betas", "Betas"),
-    Column("unclipped_grad", "Grad before clipping"),
-    Column("param_grad", "Grad"),
-    Column("weight", "Weight"),
-    Column("update", "Update"),
-    Column("ratio", "|dw|/|w|"),
-)
-LOSS = Column("loss", "Loss")
+_SETTINGS = names(SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
         ParameterGroup(
             type(optimizer).__name__,
             number,
-            {key: _kept(group[key]) for key in SETTINGS if key in group},
+            {key: _kept(group[key]) for key in _SETTINGS if key in group},
             [id(p) for p in group["params"]],
         )
         for number, group in enumerate(optimizer.param_groups)
@@ -69,14 +56,14 @@ def group_row(group: ParameterGroup, known: Mapping[int, Mapping[str, Any]]) -> 
             "optimizer": group.optimizer,
             "group": group.number,
             "parameters": sum(values["numel"] for values in mine),
-            **{key: _plain(group.settings.get(key)) for key in SETTINGS},
+            **{key: _plain(group.settings.get(key)) for key in _SETTINGS},
             **norms,
             "ratio": ratio(norms["update"], norms["weight"]),
         }
     )
 
 
-_NORMS = ("unclipped_grad", "param_grad", "weight", "update")
+_NORMS = [column.name for column in GROUPS if column.merge == Merge.NORM]
 
 
 def _norm(parts: Iterable[float | None]) -> float | None:
