@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.measured_steps import SharedRows, Unpacked
-from hookcli.record.file.packing import Layout, unpack, unpack_layout
+from hookcli.record.file.packing import Layout, SharedRows, unpack, unpack_layout
 from hookcli.record.file.recent import Recent
 from hookcli.record.file.record_lines import (
     FITS,
@@ -134,17 +133,15 @@ class Record:
 
     def in_arrays(self, entry: StepEntry, shared: SharedRows) -> RecordedStep | None:
         """Load a step with its statistics in arrays, for merging; None if it is damaged. `shared`: with other ranks."""
-        found = self._whole(entry, partial(self._checked, entry, shared))
-        return replace(found[0], reports=[each.report() for each in found[1]]) if found else None
+        return self._whole(entry, partial(self._measured, entry, shared))
 
-    def _checked(self, entry: StepEntry, shared: SharedRows) -> tuple[RecordedStep, list[Unpacked]]:
-        """A step's line, and its reports if they are packed."""
+    def _measured(self, entry: StepEntry, shared: SharedRows) -> RecordedStep:
         with opened(self.source or self.path, self.within) as file:
             data = _line(file, entry.offset)
-            packed = data["reports"] if isinstance(data["reports"], str) else None
-            step = cast(RecordedStep, parsed(data if packed is None else {**data, "reports": []}, self.path))
-            reports = shared.unpack(packed, partial(self._layout, file, shared=shared)) if packed else ()
-            return step, [*reports, *map(Unpacked, step.reports)]
+            packed = isinstance(data["reports"], str)
+            step = cast(RecordedStep, parsed({**data, "reports": []} if packed else data, self.path))
+            layout = partial(self._layout, file, shared=shared)
+            return replace(step, reports=[*shared.unpack(data["reports"], layout)]) if packed else step
 
     def _whole(self, entry: StepEntry, read: Callable[[], T]) -> T | None:
         """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks: no fault of
