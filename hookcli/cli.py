@@ -34,11 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     `hookcli run` does not return: the process becomes the script's.
     """
-    return _main(list(sys.argv[1:] if argv is None else argv))
-
-
-def _main(arguments: list[str]) -> int:
-    """Run a command line; returns its exit code. Remarks on plugins come last."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(arguments)
     except BaseException as error:
@@ -46,9 +42,9 @@ def _main(arguments: list[str]) -> int:
             raise
         code = INTERRUPTED
     finally:
-        for said in registry.remarks():
+        for remark in registry.remarks():  # on plugins
             if not {"-q", "--quiet"} & set(arguments) and world().writes:
-                say(said)
+                say(remark)
     if code != INTERRUPTED and not interrupts.came():
         return code
     if LAUNCHER not in os.environ and world().writes:  # else the launcher, or the first rank, says it
@@ -57,8 +53,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    together = bool(arguments) and arguments[0] not in _BY_RANK_0  # the processes that torchrun starts
-    if not (world().writes or together):
+    if not world().writes and (not arguments or arguments[0] in _BY_RANK_0):  # of the processes that torchrun starts
         return 0
     try:
         return int(build_app()(args=arguments, prog_name="hookcli", standalone_mode=False) or 0)
@@ -68,22 +63,6 @@ def _run(arguments: list[str]) -> int:
         if not isinstance(error, ProcessesWanted):
             return _failed(error, arguments)
         wanted = error
-    return _launch(arguments, wanted)
-
-
-def _failed(error: BaseException, arguments: Sequence[str]) -> int:
-    """Report the error that ended the command, and return the exit code."""
-    if isinstance(error, typer.TyperException):
-        return _usage_error(error, arguments)
-    if isinstance(error, HookcliError):
-        return _report_error(error, arguments)
-    # Ours: shown whole, and not taken for exit code 1, which means that a check found something.
-    aside(visible_lines("".join(traceback.format_exception(error))))
-    say("this is a bug in hookcli, please report it")
-    return 2
-
-
-def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
     from hookcli.engine.ranks.launch import launch
 
     try:
@@ -92,6 +71,17 @@ def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
         if interrupts.came():
             raise
         return _report_error(error, arguments)
+
+
+def _failed(error: BaseException, arguments: Sequence[str]) -> int:
+    if isinstance(error, typer.TyperException):
+        return _usage_error(error, arguments)
+    if isinstance(error, HookcliError):
+        return _report_error(error, arguments)
+    # Ours: shown whole, and not taken for exit code 1, which means that a check found something.
+    aside(visible_lines("".join(traceback.format_exception(error))))
+    say("this is a bug in hookcli, please report it")
+    return 2
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
@@ -117,22 +107,17 @@ def _leave_it_to_the_first() -> None:
 
 
 def _usage_error(error: Any, arguments: Sequence[str]) -> int:
-    """Report a command line that Typer can't parse."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        return _show_help(error.format_message(), arguments)
+        try:
+            write_report(f"{error.format_message()}\n")
+        except HookcliError as problem:
+            return _report_error(problem, arguments)
+        return 0
     from hookcli.commands.mistakes import mistake
 
     _leave_it_to_the_first()
     say(f"error: {mistake(error, [*COMMANDS, *registry.names('probes')])}")
     return int(error.exit_code)
-
-
-def _show_help(text: str, arguments: Sequence[str]) -> int:
-    try:
-        write_report(f"{text}\n")
-    except HookcliError as error:
-        return _report_error(error, arguments)
-    return 0
 
 
 def begin() -> Callable[[], object]:

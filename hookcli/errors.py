@@ -147,8 +147,8 @@ def in_brief(error: BaseException) -> str:
     Of a message of several lines the first; of a heading (`Error(s) in loading state_dict for X:`) also the second.
     """
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()] or ["(no message)"]
-    said = f"{lines[0]} {lines[1][:_SECOND]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
-    return f"{class_name(error)}: {shortened(_CONTROL.sub('?', _ESCAPES.sub('', said).replace(chr(9), ' ')))}"
+    text = f"{lines[0]} {lines[1][:_SECOND]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return f"{class_name(error)}: {shortened(_CONTROL.sub('?', _ESCAPES.sub('', text).replace(chr(9), ' ')))}"
 
 
 def shortened(text: str, most: int = 250) -> str:

@@ -77,9 +77,8 @@ class ModelChecks:
                 return self._save(model, inputs, file, name, settings)
             if not file.exists():
                 pytest.fail(f"no baseline {file}: `pytest {_UPDATE}` writes it")
-            report = self.check(
-                model, inputs, select="HK027", against=str(file), rtol=rtol, atol=atol, name=name, **settings
-            )
+            settings |= {"rtol": rtol, "atol": atol, "name": name}
+            report = self.check(model, inputs, select="HK027", against=str(file), **settings)
         if report.findings:
             pytest.fail(f"{name} differs from its baseline {file} ({_UPDATE} rewrites it)\n{_table(report)}")
         return report

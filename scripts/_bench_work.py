@@ -139,7 +139,7 @@ class Step:
 
     def native(self, statistics: bool) -> int:
         """All counts: attaching the hooks, reducing, removing the hooks, the records."""
-        from hookcli.hooks.native import Timeline
+        from hookcli.hooks.native.timeline import Timeline
 
         with Timeline([self.loss], statistics=statistics) as timeline:
             self.plain()

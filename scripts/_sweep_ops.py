@@ -30,7 +30,7 @@ BEGIN, END = "<!-- written by scripts/sweep ops {} --markdown -->\n", "<!-- end 
 
 def recipe_and_setting(model: Model, train: bool) -> tuple[Any, Any]:
     """Build the recipe and the setting as the command does for the model's options."""
-    from hookcli.commands.recipe import parse_args
+    from hookcli.commands.model import parse_args
     from hookcli.engine.setting import Setting
     from hookcli.sources.finding import find_recipe
     from hookcli.sources.inputs import parse_input

@@ -10,7 +10,7 @@ import torchvision
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
-from hookcli.hooks.native import GradRecord, NodeRecord, Timeline
+from hookcli.hooks.native.timeline import GradRecord, NodeRecord, Timeline
 
 
 class Cube(torch.autograd.Function):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
-from hookcli.hooks.torch_private.data import DataLoaderIterator
+from hookcli.hooks.torch_private.exchange import DataLoaderIterator
 from hookcli.record.file.record_lines import ModelRun, NonFinite, RecordedStep
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan

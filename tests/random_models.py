@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from hookcli import registry
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.trace import TraceProbe
 
 WIDTH = 8
 
@@ -75,9 +75,7 @@ class Flattened(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.back(self.flat(self.l(x)))
-        if self.change:
-            y.mul_(2)
-        return y + x
+        return x + (y.mul_(2) if self.change else y)
 
 
 class Half(nn.Module):
@@ -105,46 +103,44 @@ class Gated(nn.Module):
         return self.act(a) * self.keep(b) + b
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
+class Uses(nn.Module):
+    """Calls `use` with itself, which has the parts, and its input."""
+
+    def __init__(self, use: Callable[[Any, Tensor], Tensor], **parts: nn.Module) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Dropout(0.0))
-        self.act = nn.ReLU(inplace=True)
+        self.use = use
+        for name, part in parts.items():
+            self.add_module(name, part)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.body(x)
-        out += x
-        return self.act(out)
+        return self.use(self, x)
 
 
-class Attention(nn.Module):
-    def __init__(self, keep: nn.Module | None = None) -> None:
-        super().__init__()
-        self.attend, self.keep = nn.MultiheadAttention(WIDTH, 2, batch_first=True), keep or nn.Dropout(0.0).eval()
+def attention(keep: nn.Module) -> nn.Module:
+    def use(its: Any, x: Tensor) -> Tensor:
+        y: Tensor = its.attend(x, x, x, need_weights=False)[0]
+        return y + its.attend(its.keep(x), x, x)[0]
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.attend(x, x, x, need_weights=False)[0]
-        return y + self.attend(self.keep(x), x, x)[0]
+    return Uses(use, attend=nn.MultiheadAttention(WIDTH, 2, batch_first=True), keep=keep)
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Identity())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mix(x) + self.mix(self.mix(x)) * x
+def residual() -> nn.Module:
+    body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Dropout(0.0))
+    return Uses(lambda its, x: its.act(its.body(x).add_(x)), body=body, act=nn.ReLU(inplace=True))
 
 
-class Again(nn.Module):
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.reentrant = reentrant
-        self.body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Identity())
+def twice() -> nn.Module:
+    mix = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Identity())
+    return Uses(lambda its, x: its.mix(x) + its.mix(its.mix(x)) * x, mix=mix)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = checkpoint(self.body, x, use_reentrant=self.reentrant)
-        return x + y
+
+def normed() -> nn.Module:
+    return Uses(lambda its, x: its.drop(its.norm(x)) + x, norm=nn.BatchNorm1d(3), drop=nn.Dropout(0.5))
+
+
+def again(reentrant: bool) -> nn.Module:
+    body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Identity())
+    return Uses(lambda its, x: x + checkpoint(its.body, x, use_reentrant=reentrant), body=body)
 
 
 class Recurrent(nn.Module):
@@ -156,15 +152,6 @@ class Recurrent(nn.Module):
         y, last = self.gru(x)
         h, c = self.cell(last[0])
         return y + (h * c)[:, None]
-
-
-class Normed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.drop = nn.BatchNorm1d(3), nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.norm(x)) + x
 
 
 class Stale(nn.Module):
@@ -216,15 +203,15 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "a view changed": lambda: Flattened(True),
     "half": Half,
     "gated": Gated,
-    "residual": Residual,
-    "attention": Attention,
-    "attention of an identity": lambda: Attention(nn.Identity()),
+    "residual": residual,
+    "attention": lambda: attention(nn.Dropout(0.0).eval()),
+    "attention of an identity": lambda: attention(nn.Identity()),
     "encoder": lambda: nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True),
-    "twice": Twice,
-    "checkpoint": lambda: Again(False),
-    "checkpoint, reentrant": lambda: Again(True),
+    "twice": twice,
+    "checkpoint": lambda: again(False),
+    "checkpoint, reentrant": lambda: again(True),
     "recurrent": Recurrent,
-    "normed": Normed,
+    "normed": normed,
     "stale": Stale,
     "penalized": Penalized,
 }
@@ -239,15 +226,11 @@ class Model(nn.Sequential):
 
 
 PROBES: dict[str, Callable[[], Probe]] = {
-    **{
-        name: lambda name=name: registry.load("probes", name)() for name in ("shapes", "inputs", "activations", "graph")
-    },
-    "trace": TraceProbe,
-    "grads of parameters": lambda: GradsProbe("parameters"),
-    "grads of outputs": lambda: GradsProbe("outputs"),
-    "grads of inputs": lambda: GradsProbe("inputs"),
+    **{name: registry.load("probes", name) for name in ("shapes", "inputs", "activations", "graph", "trace")},
+    "grads of parameters": partial(GradsProbe, "parameters"),
+    "grads of outputs": partial(GradsProbe, "outputs"),
+    "grads of inputs": partial(GradsProbe, "inputs"),
 }
-
 
 models = st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=4)
 

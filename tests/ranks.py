@@ -4,7 +4,7 @@
     assert run_ranks(2, job, 10) == [0, 10]
 
 The processes are kept for the next job, since importing DDP takes seconds. A job that takes too long, or a
-rank that dies, ends them all.
+rank that dies, ends them all, and the next job has new ones.
 """
 
 from __future__ import annotations
@@ -48,22 +48,26 @@ def run_ranks(
 
     The processes have started before the time begins.
     """
+    if any(process.poll() is not None for process, _ in _pools.get(size, ())):  # after its last answer
+        stop_ranks(size)
     pool = _pools.get(size) or _start(size)
+    found: list[Any] = []
+    rank = 0
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
-        for _, pipe in pool:
-            pipe.send((job, args, kwargs, store, timeout))
-        found: list[Any] = []
-        for rank, (process, pipe) in enumerate(pool):
-            ready = connection.wait([pipe, process.sentinel], timeout)
-            if pipe not in ready:
-                stop_ranks(size)
-                raise RanksError(f"rank {rank} {'died' if ready else f'took more than {timeout:.0f} s'}")
-            try:
+        try:
+            for rank, (_, pipe) in enumerate(pool):  # noqa: B007 - which the error names
+                pipe.send((job, args, kwargs, store, timeout))
+            for rank, (process, pipe) in enumerate(pool):
+                ready = connection.wait([pipe, process.sentinel], timeout)
+                if pipe not in ready:
+                    raise RanksError(f"rank {rank} {'died' if ready else f'took more than {timeout:.0f} s'}")
                 found.append(pipe.recv())
-            except EOFError:
-                stop_ranks(size)
+        except BaseException as error:  # an answer that nobody has read would be the next job's
+            stop_ranks(size)
+            if isinstance(error, (EOFError, ConnectionError)):
                 raise RanksError(f"rank {rank} died") from None
+            raise
     traces = [f"rank {rank}: {answer.trace}" for rank, answer in enumerate(found) if isinstance(answer, Raised)]
     if traces and not may_raise:
         raise RanksError("\n".join(traces))
@@ -81,10 +85,13 @@ def _start(size: int) -> list[tuple[Any, connection.Connection]]:
         here.send_bytes(current_process().authkey)  # with which tensors are handed over
         pool.append((process, here))
     for rank, (process, pipe) in enumerate(pool):
-        if pipe not in connection.wait([pipe, process.sentinel], TIMEOUT):
+        try:
+            if pipe not in connection.wait([pipe, process.sentinel], TIMEOUT):
+                raise EOFError
+            pipe.recv()
+        except EOFError:
             stop_ranks(size)
-            raise RanksError(f"rank {rank} did not start")
-        pipe.recv()
+            raise RanksError(f"rank {rank} did not start") from None
     atexit.register(stop_ranks, size)
     return pool
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import forks
 import pytest
+from ranks import RanksError, run_ranks, stop_ranks
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -20,3 +23,18 @@ def test_a_process_that_a_failed_test_has_left_is_ended(fresh: bool) -> None:
     assert process.returncode == -9 and process.stdout.closed
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
+
+
+def test_ranks_are_started_anew_after_one_has_died() -> None:
+    before = run_ranks(2, os.getpid)
+    assert run_ranks(2, os.getpid) == before
+    os.kill(before[1], signal.SIGKILL)  # between two jobs
+    after = []
+    while not after:
+        with suppress(RanksError):  # it was still dying
+            after = run_ranks(2, os.getpid)
+    assert not {*after} & {*before}
+    with pytest.raises(RanksError, match="rank 0 died"):
+        run_ranks(2, os._exit, 3)
+    assert not {*run_ranks(2, os.getpid)} & {*after}
+    stop_ranks(2)

@@ -15,8 +15,8 @@ from hookcli.engine.checking import check
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.simulate import simulate
 from hookcli.engine.setting import Setting
+from hookcli.hooks.clock import timer_for
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import timer_for
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe

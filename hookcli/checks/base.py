@@ -77,13 +77,13 @@ class Check(ABC):
         hint = f"{self.means}; {self.advice}"
         return Finding(self.id, self.severity, fqn, message, value, self.limit, hint, remedy=self.advice)
 
-    def difference(self, found: Comparison, limit: float, said: str) -> Iterator[Finding]:
+    def difference(self, comparison: Comparison, limit: float, change: str) -> Iterator[Finding]:
         """A finding if two runs differ by more than the limit, or if the second of them failed."""
-        if found.failed:
-            yield self.finding(found.fqn, found.failed)
-        elif not found.value <= limit:  # also true of NaN
-            message = f"{said}, by {number(found.value)} of the largest"
-            yield replace(self.finding(found.fqn, message, found.value), threshold=limit)
+        if comparison.failed:
+            yield self.finding(comparison.fqn, comparison.failed)
+        elif not comparison.value <= limit:  # also true of NaN
+            message = f"{change}, by {number(comparison.value)} of the largest"
+            yield replace(self.finding(comparison.fqn, message, comparison.value), threshold=limit)
 
     @classmethod
     def explanation(cls) -> str:

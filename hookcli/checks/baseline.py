@@ -13,9 +13,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Finding, Report
 
 
-class _Read(ReadsActivations, Protocol):
-    """The measurements that the check reads."""
-
+class _RunLikeTheBaselines(ReadsActivations, Protocol):
     shapes: Report
     baseline: Baseline
     settings: Report | None
@@ -43,11 +41,8 @@ class Changed(Check):
     asked_by = "--against"
     whole = True
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Find what changed since the baseline."""
-        reports = [
-            report for report in (measured.settings, measured.shapes, measured.activations, measured.grads) if report
-        ]
-        for change in measured.baseline.changes(reports, measured.tolerance):
+    def judge(self, measured: _RunLikeTheBaselines) -> Iterator[Finding]:
+        reports = filter(None, (measured.settings, measured.shapes, measured.activations, measured.grads))
+        for change in measured.baseline.changes([*reports], measured.tolerance):
             limit = None if change.excess is None else 1.0
             yield replace(self.finding(change.fqn, change.message, change.excess), threshold=limit)

@@ -17,16 +17,12 @@ def blocks(report: Report) -> list[Row]:
     container is entered before its parts and returns after them: if its parts are blocks, it is not one. Operators are
     none, since they are steps inside of blocks.
     """
-    rows = [
-        r
-        for r in report.rows
-        if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0 and not is_operator(r.fqn)
-    ]
-    count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
-    deep, there = 0, count[0]
-    while there < _ENOUGH_BLOCKS and deep < max(count, default=0):
+    spread = [r for r in report.rows if r.stats and r.stats.finite > 1 and r.stats.std > 0]
+    rows = [r for r in spread if r.fqn and not is_operator(r.fqn)]
+    count = Counter(fqn.count(".") for fqn in {row.fqn for row in rows})
+    deep = 0
+    while sum(count[level] for level in range(deep + 1)) < _ENOUGH_BLOCKS and deep < max(count, default=0):
         deep += 1
-        there += count[deep]
     outer = [row for row in rows if row.fqn.count(".") <= deep]
     # Every enclosing module, since a ModuleList in between is never called.
     containers = {owner for row in outer for owner in around(row.fqn)}

@@ -11,38 +11,44 @@ from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
 from hookcli.table import Finding, Report, formatting
 
 
-class _Shapes(Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsShapes(Protocol):
     shapes: Report
 
 
-class _Memory(Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsMemory(Protocol):
     memory: Report
 
 
-class TooManyParameters(Check):
+class _Budget(Check):
+    """A limit that is set by an option alone, on a figure that needs no values."""
+
+    severity = ERROR
+    values = False
+
+    def above(self, value: int, what: str) -> Iterator[Finding]:
+        """A finding if the value is above the limit; `what` it counts."""
+        if self.threshold and self.limit is not None and value > self.limit:
+            written = formatting.size if self.threshold.unit == "bytes" else formatting.quantity
+            yield self.finding("", f"{written(value)} {what}, allowed: {written(round(self.limit))}", value)
+
+
+class TooManyParameters(_Budget):
     """The model has more parameters than --max-params allows; each tensor counts once, and frozen ones count, too."""
 
     id = "HK022"
     name = "max-params"
-    severity = ERROR
     asked_by = "--max-params"
     means = "a layer that became wider, or is no longer shared"
     advice = "`hookcli shapes --sort -params` shows the largest"
     look = "shapes --sort -params"
     needs = ("inventory",)
-    values = False
     threshold = Threshold("parameters", None, unit="count")
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Compare the number of parameters with the limit."""
-        yield from _above(self, measured.inventory.totals["params"], "parameters")
+        yield from self.above(measured.inventory.totals["params"], "parameters")
 
 
-class TooManyMacs(Check):
+class TooManyMacs(_Budget):
     """One forward pass takes more multiply-accumulates than --max-macs allows.
 
     They are counted as in `hookcli shapes`: in eval mode, for one item of the model's natural input, or for the given
@@ -51,21 +57,18 @@ class TooManyMacs(Check):
 
     id = "HK023"
     name = "max-macs"
-    severity = ERROR
     asked_by = "--max-macs"
     means = "a higher resolution, or a lost stride or group"
     advice = "`hookcli shapes --sort -macs` shows the largest"
     look = "shapes --sort -macs"
     needs = ("shapes",)
-    values = False
     threshold = Threshold("multiply-accumulates of one forward pass", None, unit="count")
 
-    def judge(self, measured: _Shapes) -> Iterator[Finding]:
-        """Compare the multiply-accumulates of a forward pass with the limit."""
-        yield from _above(self, measured.shapes.totals["macs"], "multiply-accumulates")
+    def judge(self, measured: _ReadsShapes) -> Iterator[Finding]:
+        yield from self.above(measured.shapes.totals["macs"], "multiply-accumulates")
 
 
-class TooMuchMemory(Check):
+class TooMuchMemory(_Budget):
     """Autograd saves more memory for backward than --max-activation-memory allows.
 
     The figure is the size of all storages that the forward pass saves for backward, each counted once, without
@@ -75,21 +78,18 @@ class TooMuchMemory(Check):
 
     id = "HK024"
     name = "max-activation-memory"
-    severity = ERROR
     asked_by = "--max-activation-memory"
     means = "a larger batch or resolution, or an operation that is no longer in place"
     advice = "`hookcli shapes --train --sort -kept` shows where; checkpoint there"
     look = "shapes --train --sort -kept"
     needs = ("grads", "inventory")
-    values = False
     threshold = Threshold("bytes saved for backward", None, unit="bytes")
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Compare the memory saved for backward with the limit."""
-        yield from _above(self, measured.inventory.totals["kept_bytes"], "saved for backward")
+        yield from self.above(measured.inventory.totals["kept_bytes"], "saved for backward")
 
 
-class PeakTooHigh(Check):
+class PeakTooHigh(_Budget):
     """A training step takes more memory at its peak than --max-peak-memory allows.
 
     The figure is that of `hookcli memory`: parameters, gradients, the state of the optimizer (--optimizer), what is
@@ -99,27 +99,16 @@ class PeakTooHigh(Check):
 
     id = "HK033"
     name = "max-peak-memory"
-    severity = ERROR
     asked_by = "--max-peak-memory"
     means = "a larger batch, resolution or model, or an optimizer with more state"
     advice = "see `hookcli memory`; its --fits finds the largest batch"
     look = "memory"
     needs = ("memory",)
-    values = False
     threshold = Threshold("bytes in use at the peak of a training step", None, unit="bytes")
 
-    def judge(self, measured: _Memory) -> Iterator[Finding]:
-        """Compare the peak with the limit."""
+    def judge(self, measured: _ReadsMemory) -> Iterator[Finding]:
         totals = measured.memory.totals
         phase = {"loss": "the loss", "step": "the optimizer's step"}.get(totals["peak_phase"], totals["peak_phase"])
-        for finding in _above(self, totals["peak_bytes"], f"in use at the peak, in {phase}"):
+        for finding in self.above(totals["peak_bytes"], f"in use at the peak, in {phase}"):
             outside = totals["peak_fqn"].startswith("(")  # in the loss or the optimizer
             yield replace(finding, fqn="" if outside else totals["peak_fqn"])
-
-
-def _above(check: Check, value: int, what: str) -> Iterator[Finding]:
-    if check.limit is not None and value > check.limit:
-        unit = check.threshold.unit if check.threshold else ""
-        shown = formatting.size if unit == "bytes" else formatting.quantity
-        said = f"{shown(value)} {what}, allowed: {shown(round(check.limit))}"
-        yield check.finding("", said, value)

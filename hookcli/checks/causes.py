@@ -24,30 +24,24 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
     order = _order(checks)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     ordered = sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), order.get(f.check, len(order))))
-    before = _all_causes(checks)
+    before = {check.id: _with_their_causes(check.follows, checks) for check in checks}
     nearest: dict[int, int | None] = {}
-    for place, found in enumerate(ordered):
+    for place, finding in enumerate(ordered):
         causes = [
             other
             for other, cause in enumerate(ordered)
-            if cause.check in before.get(found.check, ())
-            and order[cause.check] < order[found.check]  # in a circle of checks, one comes first
-            and flow.leads(cause, found)
+            if cause.check in before.get(finding.check, ())
+            and order[cause.check] < order[finding.check]  # in a circle of checks, one comes first
+            and flow.leads(cause, finding)
         ]
-        distances = {other: flow.distance(ordered[other], found) for other in reversed(causes)}
+        distances = {other: flow.distance(ordered[other], finding) for other in reversed(causes)}
         nearest[place] = min(distances, key=distances.__getitem__, default=None)
-    return [_with_cause(ordered[place], ordered, nearest[place]) for place in _listed(nearest)]
-
-
-def _with_cause(found: Finding, findings: Sequence[Finding], cause: int | None) -> Finding:
-    return found if cause is None else replace(found, cause=findings[cause].name)
+    named = ((ordered[place], nearest[place]) for place in _listed(nearest))
+    return [one if cause is None else replace(one, cause=ordered[cause].name) for one, cause in named]
 
 
 def _listed(causes: Mapping[int, int | None]) -> list[int]:
-    """The numbers, each after its cause, and what follows from a number right after it.
-
-    A first cause stands where the first number that follows from it would.
-    """
+    """The numbers, each after its cause, and right after each number those that follow from it."""
     follows: dict[int, list[int]] = defaultdict(list)
     for place, cause in causes.items():
         if cause is not None:
@@ -69,40 +63,36 @@ def _listed(causes: Mapping[int, int | None]) -> list[int]:
 def _order(checks: Sequence[Check]) -> dict[str, int]:
     """The number of each check in an order in which checks come after those that find their causes."""
     by_id = {check.id: check for check in checks}
-    found: dict[str, None] = {}
+    ordered: dict[str, None] = {}
 
     def add(name: str, waiting: tuple[str, ...] = ()) -> None:
         if name in by_id and name not in waiting:  # checks of other distributions may follow each other in a circle
             for cause in by_id[name].follows:
                 add(cause, (*waiting, name))
-            found[name] = None
+            ordered[name] = None
 
     for name in by_id:
         add(name)
-    return {name: number for number, name in enumerate(found)}
+    return {name: number for number, name in enumerate(ordered)}
 
 
-def _all_causes(checks: Sequence[Check]) -> dict[str, set[str]]:
-    """The ids of the checks that a check follows, with those that these follow."""
-    direct = {check.id: check.follows for check in checks}
-    found: dict[str, set[str]] = {}
-    for name in direct:
-        seen: set[str] = set()
-        waiting = [*direct[name]]
-        while waiting:
-            cause = waiting.pop()
-            if cause not in seen:
-                seen.add(cause)
-                waiting += direct.get(cause, ())
-        found[name] = seen
-    return found
+def _with_their_causes(ids: Sequence[str], checks: Sequence[Check]) -> set[str]:
+    """These ids of checks, and those of every check that one of them follows, directly or not."""
+    follows = {check.id: check.follows for check in checks}
+    causes: set[str] = set()
+    waiting = [*ids]
+    while waiting:
+        if (cause := waiting.pop()) not in causes:
+            causes.add(cause)
+            waiting += follows.get(cause, ())
+    return causes
 
 
 class _Flow:
-    """Tells whether data flows between two places, as far as the order of first calls tells.
+    """Whether data can get from one place in the model to another, judged by the order in which modules first ran.
 
-    Outputs depend on what ran before them; gradients, which checks of the ids `backward` judge, also on what ran
-    after. A part that never ran has no effect outside of itself.
+    An output depends on whatever ran before it. A gradient also depends on what ran after it, so for findings of the
+    checks in `backward` the order does not matter. A module that never ran affects nothing but its own parts.
     """
 
     def __init__(self, measured: Measurements, backward: set[str]) -> None:
@@ -123,7 +113,7 @@ class _Flow:
         return effect.check in self._backward or before is None or after is None or before < after
 
     def distance(self, cause: Finding, effect: Finding) -> float:
-        """How far apart the first calls at two places are; infinite if one of them is not known."""
+        """The number of calls between the first ones at two places; infinite if a place is unknown."""
         a, b = self._place(cause.fqn), self._place(effect.fqn)
         return math.inf if a is None or b is None else abs(a - b)
 

@@ -30,7 +30,6 @@ class Crash(Check):
     values = False
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
-        """Report the errors of the training run and of the eval run."""
         for crash, where in ((measured.crash, ""), (measured.eval_crash, "in eval mode: ")):
             if crash:
                 yield self.finding(crash.fqn, where + " ".join(line.strip() for line in str(crash).splitlines()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from hookcli.checks.base import Check, Threshold
@@ -16,42 +15,13 @@ from hookcli.table.formatting import number
 _LEAST_LAYERS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Slope:
-    """The change in the weights' gradients from the loss to the input.
+def _slope(check: Check, measured: ReadsWeightsAndGrads, above: bool) -> Iterator[Finding]:
+    """A finding if the gradients of weights near the input are beyond the threshold times those near the loss.
 
-    `ratios` are the relative gradients of the weights, in the order of arrival, divided by the median over the quarter
-    that is nearest to the loss; `ratio` is the median over the quarter nearest to the input, divided by that.
-    """
-
-    names: Sequence[str]
-    ratios: Sequence[float]
-    ratio: float
-
-    def finding(self, check: Check, above: bool) -> Iterator[Finding]:
-        """A finding if the gradients are beyond the check's threshold, at the weight from which on they stay so."""
-        limit = check.limit
-        if limit is None or not (self.ratio > limit if above else self.ratio < limit):
-            return
-        beyond = [ratio > limit if above else ratio < limit for ratio in self.ratios]
-        ends = len(beyond) - 1 - beyond[::-1].index(True)
-        begins = ends - [*beyond[ends::-1], False].index(False) + 1
-        utmost = (max if above else min)(self.ratios)
-        until = "the input" if ends == len(beyond) - 1 else self.names[ends]
-        said = f"from here to {until} gradients stay {'above' if above else 'below'} {number(limit)}"
-        where = self.names[self.ratios.index(utmost)]
-        yield check.finding(
-            self.names[begins], f"{said} of those near the loss: {number(utmost)} at {where}", self.ratio
-        )
-
-
-def _slope(measured: ReadsWeightsAndGrads) -> _Slope | None:
-    """Compare the gradients of weights near the input with those near the loss; None for too few layers.
-
-    The norm of each gradient is taken relative to the norm of its weight, in the order of arrival: the last layer
-    first. Relative norms do not depend on the scale of a layer; layer-wise learning rates correct for them (You, Gitman
-    and Ginsburg 2017, arXiv:1708.03888, equation 6). Biases and normalization weights, which are small vectors, and
-    gradients that are all zero (HK009) are left out.
+    It names the weight from which on they stay so. The norm of each gradient is taken relative to the norm of its
+    weight, in the order of arrival: the last layer first. Relative norms do not depend on the scale of a layer;
+    layer-wise learning rates correct for them (You, Gitman and Ginsburg 2017, arXiv:1708.03888, equation 6). Biases and
+    normalization weights, which are small vectors, and gradients that are all zero (HK009) are left out.
     """
     norms = {r.fqn: r.stats.l2 for r in measured.inventory.rows if r["kind"] == "parameter" and r.stats}
     relative = {
@@ -59,14 +29,22 @@ def _slope(measured: ReadsWeightsAndGrads) -> _Slope | None:
         for r in measured.grads.rows
         if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn, 0) > 0
     }
-    if len(relative) < _LEAST_LAYERS:
-        return None
-    names = list(relative)
-    quarter = len(names) // 4
-    late, early = names[:quarter], names[-quarter:]
-    near_loss = median(relative[name] for name in late)
-    ratios = {name: figure / near_loss for name, figure in relative.items()}
-    return _Slope(names, list(ratios.values()), median(ratios[name] for name in early))
+    names, limit, quarter = list(relative), check.limit, len(relative) // 4
+    if len(names) < _LEAST_LAYERS or limit is None:
+        return
+    near_loss = median(relative[name] for name in names[:quarter])
+    ratios = [relative[name] / near_loss for name in names]
+    ratio = median(ratios[-quarter:])
+    if not (ratio > limit if above else ratio < limit):
+        return
+    beyond = [ratio > limit if above else ratio < limit for ratio in ratios]
+    ends = len(beyond) - 1 - beyond[::-1].index(True)
+    begins = ends - [*beyond[ends::-1], False].index(False) + 1
+    until = "the input" if ends == len(beyond) - 1 else names[ends]
+    utmost = (max if above else min)(ratios)
+    stay = f"from here to {until} gradients stay {'above' if above else 'below'} {number(limit)}"
+    most = f"{number(utmost)} at {names[ratios.index(utmost)]}"
+    yield check.finding(names[begins], f"{stay} of those near the loss: {most}", ratio)
 
 
 class VanishingGradients(Check):
@@ -91,9 +69,7 @@ class VanishingGradients(Check):
     )
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Find gradients that shrink towards the input."""
-        slope = _slope(measured)
-        yield from slope.finding(self, above=False) if slope else ()
+        return _slope(self, measured, above=False)
 
 
 class ExplodingGradients(Check):
@@ -115,18 +91,13 @@ class ExplodingGradients(Check):
     )
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Find gradients that grow towards the input."""
-        slope = _slope(measured)
-        yield from slope.finding(self, above=True) if slope else ()
+        return _slope(self, measured, above=True)
 
 
-def _beyond(check: Check, found: Sequence[Row], above: bool) -> Iterator[Finding]:
-    """A finding at the first block whose standard deviation is beyond the threshold times the first block's.
-
-    The figure is the ratio of that block. The message also names the most extreme block, if it is another one.
-    """
+def _beyond(check: Check, entered: Sequence[Row], above: bool) -> Iterator[Finding]:
+    """A finding at the first block whose spread, divided by the first one's, is beyond the threshold."""
     assert check.limit is not None
-    ratios = [(row, row["std"] / found[0]["std"]) for row in found[1:]]
+    ratios = [(row, row["std"] / entered[0]["std"]) for row in entered[1:]]
     beyond = [(row, ratio) for row, ratio in ratios if (ratio > check.limit if above else ratio < check.limit)]
     if not beyond:
         return
@@ -134,7 +105,7 @@ def _beyond(check: Check, found: Sequence[Row], above: bool) -> Iterator[Finding
     times = "times" if above else "of"
     more = f", and {number(utmost)} {times} it in {last.fqn}" if utmost != first else ""
     said = f"the standard deviation of its output is {number(first)} {times} the first block's"
-    yield check.finding(row.fqn, f"{said} ({found[0].fqn}){more}", first)
+    yield check.finding(row.fqn, f"{said} ({entered[0].fqn}){more}", first)
 
 
 class VanishingActivations(Check):
@@ -157,8 +128,7 @@ class VanishingActivations(Check):
     )
 
     def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
-        """Find activations whose spread shrinks with depth."""
-        yield from _beyond(self, blocks(measured.activations), above=False)
+        return _beyond(self, blocks(measured.activations), above=False)
 
 
 class ExplodingActivations(Check):
@@ -181,5 +151,4 @@ class ExplodingActivations(Check):
     )
 
     def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
-        """Find activations whose spread grows with depth."""
-        yield from _beyond(self, blocks(measured.activations), above=True)
+        return _beyond(self, blocks(measured.activations), above=True)

@@ -10,9 +10,7 @@ from hookcli.checks.measurements import ReadsInventory
 from hookcli.table import Finding, Report
 
 
-class _Read(ReadsInventory, Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsRepeatedRuns(ReadsInventory, Protocol):
     again: Sequence[Report]
 
 
@@ -34,16 +32,15 @@ class Nondeterminism(Check):
     needs = ("inventory", "again")
     asked_by = "--repeat 2"
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Find tensors whose bits differ between repeated runs."""
+    def judge(self, measured: _ReadsRepeatedRuns) -> Iterator[Finding]:
         first = _bits(measured.inventory)
         for number, report in enumerate(measured.again, 2):
             other = _bits(report)
             differing = [key for key in {**first, **other} if first.get(key) != other.get(key)]
             if differing:
                 fqn, of, *_ = differing[0]
-                said = f"{of} differs in run {number}, first here; {len(differing)} of {len(first)} tensors do"
-                yield self.finding(fqn, said, len(differing))
+                message = f"{of} differs in run {number}, first here; {len(differing)} of {len(first)} tensors do"
+                yield self.finding(fqn, message, len(differing))
                 return
 
 

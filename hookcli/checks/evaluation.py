@@ -25,23 +25,17 @@ _CAUSES = {
 }
 
 
-class _Companions(Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsCompanions(Protocol):
     companions: Comparison
     dtype: str
 
 
-class _Halves(Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsHalves(Protocol):
     halves: Comparison
     dtype: str
 
 
-class _Evaluation(Protocol):
-    """The measurements of passes in eval mode."""
-
+class _ReadsEvaluation(Protocol):
     evaluation: Evaluation
 
 
@@ -66,12 +60,11 @@ class BatchDependence(Check):
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, measured: _Companions) -> Iterator[Finding]:
-        """Find outputs that depend on the other items of the batch."""
+    def judge(self, measured: _ReadsCompanions) -> Iterator[Finding]:
         means, advice = _CAUSES[measured.companions.cause]
-        said = "the first item's output changes with the other items"
-        for found in _apart(self, measured.companions, measured.dtype, said):
-            yield replace(found, hint=f"{means}; {advice}", remedy=advice)
+        change = "the first item's output changes with the other items"
+        for finding in _apart(self, measured.companions, measured.dtype, change):
+            yield replace(finding, hint=f"{means}; {advice}", remedy=advice)
 
 
 class SplitBatch(Check):
@@ -93,19 +86,17 @@ class SplitBatch(Check):
     asked_by = "--split-batch"
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, measured: _Halves) -> Iterator[Finding]:
-        """Find outputs that differ between the whole batch and its halves."""
-        yield from _apart(
-            self, measured.halves, measured.dtype, "two half batches give a different result from the whole batch"
-        )
+    def judge(self, measured: _ReadsHalves) -> Iterator[Finding]:
+        change = "two half batches give a different result from the whole batch"
+        return _apart(self, measured.halves, measured.dtype, change)
 
 
-def _apart(check: Check, comparison: Comparison, dtype: str, said: str) -> Iterator[Finding]:
+def _apart(check: Check, comparison: Comparison, dtype: str, change: str) -> Iterator[Finding]:
     limit = max(check.limit or 0.0, _STEPS * _EPS.get(dtype, 0.0))
-    for found in check.difference(comparison, limit, said):
+    for finding in check.difference(comparison, limit, change):
         excused = comparison.excuse and not comparison.failed
-        message = f"{found.message}; {comparison.excuse}"
-        yield replace(found, severity=WARNING, message=message) if excused else found
+        message = f"{finding.message}; {comparison.excuse}"
+        yield replace(finding, severity=WARNING, message=message) if excused else finding
 
 
 class RandomInEval(Check):
@@ -124,8 +115,7 @@ class RandomInEval(Check):
     follows = ("HK030",)
     needs = ("evaluation",)
 
-    def judge(self, measured: _Evaluation) -> Iterator[Finding]:
-        """Find modules that draw random numbers in eval mode."""
+    def judge(self, measured: _ReadsEvaluation) -> Iterator[Finding]:
         modules = measured.evaluation.drawing
         if modules:
             others = f", as do {len(modules) - 1} other modules" if modules[2:] else ""
@@ -150,8 +140,7 @@ class StateInEval(Check):
     needs = ("evaluation",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, measured: _Evaluation) -> Iterator[Finding]:
-        """Find results and buffers that change from run to run in eval mode."""
+    def judge(self, measured: _ReadsEvaluation) -> Iterator[Finding]:
         assert self.limit is not None
         if again := measured.evaluation.again:
             yield from self.difference(again, self.limit, "a second run on the same batch gives a different result")

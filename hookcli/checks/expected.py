@@ -27,22 +27,15 @@ class Expected:
 
     def takes(self, shape: Sequence[int], dtype: str) -> bool:
         """True for a tensor of the expected shape and dtype."""
-        fits = len(shape) == len(self.sizes) and all(
-            size in (None, given) for size, given in zip(self.sizes, shape, strict=True)
-        )
-        return fits and self.dtype in (None, dtype)
+        sizes = tuple(size if wanted is None else wanted for wanted, size in zip(self.sizes, shape, strict=False))
+        return len(shape) == len(self.sizes) and sizes == tuple(shape) and self.dtype in (None, dtype)
 
 
 def parse_expected(text: str, option: str = "--expect-output") -> Expected:
-    """Parse `2x1000`, `*x1000:float32`, or, for a nested output, `out=*x21x224x224`.
-
-    Raises UsageError for anything else; the message begins with the `option` that the text came from.
-    """
+    """Parse `*x1000:float32` or `out=*x21x224x224`; a UsageError begins with the `option` that the text came from."""
     match = _SPEC.fullmatch(text.replace(" ", ""))
     if not match:
-        said = (
-            "give a shape such as *x1000 (* is any size), optionally with a dtype and a path: out=*x21x224x224:float32"
-        )
-        raise UsageError(f"{option} {shortened(text)!r}: {said}".lstrip())
+        form = "a shape such as *x1000 (* is any size), optionally with a dtype and a path: out=*x21x224x224:float32"
+        raise UsageError(f"{option} {shortened(text)!r}: give {form}".lstrip())
     parts = () if match["shape"] == "scalar" else re.split("[x,]", match["shape"])
     return Expected(tuple(None if part == "*" else int(part) for part in parts), match["dtype"], match["path"])

@@ -13,8 +13,7 @@ from hookcli.table import Finding, Row
 from hookcli.table.names import is_operator, is_within
 
 
-class _Read(ReadsActivations, ReadsInventory, Protocol):
-    """The measurements that the check reads."""
+class _ReadsActivationsAndInputs(ReadsActivations, ReadsInventory, Protocol): ...
 
 
 class _NotFinite(Check):
@@ -22,7 +21,7 @@ class _NotFinite(Check):
 
     severity = ERROR
 
-    def found(self, rows: Iterable[Row], what: str, others: str = "") -> Iterator[Finding]:
+    def of_rows(self, rows: Iterable[Row], what: str, others: str = "") -> Iterator[Finding]:
         """A finding per row that is not finite, with the number of such values.
 
         With `others` only the first row is reported, with a count of the rest; `others` is the word for what is
@@ -53,8 +52,7 @@ class InputNotFinite(_NotFinite):
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find NaN and infinite values in the model's inputs."""
-        yield from self.found((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
+        return self.of_rows((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
 
 
 class ActivationNotFinite(_NotFinite):
@@ -75,11 +73,10 @@ class ActivationNotFinite(_NotFinite):
     look = "activations"
     needs = ("activations", "inventory")
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Find the modules that first returned NaN or infinite values."""
+    def judge(self, measured: _ReadsActivationsAndInputs) -> Iterator[Finding]:
         received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
-        bad = _traced(_innermost(measured.activations.rows), measured)
-        for finding in self.found(bad, "values of its output", "module"):
+        bad = _from_its_operator(_innermost(measured.activations.rows), measured)
+        for finding in self.of_rows(bad, "values of its output", "module"):
             call = bad[0].get("call")  # a recorded step has one row for all calls
             place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
             yield _blaming_the_code(finding, place, received) if place else finding
@@ -96,28 +93,24 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
     return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {described}")
 
 
-def _traced(bad: Sequence[Row], measured: _Read) -> Sequence[Row]:
+def _from_its_operator(bad: Sequence[Row], measured: _ReadsActivationsAndInputs) -> Sequence[Row]:
     """These rows of modules, after the operator from which the first one's values come, if one is known."""
-    rows = {_place(row): row for row in measured.activations.rows if _is_bad(row)}
+    rows = {(row.fqn, row.get("call")): row for row in measured.activations.rows if _is_bad(row)}
     each = any(call is not None for _, call in rows)  # a recorded step has one row for all calls
-    made: dict[_Place, list[_Place]] = defaultdict(list)
+    made: dict[_Call, list[_Call]] = defaultdict(list)
     for row in measured.inventory.rows:
         if row["kind"] == "made":
             makers = ((fqn, call if each else None) for fqn, call in row["made_from"])
             made[row.fqn, row["call"] if each else None] += makers
     begin = bad[0] if bad and made else None
-    seen = set[_Place]()
-    while begin and (place := _place(begin)) not in seen:
-        seen.add(place)
-        begin = next((rows[maker] for maker in made.get(place, ()) if maker in rows), begin)
+    seen = set[_Call]()
+    while begin and (call := (begin.fqn, begin.get("call"))) not in seen:
+        seen.add(call)
+        begin = next((rows[maker] for maker in made.get(call, ()) if maker in rows), begin)
     return [begin, *(row for row in bad if row is not begin)] if begin else bad
 
 
-_Place = tuple[str, int | None]
-
-
-def _place(row: Row) -> _Place:
-    return row.fqn, row.get("call")
+_Call = tuple[str, int | None]
 
 
 def _is_bad(row: Row) -> bool:
@@ -153,8 +146,7 @@ class GradientNotFinite(_NotFinite):
     needs = ("grads",)
 
     def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
-        """Find NaN and infinite values in gradients of parameters."""
-        yield from self.found(measured.grads.rows, "values of its gradient", "parameter")
+        return self.of_rows(measured.grads.rows, "values of its gradient", "parameter")
 
 
 class ParameterNotFinite(_NotFinite):
@@ -172,9 +164,8 @@ class ParameterNotFinite(_NotFinite):
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find NaN and infinite values in parameters and buffers."""
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
-        yield from self.found(rows, "values", "tensor")
+        return self.of_rows(rows, "values", "tensor")
 
 
 def _is_mask(row: Row) -> bool:

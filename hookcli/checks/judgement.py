@@ -35,7 +35,10 @@ class Judgement:
         totals |= {"infos": count[INFO]} if count[INFO] else {}
         meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(self.checks)}
         meta |= {"notes": [*meta.get("notes", ()), *self.notes]} if self.notes else {}
-        rows = [_row(finding) for finding in self.findings]
+        rows = []
+        for finding in self.findings:
+            values = {key: value for key, value in asdict(finding).items() if key not in ("file", "line")}
+            rows.append(Row(values | {"source": finding.file and f"{finding.file}:{finding.line}"}))
         return Report(PROBE, model, FINDINGS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
@@ -50,27 +53,27 @@ def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = Tru
     notes: list[str] = []
     for check in checks:
         reason = _why_not(check, measured, values)
-        said = [] if reason else _judged(check, measured)
-        found = [item for item in said if isinstance(item, Finding)]
-        if measured.crash and check.needs and not found:
+        items = [] if reason else _judged(check, measured)
+        of_check = [item for item in items if isinstance(item, Finding)]
+        if measured.crash and check.needs and not of_check:
             reason = _CRASHED
         if reason:
             skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
             continue
         judged.append(check.id)
-        findings += found
-        skipped += [item for item in said if isinstance(item, Skipped)]
-        notes += filter(None, [] if found else [check.near(measured)])
+        findings += of_check
+        skipped += [item for item in items if isinstance(item, Skipped)]
+        notes += filter(None, [] if of_check else [check.near(measured)])
     findings = causes_first(findings, checks, measured)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
 def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
-        found = list(check.judge(measured))
-        if odd := [item for item in found if not isinstance(item, (Finding, Skipped))]:
+        items = list(check.judge(measured))
+        if odd := [item for item in items if not isinstance(item, (Finding, Skipped))]:
             raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
-        return found
+        return items
 
 
 def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
@@ -80,12 +83,6 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
         return _CRASHED
     lacking = [name for name in check.needs if getattr(measured, name) is None]
     return measured.missing.get(lacking[0], f"{lacking[0]} was not measured") if lacking else None
-
-
-def _row(finding: Finding) -> Row:
-    source = f"{finding.file}:{finding.line}" if finding.file else None
-    values = {key: value for key, value in asdict(finding).items() if key not in ("file", "line")}
-    return Row(values | {"source": source})
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:

@@ -28,7 +28,6 @@ class HooksLeft(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find hooks that were registered before the run."""
         hooks = [row for row in measured.inventory.rows if row["kind"] == "hook"]
         places: dict[str, list[str]] = {}
         for row in hooks:

@@ -92,3 +92,7 @@ class ReadsGrads(Protocol):
 
 class ReadsWeightsAndGrads(ReadsInventory, ReadsGrads, Protocol):
     """Measurements for a check that needs gradients, and the inventory of their parameters and modules."""
+
+
+class ReadsValues(ReadsActivations, ReadsGrads, Protocol):
+    """Measurements for a check that needs activations and gradients."""

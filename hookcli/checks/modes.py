@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hookcli.checks.base import INFO, Check
 from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
@@ -30,7 +30,6 @@ class EvalInTraining(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find modules in eval mode within a model in training mode."""
         called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
         parameters = {row.fqn: row["trainable"] for row in measured.inventory.rows if row["kind"] == "parameter"}
         if "" not in called or not called[""]["training"]:
@@ -44,28 +43,23 @@ class EvalInTraining(Check):
         for place, rows in trained.items():
             alone.setdefault(rows[0]["type"] if rows[0].fqn == place else place, []).extend(rows)
         for rows in alone.values():
-            yield self._finding(rows, called, trained)
-
-    def _finding(self, rows: Sequence[Row], called: dict[str, Row], trained: dict[str, list[Row]]) -> Finding:
-        first, number = rows[0], len(rows)
-        if first.fqn in trained:
-            more = f", as do {number - 1} more of its type" if number > 1 else ""
-            return self.finding(first.fqn, f"{first['type']} stays in eval mode while the model trains{more}", number)
-        place = _outermost(first.fqn, called)
-        types = ", ".join(dict.fromkeys(row["type"] for row in rows))
-        said = f"{called[place]['type']} stays in eval mode while the model trains; so do {number} in it ({types})"
-        return self.finding(place, said, number)
+            place, number = _outermost(rows[0].fqn, called), len(rows)
+            if place == rows[0].fqn:
+                more = f", as do {number - 1} more of its type" if number > 1 else ""
+            else:
+                more = f"; so do {number} in it ({', '.join(dict.fromkeys(row['type'] for row in rows))})"
+            message = f"{called[place]['type']} stays in eval mode while the model trains{more}"
+            yield self.finding(place, message, number)
 
 
 def _outermost(fqn: str, called: dict[str, Row]) -> str:
     """The outermost module around this one such that it and everything in between are in eval mode."""
-    found = fqn
+    outermost = fqn
     for owner in around(fqn):
-        if owner in called:
-            if called[owner]["training"]:
-                break
-            found = owner
-    return found
+        if owner in called and called[owner]["training"]:
+            break
+        outermost = owner if owner in called else outermost
+    return outermost
 
 
 def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
@@ -95,7 +89,6 @@ class FrozenBetween(Check):
     values = False
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Find frozen layers between trained ones."""
         layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
         before = layers[: trained[-1]] if trained else []
@@ -104,5 +97,5 @@ class FrozenBetween(Check):
         if between and sum(row["params"] for row in between) <= most:
             first = between[0]
             more = f", as are {len(between) - 1} more" if between[1:] else ""
-            said = f"{first['type']} is frozen (requires_grad=False) between trained layers{more}"
-            yield self.finding(first.fqn, said, len(between))
+            message = f"{first['type']} is frozen (requires_grad=False) between trained layers{more}"
+            yield self.finding(first.fqn, message, len(between))

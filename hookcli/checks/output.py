@@ -11,9 +11,7 @@ from hookcli.checks.measurements import ReadsInventory
 from hookcli.table import Finding, Row, formatting
 
 
-class _Read(ReadsInventory, Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsOutputs(ReadsInventory, Protocol):
     expected: Sequence[Expected]
 
 
@@ -36,31 +34,22 @@ class UnexpectedOutput(Check):
     whole = True
     values = False
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Compare the model's output with what is expected."""
+    def judge(self, measured: _ReadsOutputs) -> Iterator[Finding]:
         rows = [row for row in measured.inventory.rows if row["kind"] == "output"]
         unnamed = [expected for expected in measured.expected if expected.path is None]
         if unnamed and len(unnamed) != len(rows):
-            given = ", ".join(map(_described, rows)) or "no tensor"
-            yield self.finding("", f"returned {given}, expected {', '.join(map(str, unnamed))}", len(rows))
+            returned = ", ".join(map(_described, rows)) or "no tensor"
+            yield self.finding("", f"returned {returned}, expected {', '.join(map(str, unnamed))}", len(rows))
             return
-        yield from (found for pair in zip(unnamed, rows, strict=False) for found in self._compared(*pair))
-        for expected in measured.expected:
-            if expected.path is not None:
-                yield from self._named(expected, rows)
-
-    def _named(self, expected: Expected, rows: list[Row]) -> Iterator[Finding]:
         by_path = {_plain(row["path"]): row for row in rows}
-        row = by_path.get(_plain(str(expected.path)))
-        if row is None:
-            known = ", ".join(by_path) or "none with a path"
-            yield self.finding("", f"returned no tensor {expected.path!r}; available: {known}")
-        else:
-            yield from self._compared(expected, row)
-
-    def _compared(self, expected: Expected, row: Row) -> Iterator[Finding]:
-        if not expected.takes(row["shape"], row["dtype"]):
-            yield self.finding("", f"returned {_described(row)}, expected {expected}")
+        named = [expected for expected in measured.expected if expected.path is not None]
+        pairs = [*zip(unnamed, rows, strict=False), *((one, by_path.get(_plain(str(one.path)))) for one in named)]
+        for expected, row in pairs:
+            if row is None:
+                paths = ", ".join(by_path) or "none with a path"
+                yield self.finding("", f"returned no tensor {expected.path!r}; available: {paths}")
+            elif not expected.takes(row["shape"], row["dtype"]):
+                yield self.finding("", f"returned {_described(row)}, expected {expected}")
 
 
 def _plain(path: str) -> str:

@@ -66,13 +66,12 @@ def make_plan(
     asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(settings, values)
-    again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         limit = "max-activation-memory"
         raise UsageError(f"--{limit} limits the memory saved for backward: remove --no-backward", option=limit)
     if (ops := settings.get("ops")) not in (None, OPS[0]):
         raise UsageError(f"{'--ops' if typed else 'ops'} {ops}: checks judge PyTorch's functions; give {OPS[0]}")
-    runs = max(repeat, 2) if again else 1
+    runs = max(repeat, 2) if any("again" in check.needs for check in checks) else 1
     baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
     return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops)
@@ -83,17 +82,14 @@ def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def require_judgeable(settings: Mapping[str, Any], values: bool) -> None:
-    """Raises UsageError for a check that is selected by name but lacks what it reads.
-
-    A person, or a CI job, would take it for passed. Without `values` the model runs on the meta device.
-    """
+    """Raises UsageError if a check that is selected by name lacks what it reads: people would take it for passed."""
     for check in map(find_check, sorted(chosen_by_name(_listed(settings.get("select"))))):
         sources = (
             ("expected", settings.get("expect_output"), f"give {check.asked_by}"),
             ("baseline", settings.get("against"), f"give {check.asked_by}"),
             ("grads", settings.get("backward", True), "remove --no-backward"),
         )
-        todo = [advice for need, given, advice in sources if need in check.needs and not given]
+        todo = [advice for need, setting, advice in sources if need in check.needs and not setting]
         todo += ["remove --meta"] if check.values and not values else []
         if todo:
             raise UsageError(f"{check.id} ({check.name}) is selected but can't judge: {' and '.join(todo)}")

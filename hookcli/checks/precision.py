@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.blocks import blocks
-from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
+from hookcli.checks.measurements import ReadsActivations, ReadsInventory, ReadsValues
 from hookcli.table import Finding, Report, Row
 from hookcli.table.formatting import number
 from hookcli.table.names import is_operator, is_within, owner_of
@@ -19,22 +19,13 @@ _SMALLEST = 2.0**-24  # above zero in float16
 _ROUNDING = 2.0**-20  # a few times the precision of float32
 
 
-def _worst(rows: Iterable[tuple[Row, float]]) -> tuple[Row, float, int] | None:
-    """The row with the largest figure, that figure, and how many other modules are affected."""
-    found = list(rows)
-    if not found:
-        return None
-    row, value = max(found, key=lambda pair: pair[1])
-    return row, value, len({r.fqn for r, _ in found}) - 1
-
-
-def _others(count: int) -> str:
+def _more(rows: Iterable[Row]) -> str:
+    """A remark on the number of modules besides the one that a finding names."""
+    count = len({row.fqn for row in rows}) - 1
     return f" (as in {count} more)" if count else ""
 
 
-class _Read(ReadsActivations, ReadsInventory, Protocol):
-    """The measurements that the check reads."""
-
+class _ReadsWhatHasValues(ReadsActivations, ReadsInventory, Protocol):
     grads: Report | None
 
 
@@ -58,8 +49,7 @@ class Float16Overflow(Check):
     needs = ("activations", "inventory")
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Find values near the limit of float16."""
+    def judge(self, measured: _ReadsWhatHasValues) -> Iterator[Finding]:
         assert self.limit is not None
         if measured.dtype == "bfloat16":
             return
@@ -68,14 +58,14 @@ class Float16Overflow(Check):
             "its value": self._large([row for row in measured.inventory.rows if row["kind"] == "parameter"]),
             "its gradient": self._large(measured.grads.rows if measured.grads else ()),
         }
-        found = [(what, row) for what, rows in groups.items() for row in rows]
-        if found:
-            what, row = found[0]
-            peaks = {other.fqn: _peak(other) for _, other in found}
+        large = [(what, row) for what, rows in groups.items() for row in rows]
+        if large:
+            what, row = large[0]
+            peaks = {other.fqn: _peak(other) for _, other in large}
             peak, last = _peak(row), max(peaks, key=peaks.__getitem__)
             more = f"; up to {number(peaks[last])} in {last or 'the model'}, {len(peaks)} places in all"
-            said = f"{what} reaches {number(peak)}{more if peaks[last] > peak else _others(len(peaks) - 1)}"
-            yield self.finding(row.fqn, f"{said}; the largest float16 number is 65504", peak)
+            reach = f"{what} reaches {number(peak)}{more if peaks[last] > peak else _more(row for _, row in large)}"
+            yield self.finding(row.fqn, f"{reach}; the largest float16 number is 65504", peak)
 
     def _large(self, rows: Iterable[Row]) -> list[Row]:
         floats = [row for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))]
@@ -93,10 +83,6 @@ def _peak(row: Row) -> float:
     if not row.stats or not row.stats.finite:
         return 0.0
     return row.stats.max if is_operator(row.fqn) else max(abs(row.stats.min), abs(row.stats.max))
-
-
-class _ReadUnderflow(ReadsActivations, ReadsGrads, Protocol):
-    """The measurements that the check reads."""
 
 
 class Float16Underflow(Check):
@@ -122,23 +108,21 @@ class Float16Underflow(Check):
     needs = ("grads", "activations")
     threshold = Threshold("root mean square of a gradient; smaller is reported", 2.0**-40, 0.0, 1.0)
 
-    def judge(self, measured: _ReadUnderflow) -> Iterator[Finding]:
-        """Find outputs and gradients that float16 would round to zero."""
+    def judge(self, measured: ReadsValues) -> Iterator[Finding]:
         assert self.limit is not None
         if measured.dtype == "bfloat16":
             return
         small = [row for row in blocks(measured.activations) if _rms(row) < _SMALLEST]
         if small:
             size = _rms(small[0])
-            said = f"the root mean square of its output is {number(size)}{_others(len({r.fqn for r in small}) - 1)}"
-            found = self.finding(small[0].fqn, f"{said}; the smallest float16 number is {_SMALLEST:.0e}", size)
-            yield replace(found, threshold=_SMALLEST)
-        lost = _worst((row, -_rms(row)) for row in _beyond_rounding(measured.grads.rows) if 0 < _rms(row) < self.limit)
+            message = f"the root mean square of its output is {number(size)}{_more(small)}"
+            finding = self.finding(small[0].fqn, f"{message}; the smallest float16 number is {_SMALLEST:.0e}", size)
+            yield replace(finding, threshold=_SMALLEST)
+        lost = [row for row in _beyond_rounding(measured.grads.rows) if 0 < _rms(row) < self.limit]
         if lost:
-            row, size, others = lost
-            yield self.finding(
-                row.fqn, f"the root mean square of its gradient is {number(-size)}{_others(others)}", -size
-            )
+            row = min(lost, key=_rms)
+            message = f"the root mean square of its gradient is {number(_rms(row))}{_more(lost)}"
+            yield self.finding(row.fqn, message, _rms(row))
 
 
 def _beyond_rounding(rows: Sequence[Row]) -> Iterator[Row]:
@@ -174,13 +158,11 @@ class Bfloat16Rounding(Check):
     threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)
 
     def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
-        """Find activations whose values bfloat16 can't tell apart."""
-        found = _worst((row, ratio) for row in measured.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
-        if found:
-            row, ratio, others = found
-            yield self.finding(
-                row.fqn, f"its mean is {number(ratio)} times its standard deviation{_others(others)}", ratio
-            )
+        far = [row for row in measured.activations.rows if _offset(row) > (self.limit or 0)]
+        if far:
+            row = max(far, key=_offset)
+            message = f"its mean is {number(_offset(row))} times its standard deviation{_more(far)}"
+            yield self.finding(row.fqn, message, _offset(row))
 
 
 def _offset(row: Row) -> float:

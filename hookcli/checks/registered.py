@@ -27,7 +27,6 @@ class Unregistered(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find parameters that are used but not registered."""
         for row in measured.inventory.rows:
             if row["kind"] == "unregistered" and row["trainable"] and not row["deliberate"]:
                 yield self.finding(row.fqn, row["said"], row["trainable"])

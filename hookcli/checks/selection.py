@@ -10,16 +10,19 @@ from hookcli import registry
 from hookcli.checks.base import Check
 from hookcli.errors import PluginError, UsageError, unknown
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_PREFIXES = {
+    "": {"": 1},
+    "count": _COUNTS,
+    "bytes": {**{f"{name}B": n for name, n in _COUNTS.items()}, **_BINARY, "": 1},
+}
 _EXAMPLES = {"count": "25M", "bytes": "512MiB"}
 _FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def known_checks() -> list[type[Check]]:
-    """Every check, of any distribution, sorted by id. Raises PluginError if an entry point's name is not the check's
-    id.
-    """
+    """Every check, sorted by id. Raises PluginError if an entry point's name is not the check's id."""
     checks: list[type[Check]] = []
     for name in registry.names("checks"):
         check = registry.load("checks", name)
@@ -53,19 +56,26 @@ def choose(
     by itself. Raises UsageError for an unknown check, and for one that is both selected and ignored; the message names
     options if they were `typed`, else the settings `select` and `ignore`.
     """
-    limits = dict(thresholds or {})
+    limits = thresholds or {}
     selected = {word: _matching(word, "--select" if typed else "check in select") for word in select}
     left_out = {word: _matching(word, "--ignore" if typed else "check in ignore") for word in ignore}
-    ignored = {check.id for found in left_out.values() for check in found}
-    by_name = {found[0].id for word, found in selected.items() if _is_whole(word, found)}
-    _check_contradiction(by_name, [word for word, found in left_out.items() if _is_whole(word, found)])
+    ignored = {check.id for checks in left_out.values() for check in checks}
+    by_name = {checks[0].id for word, checks in selected.items() if _is_whole(word, checks)}
+    for word, checks in left_out.items():
+        if _is_whole(word, checks) and checks[0].id in by_name:
+            raise UsageError(f"{word} is both selected and ignored: leave one out")
     asked = {*asked, *by_name, *limits}
-    chosen = {check.id for found in selected.values() for check in found} if select else None
+    chosen = {check.id for checks in selected.values() for check in checks} if select else None
     made = []
     for check in known_checks():
         wanted = check.id in asked if check.asked_by else chosen is None or check.id in chosen
-        if wanted and check.id not in ignored:
-            made.append(_made(check, limits, typed))
+        if not wanted or check.id in ignored:
+            continue
+        if check.threshold and check.threshold.default is None and check.id not in limits:
+            asked_by = str(check.asked_by).removeprefix("" if typed else "--")
+            raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
+        with registry.guarded(check):
+            made.append(check(limits.get(check.id)))
     if not made:
         dashes = "--" if typed else ""
         raise UsageError(f"no check is left to run: {dashes}ignore excludes all checks that {dashes}select names")
@@ -74,22 +84,11 @@ def choose(
 
 def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
     """The ids of the checks that an option names individually, rather than by the beginning of their ids."""
-    return {found[0].id for word in words if _is_whole(word, found := _matching(word, option))}
-
-
-def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check:
-    if check.threshold and check.threshold.default is None and check.id not in limits:
-        asked_by = str(check.asked_by).removeprefix("" if typed else "--")
-        raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
-    with registry.guarded(check):
-        return check(limits.get(check.id))
+    return {checks[0].id for word in words if _is_whole(word, checks := _matching(word, option))}
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
-    """Thresholds by check id. Raises UsageError as `parse_threshold` does, and if a check is given two.
-
-    Messages begin with `where` the thresholds were given.
-    """
+    """Thresholds by check id. Raises UsageError, which begins with `where` they were given, for wrong ones."""
     limits: dict[str, float] = {}
     for word, figure in given.items():
         try:
@@ -103,9 +102,7 @@ def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[
 
 
 def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
-    """A check's id, given by id or name, and its threshold. Raises UsageError if it has none or the value is out of
-    range.
-    """
+    """A check's id, given by id or name, and its threshold. Raises UsageError for a wrong one."""
     check = find_check(word)
     threshold = check.threshold
     if threshold is None:
@@ -114,33 +111,19 @@ def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
     if value is None:
         raise UsageError(f"give a number, such as {_EXAMPLES.get(threshold.unit, threshold.default)}")
     if not threshold.low <= value <= threshold.high:
-        span = (
-            f"{threshold.low:g} to {threshold.high:g}"
-            if math.isfinite(threshold.high)
-            else f"{threshold.low:g} or more"
-        )
-        raise UsageError(f"out of range; {check.id} ({check.name}) takes {span}")
+        most = f"to {threshold.high:g}" if math.isfinite(threshold.high) else "or more"
+        raise UsageError(f"out of range; {check.id} ({check.name}) takes {threshold.low:g} {most}")
     return check.id, int(value) if threshold.unit and value.is_integer() else value
 
 
 def parse_figure(figure: str | float, unit: str = "") -> float | None:
     """Parse 1e-3 and, for counts and bytes, 25M or 512MiB; None for anything else, and if a float can't hold it."""
+    text, prefix = match.groups() if (match := _FIGURE.fullmatch(str(figure).strip())) else ("", "")
     try:
-        value = float(figure) if not isinstance(figure, (bool, str)) else _parsed(figure, unit)
+        value = float(text) * _PREFIXES[unit][prefix.upper()] if isinstance(figure, (bool, str)) else float(figure)
     except (KeyError, ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
-
-
-def _parsed(figure: str | bool, unit: str) -> float:
-    """The value of a text. Raises KeyError for an unknown unit, and ValueError for anything else."""
-    match = _FIGURE.fullmatch(str(figure).strip())
-    if not match:
-        raise ValueError
-    prefixes = _UNITS if unit else {"": 1}
-    if unit == "bytes":
-        prefixes = {**{f"{name}B": size for name, size in _UNITS.items()}, **_BINARY, "": 1}
-    return float(match[1]) * prefixes[match[2].upper()]
 
 
 def _matching(word: str, option: str) -> list[type[Check]]:
@@ -148,14 +131,8 @@ def _matching(word: str, option: str) -> list[type[Check]]:
     return prefixed if prefixed and word else [find_check(word, option)]
 
 
-def _is_whole(word: str, found: Sequence[type[Check]]) -> bool:
-    return len(found) == 1 and word.lower() in (found[0].id.lower(), found[0].name)
-
-
-def _check_contradiction(selected: set[str], ignore: Sequence[str]) -> None:
-    both = [word for word in ignore if find_check(word).id in selected]
-    if both:
-        raise UsageError(f"{both[0]} is both selected and ignored: leave one out")
+def _is_whole(word: str, checks: Sequence[type[Check]]) -> bool:
+    return len(checks) == 1 and word.lower() in (checks[0].id.lower(), checks[0].name)
 
 
 _SEE = "`hookcli check --list` lists them"

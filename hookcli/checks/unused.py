@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
-from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory, ReadsWeightsAndGrads
+from hookcli.checks.measurements import ReadsInventory, ReadsValues, ReadsWeightsAndGrads
 from hookcli.table import Finding, Report, Row
 from hookcli.table.names import around, is_within, is_within_any
 
@@ -15,10 +13,6 @@ from hookcli.table.names import around, is_within, is_within_any
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
 _FEW = 3  # names that a message has room for
-
-
-class _Read(ReadsActivations, ReadsGrads, Protocol):
-    """The measurements that the check reads."""
 
 
 class NeverRan(Check):
@@ -38,16 +32,14 @@ class NeverRan(Check):
     values = False
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Find trainable modules that were never called."""
         reached = {row.fqn for row in measured.grads.rows}
         uncalled = [row for row in measured.inventory.rows if row["kind"] == "never_called" and row["trainable"]]
         used = {row.fqn for row in uncalled if any(is_within(name, row.fqn) for name in reached)}
         names = {row.fqn for row in uncalled} - used
         for row in uncalled:
             if row.fqn in names and not is_within_any(row.fqn, names):
-                yield self.finding(
-                    row.fqn, f"{row['type']} with {row['params']:,} parameters was never called", row["params"]
-                )
+                message = f"{row['type']} with {row['params']:,} parameters was never called"
+                yield self.finding(row.fqn, message, row["params"])
 
 
 class NotCalled(Check):
@@ -68,21 +60,15 @@ class NotCalled(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find layers without parameters that were never called."""
         uncalled = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "never_called"}
-        found = [r for r in uncalled.values() if _is_layer(r) and not is_within_any(r.fqn, uncalled.keys())]
-        number = Counter(map(_kind, found))
-        for key, row in {_kind(row): row for row in reversed(found)}.items():
-            others = f", nor were {number[key] - 1} others of that name" if number[key] > 1 else ""
-            yield self.finding(row.fqn, f"{row['type']} was never called{others}", number[key])
-
-
-def _kind(row: Row) -> tuple[str, str]:
-    return row["type"], row.fqn.rpartition(".")[2]
-
-
-def _is_layer(row: Row) -> bool:
-    return not row["params"] and row["builtin"] and not row.get("used") and any(word in row["type"] for word in _LAYERS)
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in reversed(uncalled.values()):
+            has_effect = row["builtin"] and not row["params"] and any(word in row["type"] for word in _LAYERS)
+            if has_effect and not row.get("used") and not is_within_any(row.fqn, uncalled.keys()):
+                groups.setdefault((row["type"], row.fqn.rpartition(".")[2]), []).append(row)
+        for *others, first in groups.values():
+            more = f", nor were {len(others)} others of that name" if others else ""
+            yield self.finding(first.fqn, f"{first['type']} was never called{more}", 1 + len(others))
 
 
 class NoGradient(Check):
@@ -105,7 +91,6 @@ class NoGradient(Check):
     values = False
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Find parameters that got no gradient."""
         arrived = {row.fqn for row in measured.grads.rows}
         trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
         lost = [name for name in trainable if name not in arrived]
@@ -137,18 +122,16 @@ class ZeroGradient(Check):
     look = "grads --of outputs"
     needs = ("grads", "activations")
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Find parameters whose gradient is zero everywhere."""
+    def judge(self, measured: ReadsValues) -> Iterator[Finding]:
         left_out = _left_out(measured.activations.rows)
         zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
         if zero:
             owner = zero[0].rpartition(".")[0]
-            own = [name for name in zero if name.rpartition(".")[0] == owner]
-            rest = len(zero) - len(own)
+            names = [name for name in zero if name.rpartition(".")[0] == owner]
+            rest = len(zero) - len(names)
             more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
-            yield self.finding(
-                owner, f"the gradient of {_listed(owner, own)} is all zero{_why(measured.grads, own)}{more}", len(zero)
-            )
+            message = f"the gradient of {_listed(owner, names)} is all zero{_why(measured.grads, names)}{more}"
+            yield self.finding(owner, message, len(zero))
 
 
 def _why(grads: Report, zero: Sequence[str]) -> str:

@@ -32,14 +32,12 @@ class DoubleSoftmax(Check):
     values = False
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
-        """Find activations that the loss repeats."""
         for row in measured.inventory.rows:
             if row["kind"] == "doubled":
                 yield self.finding(row.fqn, f"its {row['type']} goes into {row['loss']}, which expects logits")
 
 
-class _Read(ReadsWeightsAndGrads, ReadsActivations, Protocol):
-    """The measurements that the check reads."""
+class _ReadsLayers(ReadsWeightsAndGrads, ReadsActivations, Protocol): ...
 
 
 class BiasWithoutEffect(Check):
@@ -61,19 +59,19 @@ class BiasWithoutEffect(Check):
     advice = "create it with bias=False: the normalization has its own bias"
     needs = ("inventory", "grads", "activations")
 
-    def judge(self, measured: _Read) -> Iterator[Finding]:
-        """Find biases that a normalization removes."""
+    def judge(self, measured: _ReadsLayers) -> Iterator[Finding]:
         rows = measured.inventory.rows
         types = {row.fqn: row["type"] for row in rows if row["kind"] == "called"}
         weights = {row.fqn: row for row in rows if row["kind"] == "parameter"}
         grads = {row.fqn: row for row in measured.grads.rows}
         outputs = {row.fqn: row for row in reversed(measured.activations.rows)}
-        found = [r for r in rows if r["kind"] == "normalized" and _is_lost(r.fqn, weights, grads, outputs)]
-        if found:
-            first, by = found[0], found[0]["by"]
-            more = f", as are those of {len(found) - 1} more" if found[1:] else ""
-            said = f"the bias of this {types[first.fqn]} is removed by {by} ({types[by]}){more}"
-            yield self.finding(first.fqn, said, sum(math.prod(grads[_of(row.fqn, "bias")]["shape"]) for row in found))
+        lost = [r for r in rows if r["kind"] == "normalized" and _is_lost(r.fqn, weights, grads, outputs)]
+        if lost:
+            first, by = lost[0], lost[0]["by"]
+            more = f", as are those of {len(lost) - 1} more" if lost[1:] else ""
+            message = f"the bias of this {types[first.fqn]} is removed by {by} ({types[by]}){more}"
+            elements = sum(math.prod(grads[f"{row.fqn}.bias".lstrip(".")]["shape"]) for row in lost)
+            yield self.finding(first.fqn, message, elements)
 
 
 _Rows = Mapping[str, Row]
@@ -85,17 +83,13 @@ def _is_lost(fqn: str, weights: _Rows, grads: _Rows, outputs: _Rows) -> bool:
     The one is a sum of what flows back, the other a sum of its products with the layer's input, whose size follows from
     those of the output and the weight.
     """
-    places = (grads, "bias"), (grads, "weight"), (weights, "weight")
-    rows = [*(rows.get(_of(fqn, name)) for rows, name in places), outputs.get(fqn)]
+    of_bias, of_weight = f"{fqn}.bias".lstrip("."), f"{fqn}.weight".lstrip(".")
+    rows = grads.get(of_bias), grads.get(of_weight), weights.get(of_weight), outputs.get(fqn)
     bias, weight, value, output = (row.stats if row else None for row in rows)
     if not (bias and weight and value and output and value.rms and weight.rms):
         return False
     size = output.rms / (value.rms * math.sqrt(value.numel / bias.numel))
-    return bias.rms * size <= math.sqrt(eps(grads[_of(fqn, "bias")]["dtype"])) * weight.rms
-
-
-def _of(fqn: str, name: str) -> str:
-    return f"{fqn}.{name}" if fqn else name
+    return bias.rms * size <= math.sqrt(eps(grads[of_bias]["dtype"])) * weight.rms
 
 
 class InputChanged(Check):
@@ -116,7 +110,6 @@ class InputChanged(Check):
     values = False
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find inputs that were changed in place."""
         places: dict[str, list[str]] = {}
         for row in measured.inventory.rows:
             if row["kind"] == "changed":
@@ -144,9 +137,8 @@ class PlainWeight(Check):
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
-        """Find plain tensors that are used as weights."""
         for row in measured.inventory.rows:
             if row["kind"] == "plain_weight":
                 shape = "x".join(map(str, row["shape"]))
-                said = f"computes with {row['name']}, a plain tensor ({shape}): not trained, saved or moved by to()"
-                yield self.finding(row.fqn, said, row["params"])
+                message = f"computes with {row['name']}, a plain tensor ({shape}): not trained, saved or moved by to()"
+                yield self.finding(row.fqn, message, row["params"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from hookcli.commands.dump import TensorOptions, inspect_tensors
-from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, TimeOptions
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
@@ -18,10 +17,7 @@ EXAMPLES = (
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 COLUMNS = STATISTICS
-FIRST = (
-    *("hist", "weights", "input", "batch_size", "data", "device"),
-    *("depth", "match", "columns", "sort", "format", "output", "ops"),
-)
+FIRST = "hist weights input batch_size data device depth match columns sort format output ops"
 
 
 def activations(

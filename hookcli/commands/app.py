@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -43,11 +43,9 @@ class _AllCommands(HelpfulGroup):
         self.commands: Any = _LazyCommands()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Name the commands without importing them."""
         return list(COMMANDS)
 
     def get_help(self, ctx: Any) -> str:
-        """Return the first page of help, without importing the commands."""
         return commands_page(HELP, EXAMPLES, _NOTE)
 
 
@@ -61,7 +59,7 @@ class _LazyCommands(Mapping[str, Any]):
         if name not in self._made:
             if name not in COMMANDS and name not in registry.names("probes"):
                 raise KeyError(name)
-            self._made[name] = _built_in(name) if name in COMMANDS else _of_probe(name)
+            self._made[name] = _command(name)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -71,37 +69,23 @@ class _LazyCommands(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _built_in(name: str) -> Any:
-    from hookcli.commands.options import takes_options
+def _command(name: str) -> Any:
+    """A command of hookcli, or of a probe from another distribution."""
+    from hookcli.commands.option_fields import takes_options
 
-    module = import_module(f"hookcli.commands.{name}")
-    function = takes_options(getattr(module, name))
-    if name != "run":  # whose stdout is the script's
-        function = stdout_kept()(function)
-    details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", None))
-    return _command(name, function, inspect.getdoc(function) or "", details, getattr(module, "SETTINGS", None))
+    if name in COMMANDS:
+        module = import_module(f"hookcli.commands.{name}")
+        function = takes_options(getattr(module, name))
+        details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", ""))
+        text, settings = inspect.getdoc(function), getattr(module, "SETTINGS", None)
+    else:
+        from hookcli.commands.probe_command import probe_command
 
-
-def _of_probe(name: str) -> Any:
-    """The command of a probe from another distribution."""
-    from hookcli.commands.options import takes_options
-    from hookcli.commands.plugin_probe import probe_command
-
-    about = f"The probe {name}, from {registry.find('probes', name).distribution}."
-    return _command(
-        name, stdout_kept()(takes_options(probe_command(name))), about, Details((f"hookcli {name} resnet50",))
-    )
-
-
-def _command(
-    name: str,
-    function: Callable[..., int],
-    text: str,
-    details: Details,
-    settings: dict[str, Any] | None = None,
-) -> Any:
+        function, details, settings = takes_options(probe_command(name)), Details((f"hookcli {name} resnet50",)), None
+        text = f"The probe {name}, from {registry.find('probes', name).distribution}."
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, help=text, cls=HelpfulCommand, context_settings=settings)(function)
+    function = function if name == "run" else stdout_kept()(function)  # the stdout of `run` is the script's
+    app.command(name, help=text or "", cls=HelpfulCommand, context_settings=settings)(function)
     made: Any = typer.main.get_command(app)
     made.details = details
     return made

@@ -7,10 +7,10 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from hookcli.commands.options import Options
+from hookcli.commands.options import RUNNING, SHOWING, Options
 from hookcli.sources.identity import code_folders, identity
 from hookcli.system.cache import Cache, imported, stamp
 from hookcli.system.files import exists
@@ -19,11 +19,8 @@ from hookcli.table import Report, document
 
 # Options that change the report, and options that change only how it is shown. With any other option, such as one that
 # names the user's own data or code, no report is cached.
-_MEASURED = (
-    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *("fastpath", "ops", "match", "type"),
-)
-_SHOWN = ("depth", "columns", "sort", "format", "output", "quiet", "debug")
+_MEASURED = (*RUNNING, "fastpath", "ops", "match", "type")
+_SHOWN = ("depth", *SHOWING)
 _LIBRARIES = ("TORCH_", "PYTORCH_", "TIMM_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_")
 
 
@@ -51,8 +48,8 @@ class CachedReport:
                     data = json.loads(text)
                     if stamp(data["files"]) != data["stamp"]:  # edited
                         continue
-                    found = [Report.from_dict(item) for item in data["reports"]]
-                    return [replace(report, meta={**report.meta, "cached": True}) for report in found]
+                    reports = [Report.from_dict(item) for item in data["reports"]]
+                    return [replace(report, meta={**report.meta, "cached": True}) for report in reports]
         return []
 
     def put(self, reports: Sequence[Report]) -> None:
@@ -66,24 +63,21 @@ class CachedReport:
 
 def _key(command: str, spec: str, options: Options, settings: Mapping[str, Any]) -> str | None:
     """Everything that the report depends on; None for a report that is not cached."""
-    plain = Options()
-    for name in (one.name for one in fields(Options) if one.name not in (*_MEASURED, *_SHOWN)):
-        if getattr(options, name) != getattr(plain, name):
-            return None
-    named = [options.weights, *(item.partition("=")[2] for item in options.arg)]
-    if options.device not in ("cpu", "meta") or any(map(exists, filter(None, named))):
+    asked, plain = asdict(options), asdict(Options())
+    if any(asked[name] != plain[name] for name in asked if name not in (*_MEASURED, *_SHOWN)):
+        return None
+    files = filter(None, [options.weights, *(item.partition("=")[2] for item in options.arg)])
+    if options.device not in ("cpu", "meta") or any(map(exists, files)):
         return None
     if world().size > 1 or leftover():  # which is remarked on
         return None
     code = identity(spec)
-    given = {name: value for name, value in asdict(options).items() if name in _MEASURED} | {"settings": {**settings}}
-    read = {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_LIBRARIES) and "TOKEN" not in name  # a secret, which files of the cache should not hold
-    }
+    measured = {name: value for name, value in asked.items() if name in _MEASURED} | {"settings": {**settings}}
+    # A token is a secret, which files of the cache should not hold.
+    variables = [name for name in sorted(os.environ) if name.startswith(_LIBRARIES) and "TOKEN" not in name]
+    read = {name: os.environ[name] for name in variables}
     kernels = _machine() if settings.get("max_peak_memory") is not None else ""  # which the peak depends on
-    return code and f"{command} {json.dumps([given, read])}\n{code}{kernels}"
+    return code and f"{command} {json.dumps([measured, read])}\n{code}{kernels}"
 
 
 def _machine() -> str:

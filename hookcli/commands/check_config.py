@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hookcli.checks.expected import parse_expected
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
-from hookcli.commands.data_options import overruled
-from hookcli.commands.options import Options, check_choice
+from hookcli.commands.option_fields import check_choice
+from hookcli.commands.options import SHARED, Options
+from hookcli.commands.run_options import overruled
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
 BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory")
-T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None}
 # Pairs of settings that exclude each other, with the reason.
@@ -34,10 +35,7 @@ _CONTRADICTIONS = (
 
 @dataclass(frozen=True)
 class Job:
-    """A model to check, with its options and the settings of its checks.
-
-    `written` maps options that the configuration file sets to the section that sets them.
-    """
+    """A model to check; `written` maps options that the configuration file sets to the section that sets them."""
 
     spec: str
     options: Options
@@ -88,37 +86,35 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     selecting = place if "select" in in_model else config.place
     _overrule(settings, in_file, on_line, selecting)
     if "select" in in_file - on_line:
-        _in_file(selecting, "select", lambda: require_judgeable(settings, not settings["meta"]))
-    shared = {f.name for f in fields(Options)}
-    changed = {k: v for k, v in written.items() if k in shared and k not in {*typed, *overruled(typed)}}
+        with _in_file(selecting, "select"):
+            require_judgeable(settings, not settings["meta"])
+    changed = {k: v for k, v in written.items() if k in SHARED and k not in {*typed, *overruled(typed)}}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
     options = replace(options, **changed)
     planned = {
-        name: getattr(options, name) if name in shared else settings[name] for name in CheckSettings.__annotations__
+        name: getattr(options, name) if name in SHARED else settings[name] for name in CheckSettings.__annotations__
     }
     plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
     return Job(spec, options, settings, plan, places)
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """Return the thresholds by check id, budgets included."""
     budgets = {name.replace("_", "-"): given[name] for name in BUDGETS if given.get(name) is not None}
-    named = dict(given.get("thresholds") or {})
-    limits = parse_thresholds(named, f"{place} thresholds: " if place else "--threshold ")
+    limits = parse_thresholds(given.get("thresholds") or {}, f"{place} thresholds: " if place else "--threshold ")
     for name, figure in budgets.items():
-        own = parse_thresholds({name: figure}, f"{place} " if place else "--")
-        if own.keys() & limits.keys():
+        limit = parse_thresholds({name: figure}, f"{place} " if place else "--")
+        if limit.keys() & limits.keys():
             raise UsageError(f"{place + ': ' if place else ''}{name} is given twice, once as a threshold")
-        limits |= own
+        limits |= limit
     return limits
 
 
 def _overrule(settings: dict[str, Any], written: Collection[str], typed: Collection[str], place: str) -> None:
     """Let --select and --ignore on the command line override `ignore` and `select` in the file."""
-    for said, option, other in (("select", "--select", "ignore"), ("ignore", "--ignore", "select")):
-        if said not in typed or other not in written or other in typed:
+    for one, other in (("select", "ignore"), ("ignore", "select")):
+        if one not in typed or other not in written or other in typed:
             continue
-        named = chosen_by_name(settings[said], option)
+        named = chosen_by_name(settings[one], f"--{one}")
         left = [word for word in settings[other] if not chosen_by_name([word]) & named]
         if other == "select" and not left:
             raise UsageError(f"no check is left to run: --ignore excludes all checks that {place} select names")
@@ -137,31 +133,32 @@ def _settle(settings: dict[str, Any], written: Collection[str], typed: Collectio
         elif from_file == [False, True]:
             settings[other] = _DEFAULTS[other]
         else:
-            where = f"{place}: " if all(from_file) else ""
-            names = (_named(one, all(from_file)), _named(other, all(from_file)))
-            raise UsageError(f"{where}{names[0]} and {names[1]}: {why}; leave one out")
-
-
-def _named(name: str, in_file: bool) -> str:
-    key = name.replace("_", "-")
-    if in_file:
-        return "backward = false" if name == "backward" else key
-    return "--no-backward" if name == "backward" else f"--{key}"
+            where, dashes, off = (
+                (f"{place}: ", "", "backward = false") if all(from_file) else ("", "--", "--no-backward")
+            )
+            first = off if one == "backward" else f"{dashes}{one}"
+            raise UsageError(f"{where}{first} and {dashes}{other.replace('_', '-')}: {why}; leave one out")
 
 
 def _check(place: str, written: Mapping[str, Any]) -> None:
     """Raise UsageError, naming place and key, for an unknown check, expectation or severity."""
     select, ignore = written.get("select", ()), written.get("ignore", ())
     limits = _limits(place, written)
-    _in_file(place, "", lambda: choose(select, ignore, limits, typed=False) if select or ignore else None)
-    _in_file(place, "expect-output", lambda: [parse_expected(text, "") for text in written.get("expect_output", ())])
-    optimizer = written.get("optimizer")
-    _in_file(place, "optimizer", lambda: check_choice("optimizer", optimizer, MEMORY_OPTIMIZERS))
-    _in_file(place, "fail-on", lambda: check_choice("fail-on", written.get("fail_on"), SEVERITIES))
+    if select or ignore:
+        with _in_file(place, ""):
+            choose(select, ignore, limits, typed=False)
+    for text in written.get("expect_output", ()):
+        with _in_file(place, "expect-output"):
+            parse_expected(text, "")
+    for key, words in (("optimizer", MEMORY_OPTIMIZERS), ("fail-on", SEVERITIES)):
+        with _in_file(place, key):
+            check_choice(key, written.get(key.replace("-", "_")), words)
 
 
-def _in_file(place: str, key: str, parse: Callable[[], T]) -> T:
+@contextmanager
+def _in_file(place: str, key: str) -> Iterator[None]:
+    """Have a UsageError begin with the place and key of the file."""
     try:
-        return parse()
+        yield
     except UsageError as error:
         raise UsageError(f"{place} {key}".rstrip() + f": {error}") from error

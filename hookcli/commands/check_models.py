@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import fails, judge
 from hookcli.checks.measurements import Measurements
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
+from hookcli.commands.model import find_recipe
 from hookcli.commands.next_command import next_command
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
-from hookcli.commands.probe_command import edits_of, feedback_of, setting_of, use_threads
-from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
+from hookcli.commands.probe_command import edits_of, feedback_of, setting_of
+from hookcli.commands.progress import Progress, import_torch, working
+from hookcli.commands.run_options import StepOptions
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER
@@ -46,11 +46,12 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     reports: list[list[Report]] = []  # of each model: the findings, then the reports that the checks read
     errors: list[tuple[str, HookcliError]] = []
     baselines: list[Baseline] = []
-    save = jobs[0].settings["save"]
-    if save:
-        _check_target(save)
+    if save := jobs[0].settings["save"]:
+        check_writable(Path(save), "--save")  # before the run, not after
+        if exists(save):
+            read_baselines(save)
     try:
-        with working(options) as progress:
+        with working(options, torch=False) as progress:
             for number, job in enumerate(jobs, 1):
                 progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
                 reports += _checked(job, jobs[0].options, progress, errors, baselines)
@@ -61,24 +62,28 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
     for problem in unwritten if errors else ():
         say(f"warning: {problem}")
-    if errors or unwritten:
-        raise _one(errors) if errors else unwritten[0]
+    if unwritten and not errors:
+        raise unwritten[0]
+    if len(errors) == 1:
+        raise errors[0][1]
+    if errors:
+        lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
+        raise ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
     return int(fails([findings for findings, *_ in reports], jobs[0].settings["fail_on"]))
 
 
 def _checked(
-    job: Job,
-    options: Options,
-    progress: Progress,
-    errors: list[tuple[str, HookcliError]],
-    baselines: list[Baseline],
+    job: Job, options: Options, progress: Progress, errors: list[tuple[str, HookcliError]], baselines: list[Baseline]
 ) -> list[list[Report]]:
     """The reports of a job, none if its model can't be found; adds its error, or its baseline if one is saved."""
-    cached = _cached(job)
-    if found := cached.get():
-        return [found]
-    progress.stage("importing torch")
-    use_threads(options)
+    # If it needs no values, and runs no code but that of hookcli and libraries.
+    ours = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
+    wanted = job.settings["cache"] and job.settings["meta"] and ours
+    settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
+    cached = CachedReport("check", job.spec, job.options, wanted, settings)
+    if reports := cached.get():
+        return [reports]
+    import_torch(options, progress)
     try:
         examination = examined(job, progress)
     except HookcliError as error:
@@ -93,21 +98,6 @@ def _checked(
     return [examination.shown]
 
 
-def _cached(job: Job) -> CachedReport:
-    """The cached reports of a job, if it needs no values, and runs no code but that of hookcli and libraries."""
-    own = job.settings["loss"] is None and all(type(one).__module__.startswith("hookcli.") for one in job.plan.checks)
-    wanted = job.settings["cache"] and job.settings["meta"] and own
-    settings = {name: value for name, value in job.settings.items() if name not in ("config", "report")}
-    return CachedReport("check", job.spec, job.options, wanted, settings)
-
-
-def _check_target(save: str) -> None:
-    """Raises UsageError for a file that can take no baseline: before the run, not after."""
-    check_writable(Path(save), "--save")
-    if exists(save):
-        read_baselines(save)
-
-
 def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> list[HookcliError]:
     """Write to each output, even if another fails (stdout may be full while the file of --report is not)."""
     failed = []
@@ -120,14 +110,6 @@ def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> li
     return failed
 
 
-def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
-    """The only error, or one that lists them all."""
-    if len(errors) == 1:
-        return errors[0][1]
-    lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
-    return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
-
-
 def crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not be built."""
     judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
@@ -138,18 +120,15 @@ def crashed(job: Job, error: ModelError) -> Report:
 def _with_next(report: Report, job: Job, **meta: str) -> Report:
     """The report with the command to type next, if there is a finding, and other entries of `meta`."""
     step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
+    # The options with which `hookcli memory` takes the step of --max-peak-memory.
+    memory = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
+    if not job.settings["backward"]:
+        memory += ["--inference", *(["--train"] if job.options.train is None else [])]
+    elif job.settings["optimizer"] != MEMORY_OPTIMIZER:
+        memory += ["--optimizer", job.settings["optimizer"]]
     for finding in report.findings[:1]:
-        meta["next"] = next_command(finding, job.spec, job.options, step, _of_memory(job))
+        meta["next"] = next_command(finding, job.spec, job.options, step, memory)
     return replace(report, meta={**report.meta, **meta})
-
-
-def _of_memory(job: Job) -> Sequence[str]:
-    """The options with which `hookcli memory` takes the step of --max-peak-memory."""
-    device = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
-    if job.settings["backward"]:
-        chosen = job.settings["optimizer"]
-        return [*device, *(["--optimizer", chosen] if chosen != MEMORY_OPTIMIZER else [])]
-    return [*device, "--inference", *(["--train"] if job.options.train is None else [])]
 
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
@@ -160,7 +139,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     from hookcli.engine.checking import examine
     from hookcli.engine.examiner import LAYOUT
     from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -180,7 +159,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             partial(capture, LAYOUT, setting, hooking=Hooking(fastpath=options.fastpath, ops=job.plan.ops)),
             in_full=in_full,
             edits=edits,
-            memory=MemoryQuestion(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
+            memory=MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
         )
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
@@ -188,9 +167,9 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
         raise
     if settings["meta"] and examination.error and runs_only_for_real(examination.error):
         raise _needs_values(recipe.name, examination.error) from examination.error
-    held = job.plan.against if not examination.error else None
-    for text in held.of(recipe.name).notes(*examination.kept) if held else []:
-        remark(text, options)
+    if job.plan.against and not examination.error:
+        for text in job.plan.against.of(recipe.name).notes(*examination.kept):
+            remark(text, options)
     return replace(examination, report=_with_next(examination.report, job, fail_on=settings["fail_on"]))
 
 

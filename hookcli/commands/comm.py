@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.commands.backward_options import OnePassOptions
-from hookcli.commands.options import DEFAULT_MODEL, MOST_RUNS, Model, Options, all_but, option
+from hookcli.commands.model import find_recipe
+from hookcli.commands.option_fields import option, words_of
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.commands.output import Output, remark
-from hookcli.commands.probe_command import feedback_of, setting_of, write_partial
-from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
-from hookcli.commands.progress import working
-from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, UsageError
+from hookcli.commands.probe_command import feedback_of, setting_of
+from hookcli.commands.processes import columns_shown, parse_ranks, several
+from hookcli.commands.progress import salvaging
+from hookcli.commands.run_options import OnePassOptions
+from hookcli.errors import UsageError
 from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world
 from hookcli.table.buckets import merge_ranks
@@ -21,11 +21,7 @@ from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.ranks import beside
 
 if TYPE_CHECKING:
-    from hookcli.engine.ddp import DDPSteps
-    from hookcli.engine.feedback import Feedback
     from hookcli.engine.ranks.group import Group
-    from hookcli.engine.step import Step
-    from hookcli.hooks.communication.comm_hooks import CommHook
     from hookcli.table import Report
 
 EXAMPLES = (
@@ -33,11 +29,8 @@ EXAMPLES = (
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
-FIRST = (
-    *("hook", "steps", "rank_approximation", "loss"),
-    *("nproc", "weights", "input", "format", "output"),
-)
-_PANEL = "Communication"
+COLUMNS = BUCKETS
+FIRST = "hook steps rank_approximation loss nproc weights input format output"
 _PROCESSES = 2  # the default without --nproc and torchrun
 
 
@@ -45,36 +38,23 @@ _PROCESSES = 2  # the default without --nproc and torchrun
 class CommOptions:
     """Options of `hookcli comm` alone."""
 
+    panel = "Communication"
+
     hook: list[str] = option(
         list,
-        _PANEL,
         f"{', '.join(COMM_HOOKS)}; combinations such as fp16+powersgd; pkg.mod:fn or file.py:fn [allreduce]. "
         "Several are compared on the same gradients.",
         metavar="A,B,...",
     )
-    rank_approximation: int = option(1, _PANEL, "PowerSGD: rank of its matrices.", metavar="N", min=1, max=MOST_RUNS)
+    rank_approximation: int = option(1, "PowerSGD: rank of its matrices.", metavar="N", min=1)
     warm_up: int = option(
-        2,
-        _PANEL,
-        "PowerSGD: steps of plain allreduce first; more --steps lower its error.",
-        metavar="STEPS",
-        min=2,
-        max=MOST_RUNS,
+        2, "PowerSGD: steps of plain allreduce first; more --steps lower its error.", metavar="STEPS", min=2
     )
-    steps: int = option(
-        3, _PANEL, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1, max=MOST_RUNS
-    )
-    no_sync: int = option(
-        0, _PANEL, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0, max=MOST_RUNS
-    )
+    steps: int = option(3, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1)
+    no_sync: int = option(0, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0)
     bucket_cap_mb: float | None = option(
-        None, _PANEL, "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", metavar="MB", min=0, max=2**20
+        None, "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", metavar="MB", min=0, max=2**20
     )
-
-    def names(self) -> list[str]:
-        """The names of the hooks, each once."""
-        given = [name.strip() for text in self.hook or ["allreduce"] for name in text.split(",")]
-        return list(dict.fromkeys(filter(None, given)))
 
 
 def comm(
@@ -94,43 +74,28 @@ def comm(
     if options.parallel != "ddp":
         raise UsageError(f"--parallel {options.parallel}: communication hooks are DDP's; FSDP2 has none")
     options = replace(options, nproc=options.nproc or (_PROCESSES if world().size == 1 else None))
-    try:
-        with working(options) as progress:
-            progress.stage("importing torch")
-            from hookcli.hooks.communication.comm_hooks import find_hook
+    with salvaging(output) as progress:
+        from hookcli.engine.prepare import prepare_run
+        from hookcli.hooks.communication.comm_hooks import find_hook
 
-            output.check_columns(columns_shown(BUCKETS, options))
-            hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in own.names()]
-            made = replace(step.make(), backward=True)
-            with several(options, values=True) as processes:
-                if processes is None or processes.group is None:
-                    raise UsageError("--nproc 1: communication needs 2 processes or more")
-                if own.warm_up >= own.steps and any("powersgd" in name for name in own.names()):
-                    remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
-                from hookcli.engine.ddp import DDPSteps  # imports all of DDP, so only once the processes run
+        output.check_columns(columns_shown(BUCKETS, options))
+        names = list(dict.fromkeys(words_of(own.hook or ["allreduce"])))
+        hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in names]
+        made = replace(step.make(), backward=True)
+        with several(options, values=True) as processes:
+            if processes is None or processes.group is None:
+                raise UsageError("--nproc 1: communication needs 2 processes or more")
+            if own.warm_up >= own.steps and any("powersgd" in name for name in names):
+                remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
+            from hookcli.engine.ddp import DDPSteps, communicate  # all of DDP, so only once the processes run
 
-                steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
-                feedback = feedback_of(options, progress, processes)
-                report = _communicate(model, hooks, steps, made, processes, feedback)
-                reports = _as_asked(report, options, processes.group)
-    except (HookcliError, KeyboardInterrupt) as error:
-        write_partial(error, output)
-        raise
+            steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
+            setting = setting_of(options, options.train is not False, targets=True)
+            setting, feedback = processes.setting(setting, True), feedback_of(options, progress, processes)
+            run = prepare_run(find_recipe(model, options), setting, made, feedback)
+            reports = _as_asked(communicate(run, hooks, steps), options, processes.group)
     output.write(reports)
     return 0
-
-
-def _communicate(
-    spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, processes: Processes, feedback: Feedback
-) -> Report:
-    """Run the steps and return this rank's report."""
-    from hookcli.engine.ddp import communicate
-    from hookcli.engine.prepare import prepare_run
-
-    options = processes.options
-    setting = setting_of(options, True if options.train is None else options.train, targets=True)
-    run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, feedback)
-    return communicate(run, hooks, steps)
 
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hookcli.commands.options import MOST_RUNS, Options
+from hookcli.commands.option_fields import GREATEST_TOLERANCE, MOST_RUNS
+from hookcli.commands.options import Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
 from hookcli.system.files import content, exists
 
@@ -29,46 +30,45 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
 
 
-def _is_whole(value: Any) -> bool:
-    return _is_number(value) and isinstance(value, int)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
-
-
-_TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
-_TEXTS = _Kind("give text in quotes, or a list of texts", _are_texts)
-_FLAG = _Kind("give true or false", lambda value: isinstance(value, bool))
+def _is_whole(value: Any, least: int, most: float) -> bool:
+    return _is_number(value) and isinstance(value, int) and least <= value <= most
 
 
 def _count(most: int) -> _Kind:
-    return _Kind(f"give a whole number from 1 to {most:,}", lambda value: _is_whole(value) and 1 <= value <= most)
+    return _Kind(f"give a whole number from 1 to {most:,}", lambda value: _is_whole(value, 1, most))
 
 
-_MOST = {one.name: one.metadata["option"].max for one in fields(Options)}
-_BATCHES = _Kind("give a whole number from 1, or 'all'", lambda value: value == "all" or _count(10**9 - 1).fits(value))
-_SEED = _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value) and value >= 0)
-_NUMBER = _Kind("give a number from 0", lambda value: _is_number(value) and value >= 0)
-_FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
-_FIGURES = _Kind(
-    "give a table of checks and figures, as in {HK012 = 1e-5}",
-    lambda value: isinstance(value, Mapping) and all(map(_FIGURE.fits, value.values())),
+_MOST: dict[str, Any] = {one.name: one.metadata.get("max") for one in fields(Options)}
+_TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
+_TEXTS = _Kind(
+    "give text in quotes, or a list of texts",
+    lambda value: all(isinstance(item, str) for item in (value if isinstance(value, list) else [value])),
 )
+_FLAG = _Kind("give true or false", lambda value: isinstance(value, bool))
+_TOLERANCE = _Kind(
+    f"give a number from 0 to {GREATEST_TOLERANCE:,.0f}",
+    lambda value: _is_number(value) and 0 <= value <= GREATEST_TOLERANCE,
+)
+_FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
 _KEYS = {
     **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
     **dict.fromkeys(("data", "tokenizer", "ops"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
-    "batches": _BATCHES,
+    "batches": _Kind(
+        "give a whole number from 1, or 'all'", lambda value: value == "all" or _is_whole(value, 1, 10**9 - 1)
+    ),
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
     **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta"), _FLAG),
     "batch-size": _count(_MOST["batch_size"]),
     "threads": _count(_MOST["threads"]),
     "repeat": _count(MOST_RUNS),
-    "seed": _SEED,
+    "seed": _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value, 0, _GREATEST)),
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
-    **dict.fromkeys(("rtol", "atol"), _NUMBER),
-    "thresholds": _FIGURES,
+    **dict.fromkeys(("rtol", "atol"), _TOLERANCE),
+    "thresholds": _Kind(
+        "give a table of checks and figures, as in {HK012 = 1e-5}",
+        lambda value: isinstance(value, Mapping) and all(map(_FIGURE.fits, value.values())),
+    ),
 }
 # Options that have no key of their name, and what to write instead.
 _MEANT = {
@@ -126,7 +126,7 @@ def _parsed(place: str, section: Any) -> Config:
     if "model" in section and "models" in section:
         raise UsageError(f"{place}: has both model and models: leave one out")
     models = section.get("models", section.get("model", []))
-    own = {key: value for key, value in section.items() if key not in ("model", "models")}
+    settings = {key: value for key, value in section.items() if key not in ("model", "models")}
     entries = [models] if isinstance(models, (str, Mapping)) else models
     if not isinstance(entries, Sequence):
         raise UsageError(f"{place} models = {_shown(models)}: give a list of models")
@@ -134,7 +134,7 @@ def _parsed(place: str, section: Any) -> Config:
     specs = [spec for spec, _ in named]
     if twice := next((spec for spec in specs if specs.count(spec) > 1), None):
         raise UsageError(f"{place} models: {twice!r} is listed twice")
-    return Config(place, _settings(place, own, ("model", "models")), dict(named))
+    return Config(place, _settings(place, settings, ("model", "models")), dict(named))
 
 
 def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:

@@ -34,10 +34,7 @@ def check_target(path: Path, option: str, target: str) -> None:
 
 
 def check_writable(path: Path, option: str = "--output") -> None:
-    """Raises UsageError where the file can't be written.
-
-    By doing it: permissions say little to an administrator, and nothing on a read-only file system.
-    """
+    """Raises UsageError if the file can't be written: by trying, since permissions say little to an administrator."""
     import tempfile
 
     if is_folder(path):

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hookcli.commands.backward_options import OnePassOptions, StepOptions
 from hookcli.commands.diff_dumps import DumpRuns
+from hookcli.commands.diff_files import compare_records, compare_weights, is_record
 from hookcli.commands.diff_models import ModelRuns
-from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
-from hookcli.commands.diff_weights import compare_weights
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.options import DATA, GRADIENTS, SHOWING, OnlyFields, Options, TimeOptions, complete_models, option
+from hookcli.commands.option_fields import OnlyFields, option, tolerance_option
+from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
-from hookcli.commands.progress import Progress, working
+from hookcli.commands.progress import salvaging
+from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import beyond, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
-from hookcli.errors import HookcliError, UsageError
+from hookcli.errors import UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.table import Report
 from hookcli.table.columns.costs import SIDE_TIMES
@@ -33,11 +32,7 @@ from hookcli.table.files import looks_saved, read_reports, unfamiliar
 from hookcli.table.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
 
-_SHARED = (
-    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *DATA,
-    *("fastpath", "edit", "ops", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
-)
+_SHARED = (*RUNNING, *DATA, "fastpath", "edit", "ops", "depth", "match", "type", *SHOWING)
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
     "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
@@ -51,40 +46,28 @@ EXAMPLES = (
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = TENSORS
-FIRST = (
-    *("rtol", "same_weights", "backward", "ops"),
-    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
-)
-_PANEL = "Comparison"
-
-
-def _side(name: str, text: str) -> Any:
-    return typer.Argument(metavar=name, help=text, show_default=False, autocompletion=complete_models)
+_A = "A model, a saved report (FILE.json), a record, a dump, or a file of weights."
+FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
 
 
 @dataclass(frozen=True)
 class DiffOptions:
     """Options of `hookcli diff` alone."""
 
-    rtol: float | None = option(
-        None,
-        _PANEL,
-        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].",
-        metavar="X",
-        min=0,
-        max=1e9,
+    panel = "Comparison"
+
+    rtol: float | None = tolerance_option(
+        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32]."
     )
-    atol: float | None = option(
-        None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0, max=1e9
-    )
-    same_weights: bool = option(False, _PANEL, "Copy A's weights into B.", "--same-weights")
-    backward: bool = option(False, GRADIENTS, "Compare gradients, too.", "--backward")
+    atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].")
+    same_weights: bool = option(False, "Copy A's weights into B.")
+    backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
 
 
 def diff(
     ctx: typer.Context,
-    a: Annotated[str, _side("A", "A model, a saved report (FILE.json), a record, a dump, or a file of weights.")],
-    b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
+    a: Annotated[str, model_argument("A", _A)],
+    b: Annotated[str, model_argument("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,
@@ -102,11 +85,11 @@ def diff(
     .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
     makes them. Exit code 1: a difference is beyond tolerance.
     """
-    typed = (("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time))
-    given = [name for name, on in typed if on]
+    switches = (("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time))
+    of_models = next((name for name, on in switches if on), "")
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
-        if given and (named(a) or named(b)):
-            raise UsageError(f"{given[0]}: both sides must be models, not {what}")
+        if of_models and (named(a) or named(b)):
+            raise UsageError(f"{of_models}: both sides must be models, not {what}")
     tolerance = Tolerance(own.rtol, own.atol)
     if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
         raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
@@ -115,85 +98,61 @@ def diff(
     if is_dump(a) or is_dump(b):
         output = Output(options)
         output.check_columns(with_operators(DUMPED))
-        with _salvaging(output, options) as progress:
+        with salvaging(output, torch=False) as progress:
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
-        output.write([report])
-        return _judged([report], options, output.for_people)
+        return _judged([report], output)
     if holds_tensors(a) and holds_tensors(b):
         for name in sorted(typed_names(ctx) & _RUNNING):
             raise UsageError(f"--{name.replace('_', '-')}: is for models; both sides are files of tensors")
         return compare_weights(a, b, tolerance, options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
-    if (step.loss or step.backward_vector) and not own.backward:
-        name = "--loss" if step.loss else "--backward-vector"
-        raise UsageError(f"{name}: without --backward nothing is differentiated")
-    if given and any(side.file for side in sides):
-        raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
+    of_loss = "--loss" if step.loss else "--backward-vector" if step.backward_vector else ""
+    if of_loss and not own.backward:
+        raise UsageError(f"{of_loss}: without --backward nothing is differentiated")
+    if of_models and any(side.file for side in sides):
+        raise UsageError(f"{of_models}: both sides must be models, not saved reports")
+    return _compare_runs(sides, own, step, options, tolerance, timing.time)
+
+
+def _compare_runs(
+    sides: Sequence[SideSpec], own: DiffOptions, step: StepOptions, options: Options, tolerance: Tolerance, time: bool
+) -> int:
+    """Compare models and saved reports."""
+    of_files = any(side.file for side in sides)
     output = Output(options)
-    columns = DIFF if any(side.file for side in sides) else with_operators(TENSORS) if options.ops else TENSORS
+    columns = DIFF if of_files else with_operators(TENSORS) if options.ops else TENSORS
     output.check_columns((*columns, *SIDE_TIMES))
-    with _salvaging(output, options) as progress:
-        saved = [read_reports(side.file) if side.file else None for side in sides]
-        live = ModelRuns(options, progress, own.backward, step, timing.time)
-        reports = _compared(sides, saved, tolerance, live, own.same_weights)
-    remark_unfamiliar(sides, saved, options)
-    output.write([next_compared(reports[0], sides, own, step, options), *reports[1:]])
-    return _judged(reports, options, output.for_people)
-
-
-@contextmanager
-def _salvaging(output: Output, options: Options) -> Iterator[Progress]:
-    """Show progress while the block runs, and what was compared if it fails."""
-    try:
-        with working(options) as progress:
-            yield progress
-    except (HookcliError, KeyboardInterrupt) as error:
-        partial: Sequence[Report] = getattr(error, "reports", ())
-        if any(report.totals.get("compared", len(report.rows)) for report in partial):
-            output.salvage(partial)
-        raise
-
-
-def remark_unfamiliar(sides: Sequence[SideSpec], saved: Sequence[list[Report] | None], options: Options) -> None:
-    """Say which figures of the saved sides another version of hookcli has measured."""
-    for side, held in zip(sides, saved, strict=True):
-        if side.file and held and (unknown := unfamiliar(side.file, held)):
-            remark(unknown, options)
+    with salvaging(output, torch=False) as progress:
+        live = ModelRuns(options, progress, own.backward, step, time)
+        if of_files:
+            left, right = both_sides(sides, live)
+            wanted = narrowing(options)(left, right)
+            left, right = (_require_rows(wanted, side, options) for side in (left, right))
+            reports = diff_reports(left, right, tolerance)
+        else:
+            report = live.compare(live.pair(sides[0], sides[1], own.same_weights), tolerance)
+            reports = [next_compared(report, sides, own, step, options)]
+    return _judged(reports, output)
 
 
 def next_compared(
     report: Report, sides: Sequence[SideSpec], own: DiffOptions, step: StepOptions, options: Options
 ) -> Report:
     """The comparison of two models; where nobody chose the weights that differ first, it names the next command."""
-    chosen = own.same_weights or any(side.file or side.options.weights for side in sides)
-    if chosen or not weights_come_first(report):
+    if own.same_weights or any(side.options.weights for side in sides) or not weights_come_first(report):
         return report
     then = with_same_weights([side.text for side in sides], own, step, options)
     return replace(report, meta={**report.meta, "next": then})
 
 
-def both_sides(
-    sides: Sequence[SideSpec], saved: Sequence[list[Report] | None], live: ModelRuns
-) -> tuple[list[Report], list[Report]]:
+def both_sides(sides: Sequence[SideSpec], live: ModelRuns) -> tuple[list[Report], list[Report]]:
     """The reports of both sides, of which one at least is saved; a model runs under the probes of the other side's."""
-    known = next(held for held in saved if held is not None)
-    a, b = (held if held is not None else live.like(known, side) for side, held in zip(sides, saved, strict=True))
+    saved = [read_reports(side.file) if side.file else [] for side in sides]
+    for side, reports in zip(sides, saved, strict=True):
+        if side.file and (unknown := unfamiliar(side.file, reports)):
+            remark(unknown, live.options)
+    a, b = (saved[n] if side.file else live.like(saved[1 - n], side) for n, side in enumerate(sides))
     return a, b
-
-
-def _compared(
-    sides: Sequence[SideSpec],
-    saved: Sequence[list[Report] | None],
-    tolerance: Tolerance,
-    live: ModelRuns,
-    same_weights: bool,
-) -> list[Report]:
-    if all(held is None for held in saved):
-        return [live.compare(live.pair(sides[0], sides[1], same_weights), tolerance)]
-    a, b = both_sides(sides, saved, live)
-    narrow = narrowing(live.options)
-    left, right = (_require_rows(narrow(a, b), side, live.options) for side in (a, b))
-    return diff_reports(left, right, tolerance)
 
 
 def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:
@@ -206,10 +165,7 @@ def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -
 
 
 def narrowing(options: Options) -> Narrowing:
-    """Return what makes, for the reports of both sides, the test of rows by --match and --type.
-
-    Raises UsageError if nothing on either side fits one of these.
-    """
+    """Make the test of both sides' rows by --match and --type. Raises UsageError if one of these fits nothing."""
 
     def narrow(*sides: Iterable[Report]) -> Wanted:
         rows = (row for side in sides for report in side for row in report.rows)
@@ -222,17 +178,22 @@ def narrowing(options: Options) -> Narrowing:
     return narrow
 
 
-def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
-    """Say what it comes to where the output does not, and how the runs differ. 1: something is beyond tolerance."""
+def _judged(reports: Sequence[Report], output: Output) -> int:
+    """Write the comparison, and remark on what its format does not show. Returns 1 if it is beyond tolerance."""
+    output.write(reports)
     for report in reports:
-        for text in filter(None, (unlike(report), None if readable else report.totals.get("structure"))):
-            remark(text, options)
-        if not readable:
-            counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
-            remark(f"{report.totals['verdict']}; {counts}", options)
-            for line in ("weights", "times"):
-                if line in report.totals:
-                    remark(report.totals[line], options)
+        lines: list[str | None] = [unlike(report)]
+        if not output.for_people:
+            totals = report.totals
+            counts = f"{totals['beyond']:,} of {totals['compared']:,} beyond tolerance"
+            lines += [
+                totals.get("structure"),
+                f"{totals['verdict']}; {counts}",
+                totals.get("weights"),
+                totals.get("times"),
+            ]
+        for text in filter(None, lines):
+            remark(text, output.options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")
     return int(beyond(reports))

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import BuiltSide, common_input, parse_side
-from hookcli.commands.dump import REPEATED
-from hookcli.commands.options import DATA, Options
+from hookcli.commands.options import DATA, GENERATED, Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
+from hookcli.commands.run_options import StepOptions
+from hookcli.commands.tensor_commands import REPEATED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load
@@ -23,12 +23,13 @@ from hookcli.table.names import checked_filter, operator_owner
 if TYPE_CHECKING:
     from hookcli.diff.align import NamedPart
     from hookcli.engine.batches import DataBatches
-    from hookcli.engine.lockstep.dumped import DumpComparison, Wanted
+    from hookcli.engine.lockstep.dump_comparison import Wanted
     from hookcli.probes.base import Probe
     from hookcli.tensors.files.dump_reader import DumpReader
 
-_INPUT = {"input", "batch_size", "fill", *DATA}
+_INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
+_OF_RUN = ("seconds", "hookcli_seconds", "error")
 _PROBES = {
     "output": ("activations",),
     "input": ("inputs",),
@@ -49,24 +50,18 @@ class DumpRuns:
     progress: Progress
 
     def compare(self, a: str, b: str) -> Report:
-        """The report of two sides, of which one at least is a dump.
-
-        Raises UsageError, and what a failing model raises, with the report of what was compared until then.
-        """
+        """The report of two sides, one at least a dump. The error of a failing model has the report until then."""
         self.progress.stage("importing torch")
         from hookcli.tensors.files.dump_reader import DumpReader
 
-        readers = [DumpReader(text) if is_dump(text) else None for text in (a, b)]
-        if readers[0] and readers[1]:
-            return self._of_dumps(readers[0], readers[1])
-        side = 0 if readers[0] else 1
-        reader = readers[side]
-        assert reader is not None
-        return self._with_model(reader, side, (a, b))
+        if is_dump(a) and is_dump(b):
+            return self._of_dumps(DumpReader(a), DumpReader(b))
+        side = 0 if is_dump(a) else 1
+        return self._with_model(DumpReader((a, b)[side]), side, (a, b))
 
     def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
+        from hookcli.engine.lockstep.dump_comparison import compare_dumps
         from hookcli.engine.lockstep.dump_modules import parts_of
-        from hookcli.engine.lockstep.dumped import compare_dumps
 
         self.progress.stage(f"comparing {a.folder} and {b.folder}")
         self._require_operators(a, b)
@@ -77,9 +72,9 @@ class DumpRuns:
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
         from hookcli.engine.lockstep.compiled import unseen_parts
+        from hookcli.engine.lockstep.dump_comparison import DumpComparison
         from hookcli.engine.lockstep.dump_modules import module_parts
-        from hookcli.engine.lockstep.dumped import DumpComparison
-        from hookcli.engine.lockstep.operators import operators_of
+        from hookcli.engine.lockstep.further_runs import operators_of
 
         self._require_operators(reader)
         options, step = self._repeated(reader)
@@ -102,28 +97,25 @@ class DumpRuns:
         if options.ops:
             parts += operators_of(live.side(built, inputs), live.step_of(built, backward), options.ops, unseen)
         comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
-        probes = [_probe(kind, comparison) for kind in KINDS if kind in reader.dump.kinds]
+        asked = [_PROBES[kind] for kind in KINDS if kind in reader.dump.kinds]
+        probes: list[Probe] = [load("probes", name)(*of, sink=comparison) for name, *of in asked]
+
+        def report(*, complete: bool) -> Report:
+            meta = {key: comparison.meta[key] for key in _OF_RUN if key in comparison.meta}
+            meta |= {"dump": _probes(reader.dump), "complete": complete}
+            return comparison.report(self.tolerance, " → ".join(texts), meta)
+
         try:
             live.observed(built, inputs, described, probes, comparison.select, data)
-        except (HookcliError, KeyboardInterrupt) as error:
-            report = self._report(comparison, texts, complete=False)
-            if isinstance(error, HookcliError):
-                raise type(error)(f"{spec.label}: {error}", (report,)) from error
-            error.reports = (report,)  # type: ignore[attr-defined]
+        except HookcliError as error:
+            raise type(error)(f"{spec.label}: {error}", (report(complete=False),)) from error
+        except KeyboardInterrupt as error:
+            error.reports = (report(complete=False),)  # type: ignore[attr-defined]
             raise
-        return self._report(comparison, texts, complete=True)
-
-    def _report(self, comparison: DumpComparison, texts: tuple[str, str], *, complete: bool) -> Report:
-        run = comparison.meta
-        meta = {key: run[key] for key in ("seconds", "hookcli_seconds", "error") if key in run}
-        meta |= {"dump": _probes(comparison.reader.dump), "complete": complete}
-        return comparison.report(self.tolerance, " → ".join(texts), meta)
+        return report(complete=True)
 
     def _repeated(self, reader: DumpReader) -> tuple[Options, StepOptions]:
-        """The options, with those of the dump's run where the command line does not say otherwise.
-
-        Raises UsageError for one of a wrong type, or one that names code: a dump may come from others.
-        """
+        """The options, and the dump's where none is typed. Raises UsageError if the latter name code to run."""
         dump = reader.dump
         left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
         if dump.has_inputs or _INPUT & {*self.typed}:
@@ -132,8 +124,9 @@ class DumpRuns:
             left["train"] = dump.meta["mode"] == "train"
         for name in ("data", "loss"):
             if ":" in str(left.get(name) or ""):
-                said = f"{reader.folder}: its run had --{name} {shortened(str(left[name]))}, which names code to run"
-                raise UsageError(f"{said}: add that option yourself", option=name)
+                option = f"--{name} {shortened(str(left[name]))}"
+                wrong = f"{reader.folder}: its run had {option}, which names code to run: add that option yourself"
+                raise UsageError(wrong, option=name)
         try:
             return _with(self.options, left), _with(self.step, left)
         except ValueError as error:
@@ -179,15 +172,11 @@ class DumpRuns:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
         from hookcli.engine.lockstep.dump_modules import parts_of
 
-        match, kind_wanted = self.options.match, self.options.type
         names = {place.fqn: place.type for place in parts_of(dump, others)}
         names |= {row.fqn: "" for row in dump.tensors if row["kind"] == "grad"}
-        matches = checked_filter(match, kind_wanted, names)
-
-        def wanted(kind: str, fqn: str, type_: str) -> bool:
-            return matches(fqn, "" if kind == "grad" else type_) and kind_wanted in (None, type_)
-
-        return wanted
+        only = self.options.type
+        matches = checked_filter(self.options.match, only, names)
+        return lambda kind, fqn, type_: matches(fqn, "" if kind == "grad" else type_) and only in (None, type_)
 
     def _check_model(self, reader: DumpReader, parts: list[NamedPart], other: str) -> None:
         """Say that a dump is of another model. Raises UsageError if they have nothing in common."""
@@ -200,8 +189,7 @@ class DumpRuns:
         if number and not common and any(place.fqn for place in parts):
             raise UsageError(f"{reader.folder}: {of}, another model than {other}: they have no module in common")
         if common < _ALIKE * number:
-            said = f"{reader.folder} is {of}: {other} has {common} of its {number} modules"
-            remark(said, self.options)
+            remark(f"{reader.folder} is {of}: {other} has {common} of its {number} modules", self.options)
 
 
 def _has_operators(dump: Dump) -> bool:
@@ -211,18 +199,12 @@ def _has_operators(dump: Dump) -> bool:
 def _with(options: Any, values: dict[str, Any]) -> Any:
     """The options with those of the values that they have. Raises ValueError for a value of another type."""
     hints = get_type_hints(type(options))
-    known = {name: value for name, value in values.items() if name in hints}
-    for name, value in known.items():
+    fitting = {name: value for name, value in values.items() if name in hints}
+    for name, value in fitting.items():
         kind = list[str] if isinstance(value, list) and all(isinstance(item, str) for item in value) else type(value)
         if kind not in (hints[name], *get_args(hints[name])):
             raise ValueError(f"{name} is {shortened(repr(value))}")
-    return replace(options, **known)
-
-
-def _probe(kind: str, sink: DumpComparison) -> Probe:
-    name, *given = _PROBES[kind]
-    probe: Probe = load("probes", name)(*given, sink=sink)
-    return probe
+    return replace(options, **fitting)
 
 
 def _probes(dump: Dump) -> str:

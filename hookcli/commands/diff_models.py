@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
+from hookcli.commands.model import Selection
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
-from hookcli.commands.probe_command import feedback_of, use_threads
-from hookcli.commands.progress import Progress
-from hookcli.commands.selection import Selection
+from hookcli.commands.probe_command import feedback_of
+from hookcli.commands.progress import Progress, import_torch
+from hookcli.commands.run_options import StepOptions
 from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
@@ -52,8 +52,7 @@ class ModelRuns:
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
         self.import_torch()
-        from hookcli.engine.lockstep.side import alignment_of
-        from hookcli.engine.lockstep.weights import copy_weights
+        from hookcli.engine.lockstep.side import alignment_of, copy_weights
 
         left, right = (self.built(spec, self.backward) for spec in (a, b))
         given = common_input(left, right, self.options, self.backward)
@@ -74,7 +73,7 @@ class ModelRuns:
         report = compare(
             *sides,
             tolerance=tolerance,
-            step=replace(self.step_of(left, self.backward), target=given.target),
+            step=replace(self.step_of(left, self.backward), target=given.data and given.data.first.target),
             select=selection.among(left.prepared.model),
             seed=self.options.seed,
             info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
@@ -134,8 +133,7 @@ class ModelRuns:
 
     def import_torch(self) -> None:
         """Import torch, and refuse a mistake in --loss before models are built."""
-        self.progress.stage("importing torch")
-        use_threads(self.options)
+        import_torch(self.options, self.progress)
         self._typed_step  # noqa: B018
 
     def built(self, spec: SideSpec, backward: bool) -> BuiltSide:
@@ -172,7 +170,6 @@ class ModelRuns:
 
     @cached_property
     def _typed_step(self) -> Step:
-        """The step that the command line asks for."""
         return self.step.make()
 
     def step_of(self, built: BuiltSide, backward: bool) -> Step:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.commands.mistakes import mistake
-from hookcli.commands.options import Model, OnlyFields, Options, takes_options
+from hookcli.commands.option_fields import OnlyFields, takes_options
+from hookcli.commands.options import BUILDING, Model, Options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
 from hookcli.sources.specs import source_of
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
 
     from hookcli.engine.batches import DataBatches
     from hookcli.engine.feedback import Feedback
-    from hookcli.engine.lockstep.process_state import SourceTree
+    from hookcli.engine.lockstep.lockstep import SourceTree
     from hookcli.engine.prepare import PreparedRun
     from hookcli.engine.setting import Setting
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.
-OWN = ("arg", "weights", "task", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
+OWN = (*BUILDING, "train", "device", "dtype", "fastpath", "edit")
+_SWITCHES = {"train": "--train/--eval", "strict": "--no-strict", "fastpath": "--no-fastpath"}
+_NAMES = [f"--{name}" for name in OWN if name not in _SWITCHES]
+_FLAGS = (*_NAMES, "--compile", "--compile-backend", "--path", *_SWITCHES.values())
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,12 @@ def parse_side(label: str, text: str, shared: Options) -> SideSpec:
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
     app.command()(takes_options(_side))
     try:
-        found = app(args=shlex.split(text), prog_name=label, standalone_mode=False)
+        model, own, how = app(args=shlex.split(text), prog_name=label, standalone_mode=False)
     except ValueError as error:  # an unclosed quotation mark
         raise UsageError(f"{label} {text!r}: {error}") from error
     except typer.TyperException as error:
-        about = f"its own options are {', '.join(_flags())}; put all others outside the quotes"
+        about = f"its own options are {', '.join(_FLAGS)}; put all others outside the quotes"
         raise UsageError(f"{label} {text!r}: {mistake(error)} ({about})") from error
-    model, own, how = found
     # Repeatable options add to the shared ones.
     own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}
     return SideSpec(label, text, model, replace(shared, **own), **how)
@@ -88,14 +91,8 @@ def _side(
     options: Annotated[Options, OnlyFields(OWN)],
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The model, its own options as given, and the options that only a side has."""
-    given = typed_names(ctx).intersection(OWN)
     how = {"compile": compile_, "backend": compile_backend, "path": path}
-    return model, {name: getattr(options, name) for name in given}, how
-
-
-def _flags() -> Sequence[str]:
-    names = [*(name for name in OWN if name not in ("strict", "train", "fastpath")), "compile", "compile-backend"]
-    return [*(f"--{name}" for name in names), "--path", "--train/--eval", "--no-strict", "--no-fastpath"]
+    return model, {name: getattr(options, name) for name in typed_names(ctx).intersection(OWN)}, how
 
 
 @dataclass
@@ -111,8 +108,8 @@ class BuiltSide:
 
 def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> BuiltSide:
     """Build a side's model, in its own source tree if its code comes from files."""
+    from hookcli.commands.model import find_recipe
     from hookcli.commands.probe_command import setting_of
-    from hookcli.commands.recipe import find_recipe
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
 
@@ -128,7 +125,7 @@ def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> Bui
 
 def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
     """The source tree of a side, and its model's spec relative to the working directory."""
-    from hookcli.engine.lockstep.process_state import SourceTree
+    from hookcli.engine.lockstep.lockstep import SourceTree
 
     place, _, name = spec.model.rpartition(":")
     source, _ = source_of(spec.model)
@@ -154,22 +151,14 @@ class CommonInput:
     casts: Sequence[tuple[torch.device, torch.dtype | None]]
     data: DataBatches | None = None
 
-    @property
-    def target(self) -> Any:
-        """The target of the first batch, None without one."""
-        return self.data.first.target if self.data else None
-
     def each(self) -> Iterator[tuple[Any, Any, Any]] | None:
         """Every batch for both sides, in memory of their own, with its target; None unless several are run."""
-        return self._each(self.data) if self.data and self.data.several else None
-
-    def _each(self, data: DataBatches) -> Iterator[tuple[Any, Any, Any]]:
         from hookcli.engine.inputs import cast_to
         from hookcli.engine.preserve import copied
 
-        for batch in data.each():
-            a, b = (copied(cast_to(batch.inputs, *cast)) for cast in self.casts)
-            yield a, b, batch.target
+        if not (self.data and self.data.several):
+            return None
+        return ((*(copied(cast_to(x.inputs, *cast)) for cast in self.casts), x.target) for x in self.data.each())
 
     def of_side(self, number: int) -> DataBatches | None:
         """Open the batches again for one side, which runs separately."""
@@ -195,18 +184,15 @@ def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> C
     for built, own in zip((a, b), dtypes, strict=True):
         data = DataBatches(built.recipe, built.prepared.model, setting) if setting.data else None
         if data:
-            made, said = data.first.inputs, data.first.described
+            made, described = data.first.inputs, data.first.described
         else:
-            made, said = inputs_for(built.recipe, built.prepared.model, setting, torch.promote_types(*dtypes))
-        if said:
+            made, described = inputs_for(built.recipe, built.prepared.model, setting, torch.promote_types(*dtypes))
+        if described:
             generated = not data and bool(setting.inputs or built.recipe.inputs)
-            sides = zip((a, b), dtypes, strict=True)
             casts = [
                 (side.setting.device, dtype if generated or side.setting.dtype or dtype != own else None)
-                for side, dtype in sides
+                for side, dtype in zip((a, b), dtypes, strict=True)
             ]
-            return CommonInput([cast_to(made, *cast) for cast in casts], said, casts, data)
-    inputs_for(
-        a.recipe, a.prepared.model, replace(setting, needs_input=True)
-    )  # raises the error that says what is missing
+            return CommonInput([cast_to(made, *cast) for cast in casts], described, casts, data)
+    inputs_for(a.recipe, a.prepared.model, replace(setting, needs_input=True))  # raises, and says what is missing
     raise AssertionError

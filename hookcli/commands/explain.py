@@ -39,20 +39,20 @@ def explain(
 def _text(check: type[Check], width: int) -> str:
     parts = [f"{check.id} {check.name} ({check.severity})"]
     parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in check.explanation().split("\n\n")]
-    lines = [f"{title:15}{said}" for title, said in entries(check)]
+    lines = [f"{title:15}{text}" for title, text in entries(check)]
     indent = " " * 15
     parts.append("\n".join(textwrap.fill(e, width, subsequent_indent=indent, break_on_hyphens=False) for e in lines))
     return "\n\n".join(parts)
 
 
 def entries(check: type[Check]) -> list[tuple[str, str]]:
-    """Return what is said of a check below its explanation, each text with its title."""
-    said = [("Usually means", check.means), ("Try", check.advice)]
+    """Return the texts below the explanation of a check, each with its title."""
+    texts = [("Usually means", check.means), ("Try", check.advice)]
     threshold = check.threshold
     if threshold:
-        said.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
+        texts.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
         option = f"--{check.name} FIGURE" if threshold.default is None else f"--threshold {check.id}=FIGURE"
-        said.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
+        texts.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
     if check is not Crash:  # a crash is always reported
-        said.append(("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]"))
-    return said
+        texts.append(("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]"))
+    return texts

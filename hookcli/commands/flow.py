@@ -15,11 +15,11 @@ EXAMPLES = (
     "hookcli flow vit_b_16 --format json",
 )
 COLUMNS = FLOW
-FIRST = ("weights", "input", "batch_size", "train", "depth", "columns", "format", "output")
-_NEEDLESS = ("match", "type", "sort", "batches", "ops", *SEVERAL)
+FIRST = "weights input batch_size train depth columns format output"
+_Options = Annotated[Options, all_but("match", "type", "sort", "batches", "ops", *SEVERAL)]
 
 
-def flow(model: Model = DEFAULT_MODEL, *, options: Annotated[Options, all_but(*_NEEDLESS)]) -> int:
+def flow(model: Model = DEFAULT_MODEL, *, options: _Options) -> int:
     """Show how tensors flow forward; draw the architecture.
 
     A row per call of a module without parts, or of a function between modules, in the order of execution, with the

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import typer
 
-from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.dump import TensorOptions, inspect_tensors
-from hookcli.commands.histogram import Layer, requested
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions, check_choice, choice
+from hookcli.commands.option_fields import choice
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions
+from hookcli.commands.run_options import PassesOptions
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
 from hookcli.table.columns.layouts import GRADS
@@ -21,22 +21,17 @@ EXAMPLES = (
     "hookcli grads resnet18 --passes 2 --match 'fc.*' --depth all",
 )
 COLUMNS = GRADS
-FIRST = (
-    *("of", "hist", "loss"),
-    *("weights", "input", "depth", "match", "columns", "format", "output", "ops"),
-)
+FIRST = "of hist loss weights input depth match columns format output ops"
 
 
 @dataclass(frozen=True)
 class GradsOptions(TensorOptions):
     """Options of `hookcli grads` alone."""
 
-    of: str = choice(
-        "parameters", GRADIENTS, "Gradients of parameters, or of every module's outputs or inputs.", GRADIENTS_OF
-    )
-    via: str = choice(
-        "tensor", GRADIENTS, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.", VIA
-    )
+    panel = GRADIENTS
+
+    of: str = choice("parameters", "Gradients of parameters, or of every module's outputs or inputs.", GRADIENTS_OF)
+    via: str = choice("tensor", "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.", VIA)
 
 
 def grads(
@@ -55,10 +50,8 @@ def grads(
     the module's own use of what it received. If the module hands the tensor on, the row is the tensor's whole gradient,
     over all of its uses.
     """
-    check_choice("--of", own.of, GRADIENTS_OF)
-    check_choice("--via", own.via, VIA)
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     model, options = requested(ctx, model, layer, own, options)
-    given = (own.of, own.via)
-    return inspect_tensors(model, "grads", *given, own=own, options=options, train=True, step=step, time=timing.time)
+    of = (own.of, own.via)
+    return inspect_tensors(model, "grads", *of, own=own, options=options, train=True, step=step, time=timing.time)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions, check_choice, choice, option
+from hookcli.commands.option_fields import choice, option
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, OneBatchOptions
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.run_options import PassesOptions
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
 from hookcli.table.columns.layouts import GRAPH
@@ -19,25 +20,19 @@ EXAMPLES = (
     "hookcli graph resnet50 --depth 1 --format dot",
 )
 COLUMNS = GRAPH
-FIRST = (
-    *("native", "loss"),
-    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
-)
+FIRST = "native loss weights input depth match columns sort format output"
 
 
 @dataclass(frozen=True)
 class GraphOptions:
     """Options of `hookcli graph` alone."""
 
+    panel = GRADIENTS
+
     call: str = choice(
-        "backward",
-        GRADIENTS,
-        "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
-        AUTOGRAD_CALLS,
+        "backward", "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.", AUTOGRAD_CALLS
     )
-    native: bool = option(
-        False, GRADIENTS, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.", "--native"
-    )
+    native: bool = option(False, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.")
 
 
 def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: OneBatchOptions) -> int:
@@ -45,11 +40,5 @@ def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOption
 
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """
-    check_choice("--call", own.call, AUTOGRAD_CALLS)
-    return inspect_model(
-        model,
-        partial(load("probes", "graph"), own.native, partial(remark, options=options)),
-        options,
-        train=True,
-        step=replace(step, call=own.call),
-    )
+    make_probe = partial(load("probes", "graph"), own.native, partial(remark, options=options))
+    return inspect_model(model, make_probe, options, train=True, step=replace(step, call=own.call))

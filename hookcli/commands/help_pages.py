@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,8 @@ class Details:
     examples: Sequence[str] = ()
     columns: Sequence[Column] = ()
     """The columns that --columns and --sort take; empty if they depend on what is shown."""
-    first: Sequence[str] | None = None
-    """Names of the parameters that `-h` shows; None: the command's own and the most common ones."""
+    first: str = ""
+    """Names of the parameters that `-h` shows; "": the command's own and the most common ones."""
 
 
 class Page:
@@ -116,10 +116,7 @@ def commands_page(about: str, examples: Sequence[str], note: str) -> str:
 
 
 def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None) -> str:
-    """Return the help of a command: with `whole` all of it, else a first screen with the most used options.
-
-    `page` writes it, by default for a screen.
-    """
+    """Return the help of a command, written on `page`: with `whole` all of it, else a first screen."""
     page = page or Page()
     paragraphs = (command.help or "").partition("\f")[0].split("\n\n")
     for paragraph in paragraphs if whole else paragraphs[:1]:
@@ -148,28 +145,25 @@ def _sections(options: Sequence[Any]) -> list[tuple[str, list[Any]]]:
     return sorted(sections.items(), key=lambda section: section[0] == "Options")
 
 
-def _first(options: Sequence[Any], details: Details) -> Iterator[Any]:
-    """Yield the options that the first screen shows."""
+def _first(options: Sequence[Any], details: Details) -> list[Any]:
     from hookcli.commands.options import SHARED
 
-    for one in options:
-        own = one.name not in SHARED
-        if one.name in (*details.first, "help") if details.first is not None else own or one.name in _COMMON:
-            yield one
+    chosen = {*details.first.split(), "help"} if details.first else _COMMON
+    return [one for one in options if one.name in chosen or not (details.first or one.name in SHARED)]
 
 
 def usage(ctx: Any) -> str:
     """Return the words after a command's path in its usage line."""
-    return " ".join(["[OPTIONS]", *map(_in_usage, _arguments(ctx.command.get_params(ctx)))])
+    words = ["[OPTIONS]"]
+    for argument in _arguments(ctx.command.get_params(ctx)):
+        name = argument_name(argument)
+        optional = f"[{name[:-3]}]..." if name.endswith("...") else f"[{name}]"
+        words.append(name if argument.required else optional)
+    return " ".join(words)
 
 
 def _arguments(parameters: Iterable[Any]) -> list[Any]:
     return [one for one in parameters if one.param_type_name == "argument" and not one.hidden]
-
-
-def _in_usage(argument: Any) -> str:
-    name = argument_name(argument)
-    return name if argument.required else f"[{name}]" if not name.endswith("...") else f"[{name[:-3]}]..."
 
 
 def argument_name(argument: Any) -> str:
@@ -190,7 +184,6 @@ def _entry(option: Any, command: str, details: Details, *, whole: bool) -> Entry
 
 
 def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str:
-    """Return the text of a parameter, with its choices and its default."""
     text = (parameter.help or "").rstrip(".")
     if parameter.name == "format":
         from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
@@ -205,6 +198,5 @@ def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str
 
 
 def _listed(names: Sequence[str], limit: float) -> str:
-    """Return the first names, and an ellipsis for the rest."""
     kept = [name for number, name in enumerate(names) if number < limit]
     return ", ".join([*kept, *(["..."] if len(kept) < len(names) else [])])

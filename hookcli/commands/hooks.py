@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
+from hookcli.commands.model import Selection, built_model
 from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
-from hookcli.commands.selection import Selection
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import HOOKS_FOUND
-
-if TYPE_CHECKING:
-    from hookcli.hooks.existing import ExistingHook
 
 EXAMPLES = (
     "hookcli hooks net.py:Net",
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
     "hookcli hooks resnet50 --format json",
 )
+COLUMNS = HOOKS_FOUND
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
@@ -35,41 +30,25 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     output = Output(replace(options, depth="all"))  # each hook is a row: nothing can be merged
     output.check_columns(HOOKS_FOUND)
     with working(options) as progress:
-        progress.stage("importing torch")
         report = _look(model, options, progress)
     if not report.rows:
         chosen = " on the selected modules" if options.match or options.type else ""
-        said = f"{report.model} has no hooks{chosen}"
-        report = replace(report, totals={**report.totals, "nothing": said})
+        nothing = f"{report.model} has no hooks{chosen}"
+        report = replace(report, totals={**report.totals, "nothing": nothing})
         if not output.for_people:
-            remark(said, options)
+            remark(nothing, options)
     output.write([report])
     return 0
 
 
 def _look(spec: str, options: Options, progress: Progress) -> Report:
-    import torch
-
-    from hookcli.engine.prepare import build
-    from hookcli.engine.run_info import RunInfo, torchvision_version
-    from hookcli.engine.setting import META, Setting
     from hookcli.hooks.existing import existing_hooks
 
-    recipe = find_recipe(spec, options)
-    progress.stage(f"building {recipe.name}")
-    setting = Setting(seed=options.seed, weights=options.weights, strict=options.strict, device=META)
-    model, said = build(recipe, setting, original=True)
-    if said:
-        remark(said, options)
-    found = existing_hooks(model, Selection(options).among(model))
-    info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
-    rows = [Row(asdict(hook) | {"flags": ", ".join(hook.flags)}) for hook in found]
-    return Report("hooks", recipe.name, HOOKS_FOUND, rows, info.to_meta(), _totals(found))
-
-
-def _totals(found: Sequence[ExistingHook]) -> dict[str, int]:
-    """Count the hooks, the legacy ones among them, and the hooked modules; stale flags are counted separately."""
-    there = [hook for hook in found if hook.kind != "stale_flag"]
-    places = {hook.fqn for hook in there if hook.type not in (None, "Parameter", "Buffer")}
-    totals = {"hooks": len(there), "legacy": sum(hook.legacy for hook in there), "modules": len(places)}
-    return totals | {"stale_flags": len(found) - len(there)}
+    name, model, info = built_model(spec, options, progress, meta=True, original=True)
+    listed = existing_hooks(model, Selection(options).among(model))
+    rows = [Row(asdict(hook) | {"flags": ", ".join(hook.flags)}) for hook in listed]
+    hooks = [hook for hook in listed if hook.kind != "stale_flag"]
+    places = {hook.fqn for hook in hooks if hook.type not in (None, "Parameter", "Buffer")}
+    totals = {"hooks": len(hooks), "legacy": sum(hook.legacy for hook in hooks), "modules": len(places)}
+    totals["stale_flags"] = len(listed) - len(hooks)
+    return Report("hooks", name, HOOKS_FOUND, rows, info.to_meta(), totals)

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.dump import TensorOptions, inspect_tensors
-from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (

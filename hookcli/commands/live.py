@@ -6,6 +6,7 @@ process is no child of the program, which may wait for all of its children.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -85,8 +86,15 @@ def _detach() -> None:
 
 def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> None:
     """Export the record once its file, or the folder of its ranks, holds something."""
+
+    def written() -> Path | None:
+        with suppress(OSError):
+            if files.record.stat().st_size:
+                return files.record
+        return folder_of(files.record)
+
     try:
-        while (path := _written(files)) is None:
+        while (path := written()) is None:
             if over():
                 files.release()  # of a command that ran no Python
                 return
@@ -94,13 +102,6 @@ def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> Non
         export(tail_of(path), Query(), output, over)
     except Exception as error:
         say(f"warning: --live ended: {error}; `hookcli show {shell_path(files.record)}` exports all of the record")
-
-
-def _written(files: RecordFiles) -> Path | None:
-    with suppress(OSError):
-        if files.record.stat().st_size:
-            return files.record
-    return folder_of(files.record)
 
 
 def _runs(process: int) -> bool:
@@ -116,9 +117,5 @@ def _runs(process: int) -> bool:
 
 
 def _unused(folder: Path) -> Path:
-    """Return the folder, numbered if it holds something."""
-    number, found = 1, folder
-    while is_folder(found) and any(found.iterdir()):
-        number += 1
-        found = folder.with_name(f"{folder.name}-{number}")
-    return found
+    names = itertools.chain([folder], (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2)))
+    return next(name for name in names if not (is_folder(name) and any(name.iterdir())))

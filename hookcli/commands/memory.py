@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.checks.selection import parse_figure
-from hookcli.commands.backward_options import OnePassOptions, StepOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, OnlyFields, Options, check_choice, choice, option
+from hookcli.commands.model import find_recipe
+from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
+from hookcli.commands.options import DEFAULT_MODEL, RUNNING, SHOWING, Model, Options
 from hookcli.commands.output import Output
-from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
+from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.processes import refuse_alone
 from hookcli.commands.progress import working
-from hookcli.commands.recipe import find_recipe
+from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.errors import UsageError
-from hookcli.hooks.option_values import (
-    IMPLEMENTATIONS,
-    MEMORY_DEVICES,
-    MEMORY_OPTIMIZER,
-    MEMORY_OPTIMIZERS,
-    OPS,
-    PARALLEL,
-)
+from hookcli.hooks.option_values import IMPLEMENTATIONS, MEMORY_DEVICES, MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS, OPS
 from hookcli.reporters import moments
 from hookcli.table import Column
 from hookcli.table.columns.layouts import FITS, MEMORY, TIMELINE, with_operators
@@ -31,7 +24,7 @@ from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
 
 EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",
@@ -42,16 +35,8 @@ EXAMPLES = (
     "hookcli memory vit_l_16 -b 256 --nproc 8 --parallel fsdp",
 )
 COLUMNS = MEMORY
-FIRST = (
-    *("device", "optimizer", "inference", "fits", "checkpoint", "timeline"),
-    *("input", "batch_size", "ops", "format", "output"),
-)
-_SHARED = (
-    *("arg", "task", "seed", "input", "batch_size", "fill", "train", "dtype", "threads", "nproc", "parallel"),
-    "ops",
-    *("depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
-)
-_MEMORY = "Memory"
+FIRST = "device optimizer inference fits checkpoint timeline input batch_size ops format output"
+_SHARED = {*RUNNING, "nproc", "parallel", "ops", "depth", "match", "type", *SHOWING} - {"weights", "strict", "device"}
 _AMP = ("bfloat16", "float16")
 
 
@@ -59,20 +44,25 @@ _AMP = ("bfloat16", "float16")
 class MemoryOptions:
     """Options of `hookcli memory` alone."""
 
-    device: str = choice("cpu", _MEMORY, "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
+    panel = "Memory"
+
+    device: str = choice("cpu", "Device whose memory is computed; it need not be at hand.", MEMORY_DEVICES)
     optimizer: str = option(
-        MEMORY_OPTIMIZER, _MEMORY, f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.", metavar="NAME"
+        MEMORY_OPTIMIZER,
+        f"Optimizer of the step: {', '.join(MEMORY_OPTIMIZERS)}.",
+        metavar="NAME",
+        words=MEMORY_OPTIMIZERS,
     )
     implementation: str | None = choice(
-        None, _MEMORY, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
+        None, "The optimizer's implementation [PyTorch's choice on the device].", IMPLEMENTATIONS
     )
-    amp: str | None = choice(None, _MEMORY, "Run the forward under torch.autocast.", _AMP)
-    inference: bool = option(False, _MEMORY, "A forward without gradients, in eval mode.", "--inference")
-    fits: str | None = option(None, _MEMORY, "Find the largest batch that fits into this memory.", metavar="BYTES")
+    amp: str | None = choice(None, "Run the forward under torch.autocast.", _AMP)
+    inference: bool = option(False, "A forward without gradients, in eval mode.")
+    fits: str | None = option(None, "Find the largest batch that fits into this memory.", metavar="BYTES")
     checkpoint: list[str] = option(
-        list, _MEMORY, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
+        list, "Recompute the activations of these modules, such as 'layers.*'; repeatable.", metavar="PATTERN"
     )
-    timeline: bool = option(False, _MEMORY, "Show the memory over the step instead of what holds it.", "--timeline")
+    timeline: bool = option(False, "Show the memory over the step instead of what holds it.")
 
 
 def memory(
@@ -86,77 +76,53 @@ def memory(
 
     The model runs on the meta device, so neither a GPU nor that much memory is needed, unless the model reads values.
     """
-    check_choice("--device", own.device, MEMORY_DEVICES)
-    check_choice("--optimizer", own.optimizer, MEMORY_OPTIMIZERS)
-    check_choice("--amp", own.amp, _AMP)
-    check_choice("--implementation", own.implementation, IMPLEMENTATIONS)
     check_choice("--ops", options.ops, OPS[:1])
-    check_choice("--parallel", options.parallel, PARALLEL)
     _refuse_in_vain(own, step, options)
     output, limit = Output(options), _limit(own.fits, options)
     shown = _shown(own, options, output)
     for _, columns in shown:
         output.check_columns(columns)
     with working(options) as progress:
-        progress.stage("importing torch")
-        use_threads(options)
-        question = _question(model, own, step, options, feedback_of(options, progress))
-        reports = [question.fits(limit)] if limit is not None else question.reports([name for name, _ in shown])
+        request = _request(model, own, step, options, feedback_of(options, progress))
+        reports = [request.fits(limit)] if limit is not None else request.reports([name for name, _ in shown])
     output.write(reports, mixed=True)
     return 0
 
 
-def _question(
-    model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback
-) -> MemoryQuestion:
+def _request(model: str, own: MemoryOptions, step: StepOptions, options: Options, feedback: Feedback) -> MemoryRequest:
     from hookcli.engine.memory.plan import MemoryPlan
-    from hookcli.engine.memory.question import MemoryQuestion
+    from hookcli.engine.memory.request import MemoryRequest
     from hookcli.sources.inputs import parse_dtype
 
     train = not own.inference if options.train is None else options.train
     parallel = options.parallel if options.nproc else None
+    setting = replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel)
     amp = parse_dtype(own.amp, "amp") if own.amp else None
-    return MemoryQuestion(
-        find_recipe(model, options),
-        replace(setting_of(options, train, targets=True), parts=options.nproc or 1, parallel=parallel),
-        MemoryPlan(
-            own.optimizer,
-            own.implementation,
-            own.inference,
-            amp=amp,
-            checkpoint=own.checkpoint,
-            device=own.device,
-            ops=options.ops,
-        ),
-        step.make(),
-        parallel,
-        feedback,
-        partial(_wanted, options) if options.match is not None or options.type is not None else None,
-    )
+    plan = MemoryPlan(own.optimizer, own.implementation, own.inference, amp=amp, checkpoint=own.checkpoint)
+    plan = replace(plan, device=own.device, ops=options.ops)
 
+    def wanted(types: Mapping[str, str]) -> Callable[[str], bool]:
+        matches = checked_filter(options.match, options.type, types)
+        return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
 
-def _wanted(options: Options, types: Mapping[str, str]) -> Callable[[str], bool]:
-    """The test of modules by --match and --type. Raises UsageError for names that none has."""
-    matches = checked_filter(options.match, options.type, types)
-    return lambda fqn: fqn in types and matches(fqn, types[fqn]) and options.type in (None, types[fqn])
+    narrow = None if options.match is None and options.type is None else wanted
+    return MemoryRequest(find_recipe(model, options), setting, plan, step.make(), feedback, narrow)
 
 
 def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> None:
-    """Raise UsageError for options that others leave without an effect."""
     if options.nproc is None:
         refuse_alone(options)
     if own.fits is not None and own.timeline:
         raise UsageError("--timeline and --fits: the search for a batch has no timeline; give one of them")
-    for name, given in {"match": options.match, "type": options.type}.items():
-        if own.fits is not None and given is not None:
-            raise UsageError(f"--{name} {given}: --fits has a row for each batch; leave one out")
-    plain = MemoryOptions()
-    named = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
-    named |= {"optimizer": own.optimizer if own.optimizer != plain.optimizer else None}
-    named |= {"checkpoint": next(iter(own.checkpoint), None)}
-    for name, given in named.items():
-        if own.inference and given:
-            raise UsageError(f"--{name} {given}: --inference has neither backward nor a step; leave one out")
+    for name, value in {"match": options.match, "type": options.type}.items():
+        if own.fits is not None and value is not None:
+            raise UsageError(f"--{name} {value}: --fits has a row for each batch; leave one out")
+    of_step = {"loss": step.loss, "backward-vector": step.backward_vector, "implementation": own.implementation}
+    of_step |= {"optimizer": own.optimizer if own.optimizer != MEMORY_OPTIMIZER else None}
+    of_step |= {"checkpoint": next(iter(own.checkpoint), None)}
+    for name, value in of_step.items():
+        if own.inference and value:
+            raise UsageError(f"--{name} {value}: --inference has neither backward nor a step; leave one out")
 
 
 def _limit(text: str | None, options: Options) -> int | None:
@@ -172,15 +138,10 @@ def _limit(text: str | None, options: Options) -> int | None:
 
 
 def _shown(own: MemoryOptions, options: Options, output: Output) -> Sequence[tuple[str, Sequence[Column]]]:
-    """The names and columns of the reports to make: a page has both, a picture the timeline.
-
-    Several processes are computed from the timeline of one, which does not say which module holds what.
-    """
+    """The names and columns of the reports to make. Several processes are computed from the timeline of one."""
     if own.fits is not None:
         return [("fits", FITS)]
     if own.timeline or options.nproc or output.draws(moments.NEEDS):
         return [("timeline", TIMELINE)]
-    return [
-        ("memory", with_operators(MEMORY) if options.ops else MEMORY),
-        *([("timeline", TIMELINE)] if output.name == "html" else []),
-    ]
+    whole = ("memory", with_operators(MEMORY) if options.ops else MEMORY)
+    return [whole, ("timeline", TIMELINE)] if output.name == "html" else [whole]

@@ -24,24 +24,24 @@ def mistake(error: Any, commands: Iterable[str] = ()) -> str:
     help_page = f"`{context.command_path if context else 'hookcli'} --help` lists all"
     kind = type(error).__name__
     if kind == "NoSuchOption":
-        return unknown("option", error.option_name, _options(context), see=help_page)
+        names = [name for one in _parameters(context) for name in (*one.opts, *one.secondary_opts)]
+        return unknown("option", error.option_name, [name for name in names if name.startswith("--")], see=help_page)
     if kind == "BadOptionUsage":
         return _misused(error, context)
     if kind == "MissingParameter":
         return f"{_named(error.param)} is missing; {_usage(context)}"
     if kind == "BadParameter" and error.param is not None:
         return _bad_value(error)
-    if found := _NO_COMMAND.match(error.message):
-        return unknown("command", found[1], list(dict.fromkeys(commands)), see=help_page)
-    if found := _EXTRA.match(error.message):
-        return f"unexpected argument {shortened(found[1])!r}; {_usage(context)}"
+    if match := _NO_COMMAND.match(error.message):
+        return unknown("command", match[1], list(dict.fromkeys(commands)), see=help_page)
+    if match := _EXTRA.match(error.message):
+        return f"unexpected argument {shortened(match[1])!r}; {_usage(context)}"
     message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]} ({help_page})"
 
 
-def _options(context: Any) -> list[str]:
-    parameters = context.command.get_params(context) if context else []
-    return [name for one in parameters for name in (*one.opts, *one.secondary_opts) if name.startswith("--")]
+def _parameters(context: Any) -> Sequence[Any]:
+    return context.command.get_params(context) if context else ()
 
 
 def _usage(context: Any) -> str:
@@ -56,34 +56,24 @@ def _named(parameter: Any) -> str:
 
 
 def _misused(error: Any, context: Any) -> str:
-    """The message for an option without its value, or with one that it does not take."""
     name = error.option_name
-    parameters = context.command.get_params(context) if context else []
-    owner = next((one for one in parameters if name in (*one.opts, *one.secondary_opts)), None)
+    owner = next((one for one in _parameters(context) if name in (*one.opts, *one.secondary_opts)), None)
     if "does not take" in error.message:
-        typed = next((word for word in _typed(context) if word.startswith(f"{name}=")), name)
+        words = context.meta.get(TYPED, ()) if context else ()
+        typed = next((word for word in words if word.startswith(f"{name}=")), name)
         return f"{typed}: takes no value; give {name} alone"
     metavar = getattr(owner, "metavar", None) or "VALUE"
     return f"{name}: a value is missing; give {name} {metavar}"
 
 
-def _typed(context: Any) -> Sequence[str]:
-    return context.meta.get(TYPED, ()) if context else ()
-
-
-def _plain(limit: float) -> float:
-    """The limit as people write it: 0, not 0.0."""
-    return int(limit) if limit == int(limit) else limit
-
-
 def _bad_value(error: Any) -> str:
-    """The message for a value that is no number, or outside of the option's range."""
     name = _named(error.param)
     details: list[Any] = getattr(error.__cause__, "errors", list)()
     if not details:
         return f"{name}: {error.message}"
     wrong = details[0]
-    limits = [text.format(_plain(wrong["ctx"][key])) for key, text in _LIMITS.items() if key in wrong.get("ctx", {})]
+    bounds = {key: bound for key, bound in wrong.get("ctx", {}).items() if key in _LIMITS}
+    plain = {key: int(bound) if bound == int(bound) else bound for key, bound in bounds.items()}  # 0, not 0.0
+    limits = [text.format(plain[key]) for key, text in _LIMITS.items() if key in plain]
     wanted = _KINDS.get(wrong["type"]) or (" ".join([_ANY, *limits]) if limits else "")
-    given = shortened(str(wrong["input"]))
-    return f"{name} {given!r}: {f'give {wanted}' if wanted else wrong['msg']}"
+    return f"{name} {shortened(str(wrong['input']))!r}: {f'give {wanted}' if wanted else wrong['msg']}"

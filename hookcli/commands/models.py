@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import ShowingOptions, check_choice, choice
+from hookcli.commands.option_fields import choice
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.sources.catalog import LIBRARIES, installed_version, known_entries
@@ -20,6 +21,7 @@ EXAMPLES = (
     *("hookcli models 'resn*'", "hookcli models --source timm 'vit*'", "hookcli models --source hf causal-lm"),
     "hookcli models --sort -params --format csv",
 )
+COLUMNS = MODELS
 
 _HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "weights"), "hf": ("tasks",)}
 """The columns that each source fills, beside the name."""
@@ -29,7 +31,7 @@ _HAS = {"torchvision": ("kind", "params", "input"), "timm": ("kind", "input", "w
 class ModelsOptions:
     """The option of `hookcli models` alone."""
 
-    source: str = choice("torchvision", None, "Library to list.", tuple(_HAS))
+    source: str = choice("torchvision", "Library to list.", tuple(_HAS))
 
 
 def models(
@@ -45,30 +47,25 @@ def models(
     Parameter counts are those that torchvision publishes for its weights. The first of timm's weights is the default.
     Does not import torch.
     """
-    check_choice("--source", own.source, tuple(_HAS))
     columns = tuple(column for column in MODELS if column.name in ("name", *_HAS[own.source]))
     output = Output(options)
     output.check_columns(columns)
-    known = known_entries(own.source)
+    entries = known_entries(own.source)
     glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    found = [e for e in known.values() if fnmatchcase(e.name, glob) or e.kind == pattern or pattern in (e.tasks or {})]
-    if not found:
-        raise UsageError(unknown("model", pattern, known, see="no name contains it"))
-    rows = [Row({column.name: _value(e, column.name) for column in columns}) for e in found]
+    fits = [e for e in entries.values() if fnmatchcase(e.name, glob) or e.kind == pattern or pattern in (e.tasks or {})]
+    if not fits:
+        raise UsageError(unknown("model", pattern, entries, see="no name contains it"))
+    rows = [Row({column.name: _value(e, column.name) for column in columns}) for e in fits]
     library = f"{LIBRARIES[own.source]} {installed_version(own.source)}"
     output.write([Report("models", library, columns, rows, totals={"models": len(rows)})])
     return 0
 
 
 def _value(entry: ModelEntry, column: str) -> Any:
-    if column == "input":
-        return _input(entry)
-    value = getattr(entry, column)
-    return list(value) if column in ("weights", "tasks") else value
-
-
-def _input(entry: ModelEntry) -> str | None:
-    """Write the input as 1x3x224x224; two frames as 2 x 1x3x128x128; a detector's image as [3x320x320]."""
+    """The value of a column. An input is 1x3x224x224; two frames 2 x 1x3x128x128; a detector's image [3x320x320]."""
+    if column != "input":
+        value = getattr(entry, column)
+        return list(value) if column in ("weights", "tasks") else value
     if not entry.inputs:
         return None
     size = "x".join(map(str, entry.inputs[0]))

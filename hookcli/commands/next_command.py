@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from hookcli.checks.crash import Crash
-from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.options import DATA, Options
+from hookcli.commands.option_fields import as_typed
+from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
+from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.rules import rule
 from hookcli.table import Finding
 from hookcli.table.names import is_operator
 
-_BUILD = ("arg", "weights", "task", "strict", "seed")
-_RUN = ("input", "batch_size", "fill", *DATA, "train", "device", "dtype")
+_RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
 _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
 """Options that a command does not have."""
@@ -29,13 +29,13 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     that make it the step of the check.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
-    of_data = look == "memory" and any(word for name in DATA for word in _typed(name, options))
+    of_data = look == "memory" and any(word for name in DATA for word in as_typed(options, name))
     if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
-    names = _BUILD if command == "hooks" else (*_BUILD, *_RUN)
-    typed = [word for name in names if name not in _LACKS.get(command, ()) for word in _typed(name, options)]
-    typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
+    names = BUILDING if command == "hooks" else _RUN
+    typed = [word for name in names if name not in _LACKS.get(command, ()) for word in as_typed(options, name)]
+    typed += [word for name in _BACKWARD.get(command, ()) for word in as_typed(step, name)]
     typed += memory if command == "memory" else ()
     typed += ["--ops"] if is_operator(finding.fqn) else []
     trains = ["--train"] if command in _EVAL and options.train is None else []
@@ -44,21 +44,5 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
 
 def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options: Options) -> str:
     """The comparison of `hookcli diff` as it was typed, with A's weights in both models."""
-    declared = [(each, [item.name for item in fields(each)]) for each in (own, step, options)]
-    typed = [word for each, names in declared for name in names for word in _typed(name, each)]
+    typed = [word for each in (own, step, options) for item in fields(each) for word in as_typed(each, item.name)]
     return shlex.join(["hookcli", "diff", *sides, *typed, "--same-weights"])
-
-
-def _typed(name: str, options: Any) -> Iterator[str]:
-    """An option as it is typed; nothing if it has its default."""
-    declared = next(field for field in fields(options) if field.name == name)
-    default = [] if declared.default is MISSING else declared.default
-    value = getattr(options, name)
-    if value == default:
-        return
-    flag = f"--{name.replace('_', '-')}"
-    if isinstance(value, bool):
-        yield {"train": "--train" if value else "--eval"}.get(name, flag if value else f"--no-{name}")
-        return
-    for item in value if isinstance(value, list) else [value]:
-        yield from (flag, str(item))

@@ -1,23 +1,16 @@
-"""The options that commands share, and the decorator that makes parameters of a dataclass of options."""
+"""The arguments and options that commands share."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import typer
 
-from hookcli.errors import UsageError, unknown
+from hookcli.commands.option_fields import OnlyFields, choice, option
 from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
 
-T = TypeVar("T")
-
 DEFAULT_MODEL = "resnet50"
-MOST_RUNS = 10**6
-"""The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -26,7 +19,7 @@ def complete_models(incomplete: str) -> list[str]:
 
     prefix, separator, name = incomplete.partition(":")
     if separator and prefix in LIBRARIES:
-        return [f"{prefix}:{known}" for known in entries(prefix) if known.startswith(name)]
+        return [f"{prefix}:{entry}" for entry in entries(prefix) if entry.startswith(name)]
     prefixes = [f"{source}:" for source in LIBRARIES if source != "torchvision"]
     return [name for name in (*entries(), *prefixes) if name.startswith(incomplete)]
 
@@ -38,38 +31,17 @@ def complete_formats(incomplete: str) -> list[str]:
     return [name for name in names("reporters") if name.startswith(incomplete)]
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn.",
-        autocompletion=complete_models,
-        show_default=True,
-    ),
-]
+def model_argument(metavar: str, text: str, *, show_default: bool = False) -> Any:
+    """An argument that takes models, among others; a shell completes their names."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete_models, show_default=show_default)
 
 
-def option(default: Any, panel: str | None, text: str | None, *names: str, **settings: Any) -> Any:
-    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help."""
-    given: Any = {"default_factory": list} if default is list else {"default": default}
-    return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
-
-
-def choice(default: Any, panel: str | None, text: str, words: Sequence[str]) -> Any:
-    """An option that takes one of these words; see `check_choice`."""
-    return option(default, panel, text, metavar="|".join(words))
-
-
-def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
-    """Raises UsageError unless the word is one of these, or None."""
-    if given is not None and given not in words:
-        raise UsageError(unknown(option, given, words), option=option.removeprefix("--").replace("-", "_"))
+_MODEL = "A torchvision name, timm:NAME, hf:NAME, FILE.pt2, file.py:fn."
+Model = Annotated[str, model_argument("MODEL", _MODEL, show_default=True)]
 
 
 GRADIENTS = "Gradients"
-_MODEL, _INPUT, _RUN, _SHOW = "Model", "Input", "Run", "Display"
 OUTPUT = "Output"
-_PROCESSES = "Several processes"
 _BATCH = "First dimension of each input [1; with gradients: 2]."
 _DEPTH = "Group or hide deeper rows [fits a screen; files: all]."
 _EDIT = (
@@ -79,106 +51,145 @@ _EDIT = (
 
 
 @dataclass(frozen=True)
-class Options:
-    """The shared options, as typed."""
+class _Building:
+    """The options that choose a model and its weights."""
 
-    arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
-    weights: str | None = option(None, _MODEL, "Weights: a file, a folder, or a published name.", metavar="FILE")
-    task: str | None = option(None, _MODEL, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
-    strict: bool = option(
-        True, _MODEL, "Load what fits where weights do not fit the model exactly.", "--strict/--no-strict"
-    )
-    seed: int = option(0, _MODEL, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1)
-    input: list[str] = option(
-        list,
-        _INPUT,
-        "Shape, once per input: 8x3x224x224, 2x128:int64.",
-        "--input",
-        "-i",
-        metavar="SHAPE",
-    )
-    batch_size: int | None = option(None, _INPUT, _BATCH, "--batch-size", "-b", metavar="N", min=1, max=2**31 - 1)
-    fill: str = option("randn", _INPUT, "Values of generated inputs.", metavar="|".join(FILLS))
-    image: list[str] = option(
-        list, _INPUT, "Real input: a picture, or a folder of them; repeatable.", metavar="FILE|FOLDER"
-    )
-    text: list[str] = option(list, _INPUT, "Real input: a text, or a file of lines; repeatable.", metavar="TEXT|FILE")
-    tokenizer: str | None = option(None, _INPUT, "Tokenizer for --text [the model's].", metavar="FOLDER")
+    panel = "Model"
+
+    arg: list[str] = option(list, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
+    weights: str | None = option(None, "Weights: a file, a folder, or a published name.", metavar="FILE")
+    task: str | None = option(None, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
+    strict: bool = option(True, "Load what fits where weights do not fit the model exactly.")
+    seed: int = option(0, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1)
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """The options of generated input."""
+
+    panel = "Input"
+
+    input: list[str] = option(list, "Shape, once per input: 8x3x224x224, 2x128:int64.", short="-i", metavar="SHAPE")
+    batch_size: int | None = option(None, _BATCH, short="-b", metavar="N", min=1, max=2**31 - 1)
+    fill: str = option("randn", "Values of generated inputs.", metavar="|".join(FILLS))
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The options of real input."""
+
+    panel = "Input"
+
+    image: list[str] = option(list, "Real input: a picture, or a folder of them; repeatable.", metavar="FILE|FOLDER")
+    text: list[str] = option(list, "Real input: a text, or a file of lines; repeatable.", metavar="TEXT|FILE")
+    tokenizer: str | None = option(None, "Tokenizer for --text [the model's].", metavar="FOLDER")
     input_file: list[str] = option(
-        list, _INPUT, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
+        list, "Real input: .npy, .npz, .pt, .safetensors; repeatable, or by KEYWORD=FILE.", metavar="FILE"
     )
-    data: str | None = option(None, _INPUT, "Real input: an iterable of batches; file.py:name.", metavar="MODULE:NAME")
-    batches: str = option("1", _INPUT, "Run N batches of real input and merge their statistics.", metavar="N|all")
+    data: str | None = option(None, "Real input: an iterable of batches; file.py:name.", metavar="MODULE:NAME")
+    batches: str = option("1", "Run N batches of real input and merge their statistics.", metavar="N|all")
+
+
+@dataclass(frozen=True)
+class _Running:
+    """The options of a run."""
+
+    panel = "Run"
+
     train: bool | None = option(
-        None, _RUN, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
+        None, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
     )
-    device: str = option("cpu", _RUN, "cpu, cuda, cuda:1, mps or meta.", metavar="DEVICE")
-    dtype: str | None = option(
-        None, _RUN, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE"
-    )
-    threads: int | None = option(None, _RUN, "CPU threads [PyTorch's choice].", metavar="N", min=1, max=2**16)
-    fastpath: bool = option(
-        True, _RUN, "Show the parts of attention: no fused path in eval mode.", "--fastpath/--no-fastpath"
-    )
-    edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
-    ops: str | None = option(None, _RUN, "Add rows for operators: F.relu, x + y (aten: ATen's).", metavar="[aten]")
-    nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1, max=256)
+    device: str = option("cpu", "cpu, cuda, cuda:1, mps or meta.", metavar="DEVICE")
+    dtype: str | None = option(None, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE")
+    threads: int | None = option(None, "CPU threads [PyTorch's choice].", metavar="N", min=1, max=2**16)
+    fastpath: bool = option(True, "Show the parts of attention: no fused path in eval mode.")
+    edit: list[str] = option(list, _EDIT, metavar="PATTERN:WHAT=OP")
+    ops: str | None = option(None, "Add rows for operators: F.relu, x + y (aten: ATen's).", metavar="[aten]")
+
+
+@dataclass(frozen=True)
+class _Several:
+    """The options of a run in several processes."""
+
+    panel = "Several processes"
+
+    nproc: int | None = option(None, "Split the batch among N processes.", metavar="N", min=1, max=256)
     parallel: str = choice(
-        "ddp", _PROCESSES, "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL
+        "ddp", "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL
     )
-    ranks: str = option(
-        "merged", _PROCESSES, "Merge the ranks' statistics, or show ranks side by side.", metavar="merged|each|0,1"
-    )
-    backend: str | None = choice(None, _PROCESSES, "Backend of torch.distributed [nccl on GPUs, else gloo].", BACKENDS)
-    timeout: float = option(
-        300, _PROCESSES, "Time limit for each stage of the run.", metavar="SECONDS", min=1, max=86400
-    )
-    depth: str | None = option(None, _SHOW, _DEPTH, metavar="N|all")
-    match: str | None = option(None, _SHOW, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
-    type: str | None = option(None, _SHOW, "Only modules of this class, for example Conv2d.", metavar="CLASS")
-    columns: str | None = option(None, _SHOW, "Only these columns, in this order.", metavar="A,B")
-    sort: str | None = option(None, _SHOW, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN")
+    ranks: str = option("merged", "Merge the ranks' statistics, or show ranks side by side.", metavar="merged|each|0,1")
+    backend: str | None = choice(None, "Backend of torch.distributed [nccl on GPUs, else gloo].", BACKENDS)
+    timeout: float = option(300, "Time limit for each stage of the run.", metavar="SECONDS", min=1, max=86400)
+
+
+@dataclass(frozen=True)
+class _Display:
+    """The options that choose what of a report is shown."""
+
+    panel = "Display"
+
+    depth: str | None = option(None, _DEPTH, metavar="N|all")
+    match: str | None = option(None, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
+    type: str | None = option(None, "Only modules of this class, for example Conv2d.", metavar="CLASS")
+    columns: str | None = option(None, "Only these columns, in this order.", metavar="A,B")
+    sort: str | None = option(None, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN")
+
+
+@dataclass(frozen=True)
+class _Output:
+    """The options of what is written, and where."""
+
+    panel = OUTPUT
+
     # The command's help lists its formats; see typer_classes.
-    format: str | None = option(None, OUTPUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
-    output: str | None = option(
-        None, OUTPUT, "Write to FILE; its suffix selects the format.", "--output", "-o", metavar="FILE"
-    )
-    quiet: bool = option(False, OUTPUT, "No progress or remarks on stderr.", "--quiet", "-q")
-    debug: bool = option(False, OUTPUT, "Show full tracebacks of errors.", "--debug")
+    format: str | None = option(None, None, short="-f", metavar="NAME", autocompletion=complete_formats)
+    output: str | None = option(None, "Write to FILE; its suffix selects the format.", short="-o", metavar="FILE")
+    quiet: bool = option(False, "No progress or remarks on stderr.", short="-q")
+    debug: bool = option(False, "Show full tracebacks of errors.")
+
+
+@dataclass(frozen=True)
+class Options(_Output, _Display, _Several, _Running, _Data, _Generated, _Building):
+    """The shared options, as typed; help lists the groups from the last to the first."""
 
 
 @dataclass(frozen=True)
 class HistOptions:
     """The option of commands that show statistics of tensors."""
 
-    hist: bool = option(False, _SHOW, "Add quantiles; with a LAYER, draw its histogram.", "--hist")
+    panel = "Display"
+
+    hist: bool = option(False, "Add quantiles; with a LAYER, draw its histogram.")
 
 
 @dataclass(frozen=True)
 class TimeOptions:
     """The option of commands whose rows are calls of modules."""
 
-    time: bool = option(False, _RUN, "Time each module, in further passes without other hooks.", "--time")
+    panel = "Run"
+
+    time: bool = option(False, "Time each module, in further passes without other hooks.")
 
 
 @dataclass(frozen=True)
 class CacheOptions:
     """The option of commands whose reports are cached."""
 
-    cache: bool = option(
-        True, _RUN, "Neither read nor write the cache of reports.", "--cache/--no-cache", show_default=False
-    )
+    panel = "Run"
+
+    cache: bool = option(True, "Neither read nor write the cache of reports.", show_default=False)
 
 
-SHARED = frozenset(one.name for one in fields(Options))
-SEVERAL = tuple(one.name for one in fields(Options) if one.metadata["option"].rich_help_panel == _PROCESSES)
-"""The options of a run in several processes."""
-DATA = ("image", "text", "tokenizer", "input_file", "data", "batches")
-"""The options of real input."""
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
 
 
-class OnlyFields(frozenset[str]):
-    """Metadata of an annotated dataclass of options: the fields that a command has; the others keep their defaults."""
+SHARED = frozenset(_names(Options))
+SEVERAL, DATA, BUILDING, GENERATED = map(_names, (_Several, _Data, _Building, _Generated))
+RUNNING = (*BUILDING, *GENERATED, "train", "device", "dtype", "threads")
+"""The options of a run in one process, without those of real input."""
+SHOWING = ("columns", "sort", *_names(_Output))
+"""The options of a command that shows a table."""
 
 
 def all_but(*names: str) -> OnlyFields:
@@ -186,54 +197,9 @@ def all_but(*names: str) -> OnlyFields:
     return OnlyFields(f.name for f in fields(Options) if f.name not in names)
 
 
-SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 ShowingOptions = Annotated[Options, OnlyFields(SHOWING)]
 """The options of commands that show a table without running a model."""
-BuildingOptions = Annotated[
-    Options, OnlyFields(("arg", "weights", "task", "strict", "seed", "match", "type", *SHOWING))
-]
+BuildingOptions = Annotated[Options, OnlyFields((*BUILDING, "match", "type", *SHOWING))]
 """The options of commands that build a model without running it."""
-
-
 OneBatchOptions = Annotated[Options, all_but("batches", "ops")]
 """The options of commands whose rows do not merge over batches."""
-
-
-def takes_options(function: Callable[..., T]) -> Callable[..., T]:
-    """The command with a parameter for each field of its dataclass parameters, which it gets filled.
-
-    Such a parameter may be `Annotated` with the `OnlyFields` that this command has.
-    """
-    hints = get_type_hints(function, include_extras=True)
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        hint = hints[parameter.name]
-        kind: Any = getattr(hint, "__origin__", hint)
-        if is_dataclass(kind):
-            only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OnlyFields)), None)
-            added = [*_parameters(kind, only)]
-            groups[parameter.name] = cast(Any, kind), [one.name for one in added]
-            parameters += added
-        else:
-            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(function)
-    def command(**values: Any) -> T:
-        filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
-        return function(**values, **filled)
-
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
-
-
-def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:
-    """A parameter for each field of a dataclass; a list is Typer's own for each call."""
-    hints = get_type_hints(kind, include_extras=True)
-    for one in fields(kind):
-        if only is None or one.name in only:
-            default = one.default if one.default is not MISSING else []
-            declared = one.metadata.get("option")
-            hint: Any = Annotated[hints[one.name], declared] if declared else hints[one.name]
-            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -97,26 +97,37 @@ class Output:
         if self.path is None:
             write_report(text)
             return
-        _replace(self.path, text, self._option)
+        try:
+            write_whole(self.path, text)
+        except OSError as error:
+            write_report(text)  # what was measured is not lost
+            lost = f"{self._option} {self.path}: {error.strerror}"
+            raise UsageError(f"{lost}; the report went to stdout instead") from error
         remark(f"wrote {self.path}{self._as}: {parts}", self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:
         assert self.path is not None
-        rows = _Counted(reports)
+        rows = 0
+
+        def counted() -> Iterator[Report]:
+            nonlocal rows
+            for report in reports:
+                rows += len(report.rows)
+                yield report
+
         try:
             target = nullcontext(self.path) if growing else written(self.path, self._target)
             with target as path, registry.guarded(self._reporter):
-                self._reporter.export(rows, self.view, path)
+                self._reporter.export(counted(), self.view, path)
         except OSError as error:
             raise UsageError(f"{self._option} {self.path}: {error.strerror or error}") from error
-        rows_written = formatting.counted(rows.number, "row")
-        remark("; ".join(filter(None, [f"wrote {self.path}: {rows_written}", self.then])), self.options)
+        wrote = f"wrote {self.path}: {formatting.counted(rows, 'row')}"
+        remark("; ".join(filter(None, [wrote, self.then])), self.options)
 
     @property
     def then(self) -> str:
-        """How to open what an exporter writes."""
-        said: str = selection.declared(self._reporter, "then")
-        return said.replace("{path}", shell_path(self.path))
+        """The advice on how to open the file that an exporter writes."""
+        return str(selection.declared(self._reporter, "then")).replace("{path}", shell_path(self.path))
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure; after an interrupt only to stdout. Raises no error of its own."""
@@ -149,28 +160,14 @@ class Output:
 
 
 def _suited(view: View, report: Report) -> View:
-    """Return the view without columns that the report lacks."""
 
-    def known(name: str) -> bool:
+    def has(name: str) -> bool:
         with suppress(UsageError):
             return bool(find_column("", name, report.columns))
         return False
 
-    sort = view.sort if view.sort and known(view.sort.removeprefix("-")) else None
-    return replace(view, columns=[*filter(known, view.columns)], sort=sort)
-
-
-class _Counted:
-    """Counts the rows of reports as they pass."""
-
-    def __init__(self, reports: Iterable[Report]) -> None:
-        self.number = 0
-        self._reports = reports
-
-    def __iter__(self) -> Iterator[Report]:
-        for report in self._reports:
-            self.number += len(report.rows)
-            yield report
+    sort = view.sort if view.sort and has(view.sort.removeprefix("-")) else None
+    return replace(view, columns=[*filter(has, view.columns)], sort=sort)
 
 
 def remark(text: str, options: Options) -> None:
@@ -207,10 +204,7 @@ def _by_suffix(path: Path | None, option: str, default: str) -> str:
 
 
 def _check_suffix(path: Path | None, name: str | None, option: str) -> str:
-    """Return " as FORMAT" if the named format is not that of the file's suffix, but both are text; else "".
-
-    Raises UsageError if one of the two is not text.
-    """
+    """Return " as FORMAT" if the suffix is of another text format, else "". Raises UsageError if one is no text."""
     other = selection.by_suffix(path.suffix) if path and path.suffix else None
     if path is None or name is None or other in (None, name):
         return ""
@@ -220,14 +214,6 @@ def _check_suffix(path: Path | None, name: str | None, option: str) -> str:
     if selection.exports(made) or selection.exports(selection.by_name(other)):
         raise UsageError(f"--format {name} and {option} {path}: {path.suffix} is for {other}; leave one of the two out")
     return f" as {name}"
-
-
-def _replace(path: Path, text: str, option: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        write_report(text)  # what was measured is not lost
-        raise UsageError(f"{option} {path}: {error.strerror}; the report went to stdout instead") from error
 
 
 def _view(options: Options, terminal: bool) -> View:

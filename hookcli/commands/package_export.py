@@ -6,18 +6,18 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.commands.destination import check_writable
+from hookcli.commands.model import find_recipe
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
 from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
@@ -42,12 +42,16 @@ def export_model(spec: str, typed: Sequence[str], output: str | None, options: O
     """
     patterns, rest = split_patterns(typed)
     path = Path(output) if output else None
+    if path and path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"--output {path}: this is the package's file, which needs the suffix {', '.join(SUFFIXES[:-1])} "
+            f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
+        )
     if path:
-        _check_target(path)
+        check_writable(path)
     shown = Output(options)
     shown.check_columns(PACKAGE)
     with working(options) as progress:
-        progress.stage("importing torch")
         from hookcli.hooks.packaging import BlockedError, Rule
 
         rules = [Rule(kind, pattern) for kind, pattern in patterns]
@@ -81,17 +85,7 @@ def split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[st
     return patterns, rest
 
 
-def _check_target(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise UsageError(
-            f"--output {path}: this is the package's file, which needs the suffix {', '.join(SUFFIXES[:-1])} "
-            f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
-        )
-    check_writable(path)
-
-
 def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
-    """The model, with its input if it is known."""
     from hookcli.engine.prepare import prepare_run
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
@@ -105,32 +99,25 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
 
 def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
     """Write the package; a file at `path` is replaced only if all went well."""
+    from importlib.util import find_spec
+
     from hookcli.hooks.packaging import export, idle_rules
     from hookcli.sources.package import noted_input
 
+    # The pickle's folder can't have the name of a module.
+    folder = "hookcli_model" if "model" in sys.modules or find_spec("model") is not None else "model"
     note = noted_input(run.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
-    with replacing(path) if path else _passing() as file:
-        modules = export(run.model, run.name, rules, file, _package_name(), texts)
+    with ExitStack() as stack:
+        if path:
+            file = stack.enter_context(replacing(path))
+        else:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookcli-")), "model.pt2pkg")
+        modules = export(run.model, run.name, rules, file, folder, texts)
         for rule, reason in idle_rules(rules, modules):
             raise UsageError(f"{rule} {reason}; {run.name} needs {_named(modules)}")
         archive = read_archive(file)
     return modules, archive
-
-
-@contextmanager
-def _passing() -> Iterator[Path]:
-    """A file in a temporary folder that is removed after the block."""
-    with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
-        yield Path(folder, "model.pt2pkg")
-
-
-def _package_name() -> str:
-    """The pickle's folder: `model`, unless a module of that name may exist, since the two can't share a name."""
-    from importlib.util import find_spec
-
-    taken = "model" in sys.modules or find_spec("model") is not None
-    return "hookcli_model" if taken else "model"
 
 
 def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:
@@ -143,10 +130,10 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule]
     useless = [f"{rule} {reason}" for rule, reason in idle_rules(rules, modules)]
     extra = f"; {useless[0]}" if useless else ""
     passing = suggestion(rules, modules)
-    found = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
+    added = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
     denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
     without = f", without {' '.join(denied)}" if denied else ""
-    command = " ".join(map(shell_word, ["hookcli", "package", *rest, *found]))
+    command = " ".join(map(shell_word, ["hookcli", "package", *rest, *added]))
     return f"{what}: {_named(blocking)}{extra}. This works{without}:\n  {command}"
 
 
@@ -154,8 +141,8 @@ def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
     """The modules' packages with counts, or a package's only module by name: torchvision.models.resnet, torch (9)."""
     count = Counter(m.top for m in modules if not m.is_pickle)
     whole = {m.top: m.name for m in modules if not m.is_pickle}
-    said = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
-    return formatting.listed(said, most)
+    names = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
+    return formatting.listed(names, most)
 
 
 def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
@@ -176,13 +163,6 @@ def _row(module: PackagedModule, archive: Archive | None) -> Row:
         size = archive.sizes[archive.pickles[0]]
     elif archive and module.action in ("intern", "mock"):
         size = archive.source_bytes(module.name)
-    return Row(
-        {
-            "module": module.name,
-            "action": "blocked" if module.problem else module.action,
-            "rule": module.problem or module.rule,
-            "size": size,
-            "needed_by": module.needed_by or None,
-            "index": module.index,
-        }
-    )
+    action = "blocked" if module.problem else module.action
+    values = {"module": module.name, "action": action, "rule": module.problem or module.rule, "size": size}
+    return Row(values | {"needed_by": module.needed_by or None, "index": module.index})

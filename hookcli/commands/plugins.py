@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from hookcli import registry
-from hookcli.commands.options import ShowingOptions, option
+from hookcli.commands.option_fields import option
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS
@@ -13,6 +14,7 @@ from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import HOOK_KINDS, PLUGINS
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
+COLUMNS = PLUGINS
 
 SHADOWED = "not used: a built-in plugin has the same name"
 
@@ -21,8 +23,8 @@ SHADOWED = "not used: a built-in plugin has the same name"
 class PluginsOptions:
     """Options of `hookcli plugins` alone."""
 
-    load: bool = option(False, None, "Import each plugin, and show which fail to load.", "--load")
-    hooks: bool = option(False, None, "List kinds of hooks, and commands that show them.", "--hooks")
+    load: bool = option(False, "Import each plugin, and show which fail to load.")
+    hooks: bool = option(False, "List kinds of hooks, and commands that show them.")
 
 
 def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
@@ -37,14 +39,16 @@ def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
         kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", HOOK_KINDS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
-    rows = [_row(plugin, own.load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
+    rows = [
+        Row(
+            {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
+            | {"target": plugin.target, "state": _state(plugin, own.load)}
+        )
+        for kind in registry.KINDS
+        for plugin in registry.plugins(kind)
+    ]
     output.write([Report("plugins", "hookcli", PLUGINS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
-
-
-def _row(plugin: registry.Plugin, load: bool) -> Row:
-    values = {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
-    return Row(values | {"target": plugin.target, "state": _state(plugin, load)})
 
 
 def _state(plugin: registry.Plugin, load: bool) -> str | None:

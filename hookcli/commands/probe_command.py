@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.data_options import data_of
-from hookcli.commands.options import Options, check_choice
+from hookcli import registry
+from hookcli.commands.model import Selection, find_recipe
+from hookcli.commands.option_fields import check_choice
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
-from hookcli.commands.progress import Progress, working
-from hookcli.commands.recipe import find_recipe
-from hookcli.commands.selection import Selection
-from hookcli.errors import HookcliError, ToldError, UsageError
+from hookcli.commands.progress import Progress, salvaging
+from hookcli.commands.run_options import StepOptions, data_of
+from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.option_values import FILLS, OPS
 from hookcli.system.torchrun import world
 from hookcli.table import Report
@@ -33,16 +32,11 @@ if TYPE_CHECKING:
 
 # Batch normalization in training mode refuses a batch of one value per channel.
 _TRAINING_BATCH = 2
-
-
 Compare = Callable[[Report, Report], Report]
 
 
 def feedback_of(options: Options, progress: Progress, processes: Processes | None = None, label: str = "") -> Feedback:
-    """Feedback that shows people, and the other processes, what a run is doing.
-
-    `label` goes before remarks; those of several runs are made once.
-    """
+    """Feedback that shows people, and the other processes, what a run is doing; each remark once, after the `label`."""
     from hookcli.engine.feedback import Feedback
 
     def stage(text: str) -> None:
@@ -50,11 +44,7 @@ def feedback_of(options: Options, progress: Progress, processes: Processes | Non
         if processes:
             processes.stage(text)
 
-    @cache
-    def once(text: str) -> None:
-        remark(label + text, options)
-
-    return Feedback(stage, once, progress.follow)
+    return Feedback(stage, cache(lambda text: remark(label + text, options)), progress.follow)
 
 
 def inspect_model(
@@ -75,29 +65,22 @@ def inspect_model(
     registered module by module, and the two reports become one.
     """
     output = Output(options)  # so that a wrong format or folder fails before the work, not after
-    try:
-        with working(options) as progress:
-            progress.stage("importing torch")
-            use_threads(options)
-            from hookcli.engine.probing import make_probe as made
+    with salvaging(output) as progress:
+        from hookcli.engine.probing import make_probe as made
 
-            probe = made(make_probe)
-            output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
-            _check_options(probe, options, time)
-            asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
-            train = train if options.train is None else options.train
-            with several(options, values=probe.values) as processes:
-                if processes is None:
-                    return 0
-                feedback = feedback_of(options, progress, processes)
-                recipe = find_recipe(spec, options)
-                inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time)
-                reports = inspect(globally=compare is not None)
-                if compare:
-                    reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
-    except (HookcliError, KeyboardInterrupt) as error:
-        write_partial(error, output)
-        raise
+        probe = made(make_probe)
+        output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
+        _check_options(probe, options, time)
+        asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
+        train = train if options.train is None else options.train
+        with several(options, values=probe.values) as processes:
+            if processes is None:
+                return 0
+            feedback, recipe = feedback_of(options, progress, processes), find_recipe(spec, options)
+            inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time)
+            reports = inspect(globally=compare is not None)
+            if compare:
+                reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
     output.write(reports)
     if keep:
         keep(reports)
@@ -117,14 +100,6 @@ def _check_options(probe: Probe, options: Options, time: bool) -> None:
         raise UsageError(f"--time: times one process; remove {'--nproc' if options.nproc else 'torchrun'}")
     if options.device == "meta":
         raise UsageError("--time: nothing is computed on the meta device; remove --device meta", option="device")
-
-
-def use_threads(options: Options) -> None:
-    """Import torch and set its number of threads to that of --threads."""
-    import torch
-
-    if options.threads:
-        torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # OpenMP crashes with far more
 
 
 def _inspect(
@@ -201,8 +176,10 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     )
 
 
-def write_partial(error: BaseException, output: Output) -> None:
-    """Write the reports of what was seen before a failure; in several processes, those of the rank that reports it."""
-    reports: Sequence[Report] = getattr(error, "reports", ())
-    if any(report.rows for report in reports) and not isinstance(error, ToldError):
-        output.salvage(reports, own=getattr(error, "own", False))
+def probe_command(name: str) -> Callable[..., int]:
+    """A command that runs this probe on a model."""
+
+    def command(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+        return inspect_model(model, registry.load("probes", name), options)
+
+    return command

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.options import Options, check_choice
+from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
-from hookcli.hooks.option_values import BACKENDS, PARALLEL
+from hookcli.system.memory import available_memory
 from hookcli.system.torchrun import leftover, world
-from hookcli.table import Column, Report, Skipped, ranks
+from hookcli.table import Column, Report, Skipped, formatting, ranks
 from hookcli.table.columns.layouts import with_operators
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.edits.base import Edit
 
 _DIGITS = 10  # the most that a rank may have
+_MEMORY = 300 * 2**20  # bytes that a process takes for PyTorch and hookcli, before any model
 
 
 @dataclass(frozen=True)
@@ -80,26 +81,22 @@ class Processes:
         if self.group is None:
             return BatchShare()
         here = self.group.world
-        if self.options.parallel == "fsdp":
-            return BatchShare(here.rank, here.size, averaged=True)
-        if not (backward and self.options.ranks == "merged"):
-            return BatchShare(here.rank, here.size)
+        sharded = self.options.parallel == "fsdp"
+        if sharded or not (backward and self.options.ranks == "merged"):
+            return BatchShare(here.rank, here.size, averaged=sharded)
         from hookcli.engine.ranks.parallel import replicated
 
         return BatchShare(here.rank, here.size, averaged=True, wrap=replicated)
 
     def together(self, reports: Sequence[Report], whole: Callable[[], Report | None]) -> list[Report]:
-        """On rank 0 the ranks' reports as one, merged or side by side; on the other ranks none.
-
-        `whole` makes the report of shapes of one process with the whole batch, or None if it can't.
-        """
+        """On rank 0 the ranks' reports as one; `whole` makes the shapes that a single process would see, or None."""
         if self.group is None:
             return list(reports)
         from hookcli.engine.ranks.gather import gather
 
         self.group.stage("gathering the reports of all processes")
-        found = [gather(report, self.group) for report in reports]
-        return [self._as_asked(dict(enumerate(parts)), whole) for parts in found if parts]
+        gathered = [gather(report, self.group) for report in reports]
+        return [self._as_asked(dict(enumerate(parts)), whole) for parts in gathered if parts]
 
     def _as_asked(self, parts: ranks.Parts, whole: Callable[[], Report | None]) -> Report:
         assert self.group is not None
@@ -125,10 +122,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     processes have yet to be started, and UsageError for options that don't fit.
     """
     here = world()
-    if said := leftover():
-        remark(said, options)
-    check_choice("--parallel", options.parallel, PARALLEL)
-    check_choice("--backend", options.backend, BACKENDS)
+    if note := leftover():
+        remark(note, options)
     wanted = options.nproc or here.size
     if here.size > 1 and wanted != here.size:
         raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; remove --nproc")
@@ -138,6 +133,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     if not values or wanted == 1:
         yield Processes(options) if here.writes else None
     elif here.size == 1:
+        _refuse_more_than_fit(wanted)
         raise ProcessesWanted(wanted, options.debug)
     else:
         from hookcli.engine.ranks.group import joined
@@ -148,16 +144,20 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
             yield Processes(options, group)
 
 
+def _refuse_more_than_fit(processes: int) -> None:
+    available = available_memory()
+    if available is not None and processes * _MEMORY > available:
+        enough = f"enough for {available // _MEMORY} of {formatting.size(_MEMORY)} each, without the model"
+        raise UsageError(
+            f"--nproc {processes}: {formatting.size(available)} of memory is available, {enough}", option="nproc"
+        )
+
+
 def refuse_alone(options: Options) -> None:
     """Raise UsageError for options that need several processes."""
-    defaults = Options()
-    for option, given, default in (
-        ("--parallel", options.parallel, defaults.parallel),
-        ("--ranks", options.ranks, defaults.ranks),
-        ("--backend", options.backend, defaults.backend),
-    ):
-        if given != default:
-            raise UsageError(f"{option} {given}: needs several processes; give --nproc N, or use torchrun")
+    for name in ("parallel", "ranks", "backend"):
+        if (value := getattr(options, name)) != getattr(Options(), name):
+            raise UsageError(f"--{name} {value}: needs several processes; give --nproc N, or use torchrun")
 
 
 def columns_shown(columns: Sequence[Column], options: Options) -> Sequence[Column]:
@@ -170,10 +170,10 @@ def parse_ranks(text: str, size: int) -> list[int] | None:
     """The ranks that `0,1` names; None for all of them. Raises UsageError for unknown ones."""
     if text in ("merged", "each"):
         return None
-    given = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in given):
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in parts):
         there = f"0 to {size - 1}" if size > 1 else "0"
         raise UsageError(
             f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; available ranks: {there}"
         )
-    return sorted({int(part) for part in given})
+    return sorted({int(part) for part in parts})

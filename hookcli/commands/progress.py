@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self
 
 from hookcli.commands.options import Options
-from hookcli.commands.output import short_warnings
+from hookcli.commands.output import Output, short_warnings
+from hookcli.errors import HookcliError, ToldError
 from hookcli.system import streams
 from hookcli.system.escaping import visible
 from hookcli.system.streams import show_status, shows_status, terminal_size
 from hookcli.system.torchrun import world
+from hookcli.table import Report
 from hookcli.table.formatting import clock
 
 _PATIENCE = 1.0
@@ -23,10 +26,35 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 @contextmanager
-def working(options: Options) -> Iterator[Progress]:
-    """Show the command's progress, and its model's warnings, while the block runs."""
+def working(options: Options, *, torch: bool = True) -> Iterator[Progress]:
+    """Show the command's progress, and its model's warnings, while the block runs, for which `torch` is imported."""
     with short_warnings(options), Progress(options.quiet) as progress:
+        if torch:
+            import_torch(options, progress)
         yield progress
+
+
+def import_torch(options: Options, progress: Progress) -> None:
+    """Import torch and set its number of threads to that of --threads."""
+    progress.stage("importing torch")
+    import torch
+
+    if options.threads:
+        torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # OpenMP crashes with far more
+
+
+@contextmanager
+def salvaging(output: Output, *, torch: bool = True) -> Iterator[Progress]:
+    """Do as `working`; if the block fails, the rank that reports this writes the reports of what was seen before."""
+    try:
+        with working(output.options, torch=torch) as progress:
+            yield progress
+    except (HookcliError, KeyboardInterrupt) as error:
+        partial: Sequence[Report] = getattr(error, "reports", ())
+        some = any(report.totals.get("compared", len(report.rows)) for report in partial)
+        if some and not isinstance(error, ToldError):
+            output.salvage(partial, own=getattr(error, "own", False))
+        raise
 
 
 class Progress:
@@ -68,10 +96,10 @@ class Progress:
         """The line, at most as wide as the terminal: a line that wraps can't be taken away."""
         from rich.cells import set_cell_size
 
-        said = [clock(seconds), self._part, self._stage]
+        parts = [clock(seconds), self._part, self._stage]
         with suppress(Exception):  # the run goes on meanwhile, and a line without the position is better than none
-            said.append(self._position())
-        line = f"{frame} {visible(' · '.join(filter(None, said)))}"
+            parts.append(self._position())
+        line = f"{frame} {visible(' · '.join(filter(None, parts)))}"
         return f"\x1b[2m{set_cell_size(line, terminal_size(streams.remarks).columns - 1).rstrip()}\x1b[0m"
 
     def __enter__(self) -> Self:

@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import read_config
 from hookcli.commands.diff import DiffOptions
-from hookcli.commands.diff_records import is_record
-from hookcli.commands.options import DATA, DEFAULT_MODEL, OnlyFields, Options, complete_models, option
+from hookcli.commands.diff_files import is_record
+from hookcli.commands.option_fields import OnlyFields, option
+from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, model_argument
 from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
+from hookcli.commands.run_options import StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.system.files import at_rest, is_pipe
@@ -33,51 +34,31 @@ EXAMPLES = (
     "hookcli report net.py:Net 'net.py:Net --path old' --output diff.html",
     "hookcli report before.run.jsonl after.run.jsonl",
 )
-FIRST = (
-    *("select", "loss", "open_page", "serve"),
-    *("weights", "input", "batch_size", "train", "device", "format", "output"),
-)
+FIRST = "select loss open_page serve weights input batch_size train device format output"
 _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
 )
+_TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
-_SHARED = (
-    *("arg", "weights", "task", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *DATA,
-    *("ops", "edit", "format", "output", "quiet", "debug"),
-)
+_SHARED = (*RUNNING, *DATA, "ops", "edit", "format", "output", "quiet", "debug")
 
 
 @dataclass(frozen=True)
 class PageOptions:
     """Options of `hookcli report` alone."""
 
-    open_page: bool = option(False, "Output", "Open the page in a browser.", "--open")
-    serve: bool = option(False, "Output", "Serve a record's page on this machine; it grows with the record.", "--serve")
-    port: int | None = option(None, "Output", "Port of --serve [a free one].", metavar="N", min=1, max=65535)
+    panel = "Output"
+
+    open_page: bool = option(False, "Open the page in a browser.", "--open")
+    serve: bool = option(False, "Serve a record's page on this machine; it grows with the record.")
+    port: int | None = option(None, "Port of --serve [a free one].", metavar="N", min=1, max=65535)
 
 
 def report(
     ctx: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model, a record from hookcli run, or a report saved with --output FILE.json.",
-            autocompletion=complete_models,
-            show_default=True,
-        ),
-    ] = DEFAULT_MODEL,
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[OTHER]",
-            help="Another of these, to compare with the first.",
-            autocompletion=complete_models,
-            show_default=False,
-        ),
-    ] = None,
+    target: Annotated[str, model_argument("MODEL", _TARGET, show_default=True)] = DEFAULT_MODEL,
+    other: Annotated[str | None, model_argument("[OTHER]", "Another of these, to compare with the first.")] = None,
     *,
     own: PageOptions,
     compare: Annotated[DiffOptions, OnlyFields(("same_weights",))],
@@ -103,20 +84,19 @@ def report(
     if compare.same_weights:
         raise UsageError("--same-weights: name a second model, which gets the weights of the first")
     if is_record(target):
-        from hookcli.commands.report_record import report_record
+        from hookcli.commands.report_pages import report_record
 
         return report_record(target, page)
     if looks_saved(target):
         return _of_saved(target, page)
     settings = checks.settings() | {"meta": options.device == "meta"}
     jobs = make_jobs([target], page.options, settings, typed_names(ctx), read_config(checks.config))
-    from hookcli.commands.report_model import report_model
+    from hookcli.commands.report_pages import report_model
 
     return report_model(jobs[0], page)
 
 
 def _of_two(a: str, b: str, checks: CheckOptions, compare: DiffOptions, page: Page, typed: Collection[str]) -> int:
-    """Write the page of a comparison."""
     if unused := [name for name in _CHECKS if name in typed and name not in _OF_COMPARISONS]:
         raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where two are compared; leave it out")
     from hookcli.commands.report_sides import report_sides
@@ -129,7 +109,7 @@ def _of_saved(file: str, page: Page) -> int:
     """Write the page of a saved report, or of a record in a pipe. Does not import torch."""
     with at_rest(Path(file)) as source:
         if is_record(str(source)):
-            from hookcli.commands.report_record import report_record
+            from hookcli.commands.report_pages import report_record
 
             return report_record(file, page, source)
         reports = read_reports(file, source)
@@ -140,7 +120,6 @@ def _of_saved(file: str, page: Page) -> int:
 
 
 def _served(target: str, own: PageOptions, options: Options) -> int:
-    """Serve the page of a record."""
     if not own.serve:
         raise UsageError("--port: is for --serve; add that, or leave --port out")
     if options.output or options.format:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,6 @@ class Page:
         if opens and (self.output.path is None or self.output.name != "html"):
             raise UsageError("--open: opens a page in a file; leave out --format, and --output or its suffix")
 
-    def salvage(self, reports: Sequence[Report]) -> None:
-        """Write what was found before a failure; see Output."""
-        self.output.salvage(reports)
-
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports, and open the file if asked to."""
         self.output.write(reports, mixed=True)
@@ -62,25 +59,16 @@ def open_in_browser(address: str, name: str, options: Options) -> None:
 
 
 def _default(targets: Sequence[str]) -> str:
-    """The name of a page in the working directory: net.py:Net is in Net.html, a.json and b.json are in a-b.html.
-
-    Raises UsageError if the file exists and hookcli did not write it.
-    """
-    name = "-".join(filter(None, map(_stem, targets)))
+    """The name of a page in the working directory. Raises UsageError if it exists and hookcli did not write it."""
+    lasts = (re.split(r"[:/\\]", target.rstrip("/"))[-1] for target in targets)
+    stems = (re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last) for last in lasts)
+    name = "-".join(filter(None, (re.sub(r"[^\w.-]+", "_", stem).strip(".")[:100] for stem in stems)))
     path = Path(f"{name or 'report'}.html")
-    if exists(path) and not (is_file(path) and _MARK in _head(path)):
+    head = b""
+    with suppress(OSError):
+        if is_file(path):
+            with opened(path) as file:
+                head = bytes(file.read(_HEAD))
+    if exists(path) and _MARK not in head:
         raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
     return str(path)
-
-
-def _stem(target: str) -> str:
-    last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
-    return re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with opened(path) as file:
-            return bytes(file.read(_HEAD))
-    except OSError:
-        return b""

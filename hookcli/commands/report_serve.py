@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 from hookcli.commands.options import Options
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import open_in_browser
-from hookcli.commands.report_record import record_payload, told
+from hookcli.commands.report_pages import record_payload, told
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_tail import tail_of
@@ -37,7 +37,7 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
     path = Path(name)
     if is_pipe(path):
         raise UsageError(f"--serve {path}: is a pipe, which is shown once it ends; leave out --serve")
-    with closing(LivePage(path)) as live, _listening(port, live) as server:
+    with closing(LivePage(path)) as live, _Server(port, live) as server:
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
             live.look(progress)
@@ -87,12 +87,12 @@ class LivePage:
             self.look()
             if have == self._version:
                 return ""
-            run, _, *known = map(int, have.split("."))
-            there = [*self._steps.counts(), *[0] * len(known)]
-            if run != self._run or any(map(operator.gt, known, there)):
+            run, _, *sent = map(int, have.split("."))
+            counts = [*self._steps.counts(), *[0] * len(sent)]
+            if run != self._run or any(map(operator.gt, sent, counts)):
                 return None
-            found = record_payload(self._steps, {}, known[: len(self._steps.counts())])
-            news = {"version": self._version, "steps": found["steps"], "reports": found["reports"]}
+            payload = record_payload(self._steps, {}, sent[: len(self._steps.counts())])
+            news = {"version": self._version, "steps": payload["steps"], "reports": payload["reports"]}
             return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:
@@ -103,12 +103,18 @@ class LivePage:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, live: LivePage) -> None:
-        super().__init__((_HOST, port), _Handler)
+    def __init__(self, port: int | None, live: LivePage) -> None:
+        try:
+            super().__init__((_HOST, port or 0), _Handler)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            why = "is in use by another program" if in_use else f"can't be used ({error.strerror})"
+            advice = "name another one, or leave it out for a free one"
+            raise UsageError(f"--port {port}: {why}; {advice}") from error
         self.live = live
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that has closed the connection; show an error of hookcli's own."""
+        # An OSError is that of a browser that has closed the connection.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -156,7 +162,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Name the program without its version and Python's."""
         return "hookcli"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
@@ -170,12 +175,3 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
-
-
-def _listening(port: int | None, live: LivePage) -> _Server:
-    """A server at this port of this machine, or at a free one. Raises UsageError if it can't be had."""
-    try:
-        return _Server(port or 0, live)
-    except OSError as error:
-        why = "is in use by another program" if error.errno == errno.EADDRINUSE else f"can't be used ({error.strerror})"
-        raise UsageError(f"--port {port}: {why}; name another one, or leave it out for a free one") from error

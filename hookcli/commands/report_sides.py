@@ -7,24 +7,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared, remark_unfamiliar
+from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared
+from hookcli.commands.diff_files import is_record, records_compared
 from hookcli.commands.diff_models import ModelRuns
-from hookcli.commands.diff_records import is_record, require_records
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.output import remark
-from hookcli.commands.progress import Progress, working
+from hookcli.commands.progress import working
 from hookcli.commands.report_file import Page
+from hookcli.commands.run_options import StepOptions
 from hookcli.diff.rows import diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, NoGradientsError, UsageError
 from hookcli.record.file.comparison.against import beside
-from hookcli.record.file.comparison.record_diff import diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
-from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.views.query import Query
 from hookcli.table import Report
-from hookcli.table.files import read_reports
 
 if TYPE_CHECKING:
     from hookcli.probes.base import Probe
@@ -41,18 +38,17 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
     """
     tolerance = Tolerance(own.rtol, own.atol)
     if is_record(a) or is_record(b):
-        require_records(a, b)
         return _written(_of_records(a, b, tolerance, page), page)
     sides = [parse_side(label, text, page.options) for label, text in (("A", a), ("B", b))]
     try:
-        with working(page.options) as progress:
+        with working(page.options, torch=False) as progress:
             if any(side.file for side in sides):
                 reports = _of_files(sides, tolerance, ModelRuns(page.options, progress, step=step))
             else:
                 reports = _of_models(sides, tolerance, own, ModelRuns(page.options, progress, own.backward, step))
     except (HookcliError, KeyboardInterrupt) as error:
         if partial := getattr(error, "reports", ()):
-            page.salvage(partial)
+            page.output.salvage(partial)
         raise
     return _written(reports, page)
 
@@ -67,31 +63,25 @@ def _written(reports: Sequence[Report], page: Page) -> int:
 
 def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report]:
     """The comparison of two records, and the figures of their models over the steps of both."""
-    with Progress(page.options.quiet) as progress:
-        progress.stage(f"comparing {a} and {b}")
-        records = open_record(a), open_record(b)
-        reports = diff_records(*records, tolerance, narrowing(page.options))
-        notes = list(record_remarks(*records))
-        history: list[Report] = []
-        with suppress(UsageError):  # one has no figure of the whole model
-            ours, theirs = (Query(over_time=".").reports(record) for record in records)
-            history = beside(ours, theirs, (a, b))
+    records, (first, *others) = records_compared(a, b, tolerance, narrowing(page.options), page.options)
+    notes = list(record_remarks(*records))
     for text in notes:
         remark(text, page.options)
-    noted = replace(reports[0], meta={**reports[0].meta, "notes": notes}) if notes else reports[0]
-    return [noted, *reports[1:], *history]
+    history: list[Report] = []
+    with suppress(UsageError):  # one has no figure of the whole model
+        ours, theirs = (Query(over_time=".").reports(record) for record in records)
+        history = beside(ours, theirs, (a, b))
+    noted = replace(first, meta={**first.meta, "notes": notes}) if notes else first
+    return [noted, *others, *history]
 
 
 def _of_files(sides: Sequence[SideSpec], tolerance: Tolerance, live: ModelRuns) -> list[Report]:
     """The comparison of saved reports, or of one with a model, and the reports of both sides."""
-    saved = [read_reports(side.file) if side.file else None for side in sides]
-    remark_unfamiliar(sides, saved, live.options)
-    a, b = both_sides(sides, saved, live)
-    found = diff_reports(a, b, tolerance)
-    for report in found:
-        if said := unlike(report):
-            remark(said, live.options)
-    return [*found, *_labelled("a", a), *_labelled("b", b)]
+    a, b = both_sides(sides, live)
+    compared = diff_reports(a, b, tolerance)
+    for text in filter(None, map(unlike, compared)):
+        remark(text, live.options)
+    return [*compared, *_labelled("a", a), *_labelled("b", b)]
 
 
 def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions, live: ModelRuns) -> list[Report]:
@@ -104,12 +94,12 @@ def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions
         live = replace(live, backward=False)
         compared = live.compare(pair, tolerance)
     options = replace(live.options, output=None, format=None)
-    found = [next_compared(compared, sides, own, live.step, options)]
+    reports = [next_compared(compared, sides, own, live.step, options)]
     for number, built in enumerate(pair.built):
         for probes in _probes(live.backward):
             inputs, data = pair.given.first[number], pair.given.of_side(number)
-            found += _labelled("ab"[number], live.observed(built, inputs, pair.given.described, probes, data=data))
-    return found
+            reports += _labelled("ab"[number], live.observed(built, inputs, pair.given.described, probes, data=data))
+    return reports
 
 
 def _probes(backward: bool) -> Iterator[list[Probe]]:

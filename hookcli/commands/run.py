@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,13 +14,12 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.options import choice, option
+from hookcli.commands.option_fields import as_typed, choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.launching.finding import Program, find
+from hookcli.record.launching.finding import Program, find, why_unseen
 from hookcli.record.launching.launched import Launched, become
-from hookcli.record.launching.python_options import why_unseen
 from hookcli.record.observe.recording_plan import (
     DEFAULT_EVERY,
     FIRST_BAD,
@@ -43,12 +42,8 @@ EXAMPLES = (
     "hookcli run --live tensorboard train.py",
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
-FIRST = (
-    *("module", "every", "probe", "first_bad", "check", "ops", "live"),
-    *("match", "output"),
-)
+FIRST = "module every probe first_bad check ops live match output"
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
-_PANEL = "Recording"
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 
 
@@ -56,45 +51,40 @@ _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 class RunOptions:
     """Options of `hookcli run`."""
 
-    module: bool = option(False, None, "SCRIPT is a module, as for python -m.", "-m")
-    every: int = option(DEFAULT_EVERY, _PANEL, "Record every Nth step.", metavar="N", min=1, max=2**63 - 1)
-    steps: str | None = option(None, _PANEL, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
-    probe: list[str] = option(list, _PANEL, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
-    match: str | None = option(None, _PANEL, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
+    panel = "Recording"
+
+    module: bool = option(False, "SCRIPT is a module, as for python -m.", "-m", panel=None)
+    every: int = option(DEFAULT_EVERY, "Record every Nth step.", metavar="N", min=1, max=2**63 - 1)
+    steps: str | None = option(None, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
+    probe: list[str] = option(list, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
+    match: str | None = option(None, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
     first_bad: str | None = choice(
         None,
-        _PANEL,
         "Search every step for the first NaN or Inf; report it, or stop there with exit code 1. Each step then costs "
         "what a recorded one costs (docs/performance.md).",
         FIRST_BAD,
     )
     keep_bad: str | None = option(
-        None, _PANEL, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
+        None, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
     )
-    check: bool = option(
-        False, _PANEL, "Run checks on the recorded steps, as hookcli check does on a model.", "--check"
-    )
+    check: bool = option(False, "Run checks on the recorded steps, as hookcli check does on a model.")
     no_grad: str | None = option(
-        None, _PANEL, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
+        None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )
-    time: bool = option(
-        False, _PANEL, "Also time modules without their parts, and backward by autograd's nodes.", "--time"
-    )
-    hist: bool = option(
-        False, _PANEL, "Record histograms, too: quantiles, and shares outside float16 and float8.", "--hist"
-    )
-    ops: bool = option(False, _PANEL, "Also record operators: each call of a PyTorch function.", "--ops")
+    time: bool = option(False, "Also time modules without their parts, and backward by autograd's nodes.")
+    hist: bool = option(False, "Record histograms, too: quantiles, and shares outside float16 and float8.")
+    ops: bool = option(False, "Also record operators: each call of a PyTorch function.")
     live: str | None = option(
-        None, _PANEL, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
+        None, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )
     max_seconds: float | None = option(
-        None, _PANEL, "Stop recording after S seconds; the script continues.", metavar="S", min=0, max=1e9
+        None, "Stop recording after S seconds; the script continues.", metavar="S", min=0, max=1e9
     )
     output: str | None = option(
-        None, None, "The record [SCRIPT.run.jsonl, numbered].", "--output", "-o", metavar="FILE"
+        None, "The record [SCRIPT.run.jsonl, numbered].", short="-o", metavar="FILE", panel=None
     )
-    quiet: bool = option(False, None, "No summary on stderr.", "--quiet", "-q")
-    debug: bool = option(False, None, "Show the full traceback if hookcli itself fails.", "--debug")
+    quiet: bool = option(False, "No summary on stderr.", short="-q", panel=None)
+    debug: bool = option(False, "Show the full traceback if hookcli itself fails.", panel=None)
 
     def plan(self) -> RecordingPlan:
         """Return what to record and when. Raises UsageError."""
@@ -175,9 +165,8 @@ def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFi
     except OSError as error:
         if own.output:
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
-        remarks.append(
-            f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded"
-        )
+        why = f"can't write a record in this folder: {error.strerror}"
+        remarks.append(f"warning: {why}; the script runs without being recorded")
         return None
 
 
@@ -207,17 +196,8 @@ def _moved(own: RunOptions, typed: Sequence[str]) -> str:
             rest.append(word)
         else:
             moved += [word] if has_value or _OPTIONS[name].default is False else [word, next(words, "")]
-    return shlex.join(["hookcli", "run", *_words(own), *moved, *rest]) if moved else ""
-
-
-def _words(own: RunOptions) -> Iterator[str]:
-    """Yield the options as on a command line, -m last."""
-    for name, item in reversed(_OPTIONS.items()):
-        value = getattr(own, item.name)
-        if value is True:
-            yield "-m" if item.name == "module" else name
-        elif value != item.default:
-            yield from (word for one in (value if isinstance(value, list) else [value]) for word in (name, str(one)))
+    before = [word for item in reversed(_OPTIONS.values()) for word in as_typed(own, item.name)]  # -m last
+    return shlex.join(["hookcli", "run", *before, *moved, *rest]) if moved else ""
 
 
 def _become(

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import SHOWING, OnlyFields, Options, option
+from hookcli.commands.option_fields import OnlyFields, option
+from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.commands.progress import Progress
@@ -37,11 +38,7 @@ EXAMPLES = (
     "hookcli show train.run.jsonl --step all -o train.parquet",
     "hookcli show before.json --format markdown",
 )
-FIRST = (
-    *("step", "model", "probe", "over_time", "against", "follow"),
-    *("depth", "columns", "sort", "format", "output"),
-)
-_PANEL = "Selection"
+FIRST = "step model probe over_time against follow depth columns sort format output"
 _DIGITS = 18  # int() refuses thousands of digits
 
 
@@ -49,40 +46,35 @@ _DIGITS = 18  # int() refuses thousands of digits
 class ShowOptions:
     """Options of `hookcli show`: which part of a record to show."""
 
+    panel = "Selection"
+
     step: str | None = option(
-        None, _PANEL, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
+        None, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
     )
-    model: str | None = option(None, _PANEL, "Only this model.", metavar="NAME")
-    phase: str | None = option(None, _PANEL, "Only this phase.", metavar="train|no_grad")
-    probe: str | None = option(None, _PANEL, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
+    model: str | None = option(None, "Only this model.", metavar="NAME")
+    phase: str | None = option(None, "Only this phase.", metavar="train|no_grad")
+    probe: str | None = option(None, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
     over_time: str | None = option(
-        None, _PANEL, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
+        None, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
     )
     against: str | None = option(
-        None, _PANEL, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
+        None, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
     )
-    follow: bool = option(False, _PANEL, "Keep showing while the record is written.", "--follow")
+    follow: bool = option(False, "Keep showing while the record is written.")
 
     def query(self) -> Query:
         """The part of the record. Raises UsageError for options that contradict each other."""
-        for name, given in (("--step", self.step is not None), ("--probe", self.probe is not None)):
-            if (self.over_time is not None or self.against) and given:
-                option = "--over-time" if self.over_time is not None else "--against"
-                raise UsageError(f"{name} and {option}: a chart shows all steps, with all probes; leave one out")
+        chart = "--over-time" if self.over_time is not None else "--against" if self.against else ""
+        for name, value in (("--step", self.step), ("--probe", self.probe)):
+            if chart and value is not None:
+                raise UsageError(f"{name} and {chart}: a chart shows all steps, with all probes; leave one out")
         over_time = "." if self.against and self.over_time is None else self.over_time
-        every = self.step == "all"
-        step = None if every else parse_step(self.step)
+        text = self.step if self.step not in (None, "all") else "0"
+        if not (text.isdecimal() and text.isascii() and len(text) <= _DIGITS):
+            raise UsageError(f"--step {shortened(text)!r}: give a number from 0, or all")
+        step = None if self.step in (None, "all") else int(text)
         phase = self.phase and self.phase.replace(" ", "_")  # tables have it in two words
-        return Query(step, self.model, phase, self.probe, over_time, every)
-
-
-def parse_step(text: str | None) -> int | None:
-    """The number of a step. Raises UsageError for anything else."""
-    if text is None:
-        return None
-    if not (text.isdecimal() and text.isascii() and len(text) <= _DIGITS):
-        raise UsageError(f"--step {shortened(text)!r}: give a number from 0, or all")
-    return int(text)
+        return Query(step, self.model, phase, self.probe, over_time, self.step == "all")
 
 
 def show(
@@ -117,7 +109,10 @@ def show(
             reports = read_reports(record, source)
             if unknown := unfamiliar(record, reports):
                 remark(unknown, options)
-            return _write(output, reports)
+            for report in reports:
+                output.check_columns(report.columns)
+            output.write(reports)
+            return 0
         if which.follow:
             from hookcli.commands.show_follow import follow as follow_record
 
@@ -138,19 +133,18 @@ def _is_report(path: Path) -> bool:
 
 
 def _check_report(path: Path, query: Query, follow: bool) -> None:
-    said = asdict(query) | {"step": query.step if not query.every_step else "all", "every_step": None}
-    given = [f"--{name.replace('_', '-')}" for name, value in said.items() if value is not None]
-    if follow or given:
-        raise UsageError(f"{path}: is a saved report; {(given or ['--follow'])[0]} is for records of hookcli run")
+    settings = asdict(query) | {"step": "all" if query.every_step else query.step, "every_step": None}
+    typed = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+    if follow or typed:
+        raise UsageError(f"{path}: is a saved report; {(typed or ['--follow'])[0]} is for records of hookcli run")
 
 
 def _show(record: Record, query: Query, output: Output, progress: Progress, other: Record | None = None) -> int:
     """Write the reports to stdout, beside those of another record; to stderr, how the run ended and what it lacks."""
     if query.every_step or (output.exports and query.over_time is None):
         if output.options.ranks != "merged":
-            raise UsageError(
-                f"--ranks {output.options.ranks} shows one step; give --step N, and a format such as table"
-            )
+            shown = f"--ranks {output.options.ranks} shows one step"
+            raise UsageError(f"{shown}; give --step N, and a format such as table")
         return _show_each(record, query, output, progress)
     reports = _selected(record, query, output.options.ranks)
     if other is not None:
@@ -185,7 +179,14 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
     """Write the reports of every selected step. The remarks come after, since damage shows when steps are read."""
     if not query.probe:
         output.check_columns(EVERY_STEP)
-    reports: Iterable[Report] = _followed(query.each(record), record, progress)
+    last = max((entry.step for entry in record.entries), default=0)
+
+    def each() -> Iterator[Report]:
+        for report in query.each(record):
+            progress.part(f"step {report.meta.get('step', 0):,} of {last:,}")
+            yield report
+
+    reports: Iterable[Report] = each()
     if not output.exports:  # an export takes the steps one by one
         reports = list(reports)
         progress.end()
@@ -193,21 +194,6 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
     progress.end()
     for text in remarks(record):
         remark(text, output.options)
-    return 0
-
-
-def _followed(reports: Iterable[Report], record: Record, progress: Progress) -> Iterator[Report]:
-    """The reports of steps; the progress line says which step is being read."""
-    last = max((entry.step for entry in record.entries), default=0)
-    for report in reports:
-        progress.part(f"step {report.meta.get('step', 0):,} of {last:,}")
-        yield report
-
-
-def _write(output: Output, reports: list[Report]) -> int:
-    for report in reports:
-        output.check_columns(report.columns)
-    output.write(reports)
     return 0
 
 

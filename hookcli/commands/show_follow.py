@@ -46,7 +46,12 @@ def follow(path: Path, query: Query, output: Output) -> int:
     if query.probe is None and query.over_time is None:
         output.check_columns(EVERY_STEP if output.exports else STEP)  # now, not when the first step comes
     try:
-        _show_changes(tail, query, output)
+        if output.exports:
+            export(tail, query, output)
+        elif is_terminal(require_stdout()):
+            _on_terminal(tail, query, output)
+        else:
+            _print_lines(tail, query, output)
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)
         return 0
     except OSError as error:  # the terminal is gone
@@ -60,19 +65,7 @@ def follow(path: Path, query: Query, output: Output) -> int:
     return 0
 
 
-def _show_changes(tail: Tail, query: Query, output: Output) -> None:
-    if output.exports:
-        export(tail, query, output)
-    elif is_terminal(require_stdout()):
-        _on_terminal(tail, query, output)
-    else:
-        lines = _Lines(query)
-        for record in _changes(tail, output):
-            lines(record)
-
-
 def _require_live(query: Query, output: Output) -> None:
-    """Raise UsageError for options that a record that grows can't have."""
     if output.exports:
         if output.name not in selection.live():
             grow = " and ".join(selection.live())
@@ -84,37 +77,32 @@ def _require_live(query: Query, output: Output) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """Raise UsageError if such a file can't be created."""
     if not is_folder(path.parent):
         raise UsageError(f"{path}: no such file, and no folder {path.parent}/ to wait in")
     try:
         with suppress(FileNotFoundError):
             path.lstat()
     except (OSError, ValueError) as error:  # too long a name, or null characters
-        raise UsageError(
-            f"{shortened(str(path))}: can't be a file ({getattr(error, 'strerror', None) or error})"
-        ) from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{shortened(str(path))}: can't be a file ({why})") from error
 
 
 def _changes(tail: Tail, output: Output, over: Callable[[], bool] = lambda: False) -> Iterator[Record]:
-    """Yield the record whenever it has grown, until it ends, or `over` says so and nothing more comes.
-
-    Remarks once if no line comes for a minute.
-    """
-    said = False
+    """Yield the record whenever it has grown, until it ends, or `over` says so and nothing more comes."""
+    remarked = False
     while tail.record.end is None:
         last_look = over()
         if tail.poll():
             yield tail.record
-            said = False
+            remarked = False
             continue
         if last_look:
             return
         last = tail.changed()
-        if last is not None and not said and time.time() - last > _QUIET:
+        if last is not None and not remarked and time.time() - last > _QUIET:
             ago = formatting.clock(time.time() - last)
             remark(f"the last line came {ago} ago, without an end; waiting for more (Ctrl-C ends)", output.options)
-            said = True
+            remarked = True
         time.sleep(_PAUSE)
 
 
@@ -125,57 +113,43 @@ def export(tail: Tail, query: Query, output: Output, over: Callable[[], bool] = 
 
 def _arriving(query: Query, changes: Iterable[Record]) -> Iterator[Report]:
     """Yield the reports of steps that were finished, also those of a new run that replaces the file."""
-    known: Record | None = None
+    latest: Record | None = None
     shown = 0
     for record in changes:
-        known, shown = record, shown if record is known else 0
+        latest, shown = record, shown if record is latest else 0
         entries = query.of(entry for entry in record.entries[shown:] if record.counts(entry))
         shown = len(record.entries)
         yield from every_step(record.steps(entries), record.header, query.probe)
 
 
-class _Lines:
-    """Prints the steps that came since the last call, and the first non-finite value."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-        self._record: Record | None = None
-        self._shown = self._non_finite = 0
-
-    def __call__(self, record: Record) -> None:
-        if record is not self._record:  # a new run has replaced the file
-            self._record, self._shown, self._non_finite = record, 0, 0
-        for step in record.steps(self._query.of(record.entries[self._shown :])):
-            _print(_line(step))
-        for found in record.non_finite[self._non_finite :]:
-            _print(non_finite_line(found))
-        self._shown, self._non_finite = len(record.entries), len(record.non_finite)
-
-
-def _print(line: str) -> None:
-    if not write_report(f"{visible(line)}\n"):
-        raise BrokenPipeError
+def _print_lines(tail: Tail, query: Query, output: Output) -> None:
+    """Print each step, and the first non-finite value, as they come."""
+    shown: Record | None = None
+    steps = values = 0
+    for record in _changes(tail, output):
+        if record is not shown:  # a new run has replaced the file
+            shown, steps, values = record, 0, 0
+        lines = [_line(step) for step in record.steps(query.of(record.entries[steps:]))]
+        for line in (*lines, *map(non_finite_line, record.non_finite[values:])):
+            if not write_report(f"{visible(line)}\n"):
+                raise BrokenPipeError
+        steps, values = len(record.entries), len(record.non_finite)
 
 
 def _line(step: RecordedStep) -> str:
     """Write a step as one line: `Net  step 200  train  loss 0.6931  gradient 13.00  |dw|/|w| 1.000e-03  2 NaN`."""
     report = overview(step)
     whole = gathered(report.rows)
-    figures = {
-        "loss": step.loss,
-        "gradient": whole["param_grad"],
-        "|dw|/|w|": whole["ratio"],
-    }
-    written = {name: formatting.loss if name == "loss" else formatting.number for name in figures}
-    said = [f"{name} {written[name](value)}" for name, value in figures.items() if value is not None]
-    for what in ("nan", "inf"):
-        count = sum(row.get(what) or 0 for row in report.rows) + (whole[f"grad_{what}"] or 0)
-        said += [f"{count:,.0f} {'NaN' if what == 'nan' else 'Inf'}"] if count else []
-    return "  ".join([step.model, f"step {step.step}", step.phase, *said])
+    figures = ("gradient", whole["param_grad"]), ("|dw|/|w|", whole["ratio"])
+    words = [f"loss {formatting.loss(step.loss)}"] if step.loss is not None else []
+    words += [f"{name} {formatting.number(value)}" for name, value in figures if value is not None]
+    for key, name in (("nan", "NaN"), ("inf", "Inf")):
+        count = sum(row.get(key) or 0 for row in report.rows) + (whole[f"grad_{key}"] or 0)
+        words += [f"{count:,.0f} {name}"] if count else []
+    return "  ".join([step.model, f"step {step.step}", step.phase, *words])
 
 
 def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
-    """Show the tables or charts of the latest steps in place of earlier ones."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

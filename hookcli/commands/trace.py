@@ -7,9 +7,10 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from functools import partial
 
-from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions, check_choice, choice, option
+from hookcli.commands.option_fields import choice, option, words_of
+from hookcli.commands.options import DEFAULT_MODEL, Model, OneBatchOptions
 from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.run_options import PassesOptions
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
 from hookcli.hooks.kinds import HookKind
@@ -24,26 +25,23 @@ EXAMPLES = (
     "hookcli trace resnet18 --format chrome --output trace.json",
 )
 COLUMNS = TRACE
-FIRST = (
-    *("kinds", "summary", "loss"),
-    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
-)
-
-_PANEL = "Hooks"
+FIRST = "kinds summary loss weights input depth match columns sort format output"
 
 
 @dataclass(frozen=True)
 class TraceOptions:
     """Options of `hookcli trace` alone."""
 
+    panel = "Hooks"
+
     kinds: str = option(
-        "*", _PANEL, "Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).", metavar="A,B,..."
+        "*", "Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).", metavar="A,B,..."
     )
-    summary: bool = option(False, _PANEL, "Show counts per module and kind.", "--summary")
+    summary: bool = option(False, "Show counts per module and kind.")
     globally: bool = option(
-        False, _PANEL, "Register through PyTorch's global functions, and mark where the order differs.", "--global"
+        False, "Register through PyTorch's global functions, and mark where the order differs.", "--global"
     )
-    optimizer: str | None = choice(None, _PANEL, "Optimizer used for the step [sgd].", OPTIMIZERS)
+    optimizer: str | None = choice(None, "Optimizer used for the step [sgd].", OPTIMIZERS)
 
 
 def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: OneBatchOptions) -> int:
@@ -51,7 +49,6 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
 
     Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.
     """
-    check_choice("--optimizer", own.optimizer, OPTIMIZERS)
     if own.globally and own.summary:
         raise UsageError("--global and --summary: a summary has no order to compare; give one of them")
     chosen = _kinds(own.kinds)
@@ -74,7 +71,7 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
 
 def _kinds(text: str) -> list[HookKind]:
     """The kinds that the names or globs mean, in PyTorch's order."""
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    wanted = words_of([text])
     for name in wanted:
         if not any(fnmatchcase(kind, name) for kind in HookKind):
             raise UsageError(unknown("--kinds", name, HookKind))
@@ -95,19 +92,16 @@ def _mark_differences(globally: Report, locally: Report) -> Report:
     missing: list[Skipped] = []
     for how, a, b, c, d in SequenceMatcher(None, here, there, autojunk=False).get_opcodes():
         if how != "equal":
-            notes |= {
-                firing: "in another order locally" if firing in there else "globally only" for firing in here[a:b]
-            }
+            notes |= {one: "in another order locally" if one in there else "globally only" for one in here[a:b]}
             gone = (firing for firing in there[c:d] if firing not in here)
             missing += [Skipped(fqn, f"{kind}: fires with local hooks only") for kind, fqn, *_ in gone]
+    noted = {number: notes.get(_firing(r)) for number, r in enumerate(globally.rows) if r["kind"] in _MODULE_KINDS}
     rows = [
-        replace(row, values={**row.values, "note": notes[_firing(row)]})
-        if row["kind"] in _MODULE_KINDS and _firing(row) in notes
-        else row
-        for row in globally.rows
+        replace(row, values={**row.values, "note": note}) if (note := noted.get(number)) else row
+        for number, row in enumerate(globally.rows)
     ]
-    said = f"{len(notes) + len(missing)} differ from local hooks" if notes or missing else "same order as local hooks"
-    totals = {**globally.totals, "order": said}
+    differ = f"{len(notes) + len(missing)} differ from local hooks"
+    totals = {**globally.totals, "order": differ if notes or missing else "same order as local hooks"}
     return replace(globally, rows=rows, totals=totals, skipped=[*globally.skipped, *dict.fromkeys(missing)])
 
 

@@ -13,13 +13,14 @@ from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
 from hookcli.diff.origin import both_sources, operators_of_both
 from hookcli.diff.times import times_of, with_both_times
-from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
+from hookcli.diff.tolerance import Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.table import STATS_KEYS, Column, Report, Row
 from hookcli.table.columns import DECLARED, IDENTITY, declared
 from hookcli.table.columns.layouts import DIFF
 from hookcli.table.formatting import shape
+from hookcli.table.stats import EXACT
 
 Key = tuple[Any, ...]
 _KEY = tuple(name for name in IDENTITY if name != "fqn")

@@ -1,17 +1,19 @@
-"""Rows of a live comparison: the tensors beyond tolerance, and how much the error grew up to each."""
+"""Rows of a live comparison: the tensors beyond tolerance, how much the error grew up to each; merged over batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.tolerance import Tolerance, gradient_scales, times_allowed
 from hookcli.table import Row
+from hookcli.table.columns import place_of
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.formatting import number
+from hookcli.table.merge import concatenated
 
 _VALUES = ("input", "output", WEIGHT)  # all others are gradients, which share a scale
 
@@ -28,6 +30,43 @@ class MeasuredPair:
     dtypes: tuple[str, str]
     received: Sequence[Discrepancy] = ()
     complete: bool = False
+
+
+Compared = MeasuredPair | Mapping[str, Any]
+"""A pair of tensors, or the values of a row that has no figures and says why."""
+_PARAMETER = "grad"  # the kind of gradients that do not grow with the batch
+
+
+class MergedPairs:
+    """Compared tensors of several batches by their place: their discrepancy is that of all batches, concatenated."""
+
+    def __init__(self) -> None:
+        self._places: dict[Hashable, Compared] = {}
+
+    def add(self, found: Iterable[Compared]) -> None:
+        """Take in a batch. A place that could not be compared in one batch has no figures."""
+        for item in found:
+            values = item.values if isinstance(item, MeasuredPair) else item
+            in_b = values.get("change") == "added"  # under B's name, which another place may have in A
+            key = (in_b, *place_of(values))
+            known = self._places.setdefault(key, item)
+            if known is not item and isinstance(known, MeasuredPair):
+                self._places[key] = _merged(known, item) if isinstance(item, MeasuredPair) else item
+
+    def found(self) -> list[Compared]:
+        """All places, those of the first batch first."""
+        return list(self._places.values())
+
+
+def _merged(one: MeasuredPair, other: MeasuredPair) -> MeasuredPair:
+    values = dict(one.values)
+    if values["kind"] != _PARAMETER:
+        values["shape"] = concatenated(one.values["shape"], other.values["shape"])
+    pairs = zip(one.received, other.received, strict=False)
+    received = [Discrepancy.merge(pair) for pair in pairs]
+    complete = one.complete and other.complete
+    found = Discrepancy.merge([one.found, other.found])
+    return replace(one, values=values, found=found, received=received, complete=complete)
 
 
 def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[Row]:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hookcli.table import STATS_COLUMNS, Kind, TensorStats
+from hookcli.table import TensorStats
 from hookcli.table.columns import DECLARED
+from hookcli.table.stats import EXACT
 
 # Machine epsilons: the distance from 1 to the next number (torch.finfo(...).eps).
 _EPS = {
@@ -27,8 +28,6 @@ _EPS = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz"), 2.0**-3),
     **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz"), 2.0**-2),
 }
-EXACT = tuple(column.name for column in STATS_COLUMNS if column.kind in (Kind.COUNT, Kind.FAULTS))
-"""Statistics that no tolerance applies to."""
 
 
 def eps(*dtypes: str) -> float:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
@@ -39,7 +37,8 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, mer
     info.batches = 0
     for number, batch in enumerate(run.data.each()):
         session.begin_batch(number, run.data.total)
-        with _put_back(batch.inputs):
+        with ExitStack() as stack:  # a batch may be a view of a data set, and the model write into it
+            stack.callback(SavedValues(x for _, x in tree.leaves(batch.inputs)).put_back)
             one = replace(run, step=replace(run.step, target=batch.target))
             _run(one, session, probing, batch.inputs, place=f"batch {number + 1}: ")
         _note_target(one)
@@ -58,7 +57,9 @@ def _run(run: PreparedRun, session: HookSession, probing: Probing, inputs: Any, 
     probing.begin(args, kwargs, run.step.target)
     with UserCode(partial(failure.crashed, run.model, run.info, place=place)):
         run.step.run(session, args, kwargs, run.info)
-        _synchronize(run.model)
+        device = next((p.device for p in run.model.parameters()), torch.device("cpu"))
+        if device.type not in ("cpu", "meta"):
+            torch.accelerator.synchronize(device)  # once, after the run, so that the time is the run's
 
 
 def _note_target(run: PreparedRun) -> None:
@@ -71,24 +72,5 @@ def _note_target(run: PreparedRun) -> None:
     used = run.step.backward and loss is not UNSET and function is not None and losses.takes_target(function)
     run.info.target = f"{shapes}, for the loss" if used else f"{shapes}, not used"
     if run.step.backward and loss is not UNSET and not used:
-        run.feedback.remark(f"the loss ({loss}) does not use the batches' targets; {_WITH_TARGET}")
-
-
-_WITH_TARGET = "--loss cross-entropy does, or file.py:fn from output and target to scalar"
-
-
-@contextmanager
-def _put_back(inputs: Any) -> Iterator[None]:
-    """Restore the values of a batch after the block: it may be a view of a data set, and the model write into it."""
-    kept = SavedValues(x for _, x in tree.leaves(inputs))
-    try:
-        yield
-    finally:
-        kept.put_back()
-
-
-def _synchronize(model: nn.Module) -> None:
-    """Wait for the accelerator once, after the run, so that the time is the run's."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    if device.type not in ("cpu", "meta"):
-        torch.accelerator.synchronize(device)
+        other = "--loss cross-entropy does, or file.py:fn from output and target to scalar"
+        run.feedback.remark(f"the loss ({loss}) does not use the batches' targets; {other}")

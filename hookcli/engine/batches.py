@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.engine import failure
-from hookcli.engine.forward import Forward
-from hookcli.engine.inputs import cast_to, part_of
+from hookcli.engine.inputs import Forward, cast_to, part_of
 from hookcli.engine.run_info import model_dtype
 from hookcli.engine.setting import Setting
 from hookcli.errors import ModelError, UsageError, UserCode, class_name
@@ -31,11 +30,7 @@ class Batch:
 
 
 class DataBatches:
-    """The batches of a setting's data as arguments of a model: `first`, and all of them by `each`.
-
-    Raises ModelError where the user's code fails, UsageError for a batch that the model can't take, both with the
-    batch's number.
-    """
+    """Data as batches of a model's arguments. Raises ModelError in the user's code, UsageError for unfit batches."""
 
     def __init__(
         self,
@@ -53,12 +48,11 @@ class DataBatches:
         self._forward = Forward.of(model)
         self.several = self._data.batches != 1
         self._begun = first is not None  # `each` then opens the data
-        self._known: int | None = None
+        self._available: int | None = None
         self._rest, self.how = (iter(()), {}) if first else self._opened()
-        found = first or next(self._rest, None)
-        if found is None:
+        if (first := first or next(self._rest, None)) is None:
             raise UsageError(f"{self.said}: has no batch")
-        self.first = found
+        self.first = first
 
     def each(self) -> Iterator[Batch]:
         """The first batch, then the others; again from the start where they were begun before."""
@@ -78,20 +72,19 @@ class DataBatches:
     @property
     def total(self) -> int | None:
         """The number of batches to run, as far as it is known: fewer may come."""
-        known = [n for n in (self._data.batches, self._known) if n is not None]
-        return min(known, default=None)
+        return min((n for n in (self._data.batches, self._available) if n is not None), default=None)
 
     def remark_if_short(self, run: int, remark: Callable[[str], object]) -> None:
         """Remark on data that ended before the number of batches that was asked for, or has more than one batch."""
         asked = self._data.batches
         if asked is not None and run < asked:
             remark(f"{self.said} ended after {run} of {asked} batches")
-        elif not self.several and (self._known or 1) > 1:
-            remark(f"{self.said}: only the first of {self._known} batches was run; --batches all runs all of them")
+        elif not self.several and (self._available or 1) > 1:
+            remark(f"{self.said}: only the first of {self._available} batches was run; --batches all runs all of them")
 
     def _opened(self) -> tuple[Iterator[Batch], Mapping[str, Any]]:
         opened = self._data.open(self._recipe, self._model, self._setting.batch)
-        self._known = opened.total
+        self._available = opened.total
         return islice(self._made(opened.each), self._data.batches), opened.how
 
     def _made(self, each: Any) -> Iterator[Batch]:
@@ -119,13 +112,13 @@ class DataBatches:
     def _batch(self, given: Any) -> Batch:
         inputs, target = self._forward.split(given)
         setting = self._setting
-        own = model_dtype(self._model)
-        inputs = tree.replace(_tensors(inputs, self._dtype or own), tree.once(lambda path, x: x.detach()))
+        dtype = self._dtype or model_dtype(self._model)
+        inputs = tree.replace(_tensors(inputs, dtype), tree.once(lambda path, x: x.detach()))
         if not any(tree.leaves(inputs)):
             held = "" if isinstance(given, AllInput) else f", but {class_name(given)}"
             raise UsageError(f"has no tensor for the model{held}")
         inputs = cast_to(part_of(inputs, setting), setting.device, self._dtype)
-        (target,) = cast_to(part_of((_tensors(target, self._dtype or own),), setting), setting.device, self._dtype)
+        (target,) = cast_to(part_of((_tensors(target, dtype),), setting), setting.device, self._dtype)
         return Batch(inputs, target, ", ".join(tree.shape_text(x) for _, x in tree.leaves(inputs)))
 
 
@@ -142,10 +135,7 @@ def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
 
 
 def _of_array(given: Any) -> torch.Tensor:
-    """The tensor of NumPy's array, in its memory if PyTorch can use and change that.
-
-    Raises UsageError for a dtype that PyTorch lacks.
-    """
+    """The tensor of NumPy's array, in its memory if PyTorch can use and change that. Raises UsageError."""
     import numpy as np
 
     array = np.asarray(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -156,10 +156,7 @@ def on_meta(attempt: Callable[..., T], setting: Setting) -> T:
 
 
 def capture_run(
-    run: PreparedRun,
-    probes: Sequence[Probe],
-    hooking: Hooking = Hooking(),
-    restore: bool = True,
+    run: PreparedRun, probes: Sequence[Probe], hooking: Hooking = Hooking(), restore: bool = True
 ) -> list[Report]:
     """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
     final = runs_only_for_real if run.info.device == META.type else None
@@ -174,13 +171,14 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     edits = parse_edits(hooking.edits, model, step.backward)
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
-    info = replace(run.info, fastpath=fastpath, edits=[edit.text for edit in edits] or run.info.edits)
-    info.ops = hooking.ops or UNSET
+    texts = [edit.text for edit in edits]
+    info = replace(run.info, fastpath=fastpath, edits=texts or run.info.edits, ops=hooking.ops or UNSET)
     if compiled_parts(model):
         info.compiled = "run without torch.compile"
     probing = Probing(probes, run.name, info)
     restore = restore or any(p.values and offers_another(p) for p in probes)
-    with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), _strangers(model, restore):
+    parts = preserved(UnregisteredParts(model), (), parameters=restore)  # such as modules in a plain list
+    with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), parts:
         session = HookSession(
             model,
             select=hooking.select,
@@ -219,9 +217,3 @@ def partial_reports(probing: Probing) -> Iterator[None]:
             probing.info.error = str(error).partition("\n")[0]
         error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
         raise
-
-
-def _strangers(model: nn.Module, parameters: bool) -> AbstractContextManager[None]:
-    """`preserved` for what the model uses without having registered it, such as modules in a plain list."""
-    strangers = UnregisteredParts(model)
-    return preserved(strangers, (), parameters=parameters) if strangers else nullcontext()

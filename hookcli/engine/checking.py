@@ -18,14 +18,14 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
-from hookcli.engine.memory.question import memory_of
+from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.step import Loss, Step
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
-from hookcli.table import Finding, Report
+from hookcli.table import Finding, Report, Row
 from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
 
@@ -116,53 +116,40 @@ def examine(
     started, own = time.perf_counter(), ProgramClock.total
     examiner = Examiner(run, plan, in_full, edits)
     with others_run_on():
-        found = examiner.measured(shapes or examiner.shapes, layout or examiner.layout)
+        measured = examiner.measured(shapes or examiner.shapes, layout or examiner.layout)
         if "memory" in plan.needs and not examiner.error:
-            found = replace(found, memory=(memory or partial(memory_of, run, plan.backward))())
-    if found.baseline and found.activations and not examiner.error:
-        found.baseline.require_same_run(found.activations.meta)
+            measured = replace(measured, memory=(memory or partial(memory_of, run, plan.backward))())
+    if measured.baseline and measured.activations and not examiner.error:
+        measured.baseline.require_same_run(measured.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks
-    judgement = judge(checks, found, values=examiner.values)
-    sources = (
-        {row.fqn: str(row["source"]) for row in found.inventory.rows if row.get("source")} if found.inventory else {}
-    )
+    judgement = judge(checks, measured, values=examiner.values)
+    inventory = measured.inventory
+    sources = {row.fqn: str(row["source"]) for row in (inventory.rows if inventory else ()) if row.get("source")}
     judgement = replace(judgement, findings=[_located(finding, run.model, sources) for finding in judgement.findings])
-    described = found.inventory.meta if found.inventory else run.info.to_meta()
-    modules = sum(1 for _ in run.model.modules())
-    spent = {"seconds": time.perf_counter() - started, "hookcli_seconds": ProgramClock.total - own}
-    described = {**described, **spent, "modules": modules}
-    report = _with_sources(judgement.report(run.name, described), sources)
-    measured = [r for r in (found.inventory, found.activations, found.grads, found.settings, found.shapes) if r]
-    return Examination(report, measured, examiner.error, examiner.further)
-
-
-def _with_sources(report: Report, sources: Mapping[str, str]) -> Report:
-    """The report with the line that called each operator that a finding names, wherever its file lies."""
-    rows = [
-        replace(row, values={**row.values, "source": sources[row.fqn]}) if row.fqn in sources else row
-        for row in report.rows
-    ]
-    return replace(report, rows=rows)
+    meta = {
+        **(inventory.meta if inventory else run.info.to_meta()),
+        "seconds": time.perf_counter() - started,
+        "hookcli_seconds": ProgramClock.total - own,
+        "modules": sum(1 for _ in run.model.modules()),
+    }
+    report = judgement.report(run.name, meta)
+    rows = [Row({**row.values, "source": sources[row.fqn]}) if row.fqn in sources else row for row in report.rows]
+    reports = (inventory, measured.activations, measured.grads, measured.settings, measured.shapes)
+    return Examination(replace(report, rows=rows), [r for r in reports if r], examiner.error, examiner.further)
 
 
 def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:
-    """The finding with file and line in the working directory: of the call of an operator, else of the innermost module
-    around it that is defined there.
-    """
+    """Add a file and line in the working directory: of an operator's call, else of the innermost module there."""
     file, _, line = sources.get(finding.fqn, "").rpartition(":")
     if file and not Path(file).is_absolute() and Path(file).is_file():
         return replace(finding, file=file, line=int(line))
     modules = dict(model.named_modules())
     for fqn in (finding.fqn, *around(finding.fqn)):
-        if fqn in modules and (place := _source(type(modules[fqn]))):
-            return replace(finding, file=place[0], line=place[1])
+        members = vars(type(modules[fqn])).values() if fqn in modules else ()
+        functions = [inspect.unwrap(value) for value in members if isinstance(value, FunctionType)]
+        codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+        places = [(code.co_firstlineno, shown_path(code.co_filename)) for code in codes]
+        here = [(number, path) for number, path in places if not Path(path).is_absolute() and Path(path).is_file()]
+        if here:  # the first method of a class in the working directory
+            return replace(finding, file=min(here)[1], line=min(here)[0])
     return finding
-
-
-def _source(kind: type) -> tuple[str, int] | None:
-    """The file of a class and the line of its first method, if it lies in the working directory."""
-    functions = [inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType)]
-    codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
-    places = [(shown_path(code.co_filename), code.co_firstlineno) for code in codes]
-    here = [(file, line) for file, line in places if not Path(file).is_absolute() and Path(file).is_file()]
-    return min(here, key=lambda place: place[1], default=None)

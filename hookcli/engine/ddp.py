@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -36,12 +35,15 @@ _MIB = 2**20
 _NAMED = 4  # parameters named in a message
 
 
+_WAITS = (
+    "but DDP waits for every parameter's: use the output in the loss, freeze them (requires_grad=False), or in "
+    "training pass find_unused_parameters=True"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DDPSteps:
-    """The number of steps, the `no_sync` unsynchronized backward passes before each, and the buckets' size in MiB.
-
-    Without `bucket_cap_mb` DDP chooses the size.
-    """
+    """The number of steps, unsynchronized backward passes (`no_sync`) before each, and the buckets' size in MiB."""
 
     steps: int = 3
     no_sync: int = 0
@@ -60,7 +62,12 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
     CommHookError where a hook fails, ModelError where the model does; their `reports` hold what was seen until then.
     """
     model, probe = run.model, CommProbe()
-    _check(model, hooks, run.feedback)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
+    for hook in hooks:
+        check_works(hook)
+        if hook.remark:
+            run.feedback.remark(hook.remark)
     steps = _with_one_bucket(model, hooks, steps, run.feedback)
     info = replace(run.info, processes=dist.get_world_size())
     logged: dict[str, Any] = {}
@@ -70,40 +77,24 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
         meta = replace(info, seconds=time.perf_counter() - started, complete=complete).to_meta()
         return probe.report(run.name, meta | asdict(steps) | {"ddp": logged})
 
-    with _reference() as reference:
-        means = ExactMeans(reference, wanted=not all(hook.exact for hook in hooks))
-        try:
-            for hook in hooks:
-                with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
-                    logged[hook.name] = _HookRun(run, hook, steps, probe, means, info).go()
-        except HookcliError as error:
-            error.reports = (report(complete=False),)
-            raise
+    group = dist.new_group()  # for the exact means, so that their collectives don't mix with those of hooks
+    assert isinstance(group, ProcessGroup)  # every rank is in it
+    fqns = {id(p): fqn for fqn, p in model.named_parameters()}
+    means = ExactMeans(group, wanted=not all(hook.exact for hook in hooks))
+    try:
+        for hook in hooks:
+            with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
+                observer = CommObserver(hook, fqns, probe, Payload(means.group), means)
+                logged[hook.name] = _steps_under(run, steps, info, observer)
+    except HookcliError as error:
+        error.reports = (report(complete=False),)
+        raise
+    finally:
+        dist.destroy_process_group(group)
     for fqn, parameter in model.named_parameters():
         if not parameter.requires_grad:
             probe.skip(fqn, "frozen (requires_grad=False): in no bucket")
     return report(complete=True)
-
-
-def _check(model: nn.Module, hooks: Sequence[CommHook], feedback: Feedback) -> None:
-    """Raises UsageError for a model without gradients and for a hook that is broken upstream; remarks on others."""
-    if not any(p.requires_grad for p in model.parameters()):
-        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
-    for hook in hooks:
-        check_works(hook)
-        if hook.remark:
-            feedback.remark(hook.remark)
-
-
-@contextmanager
-def _reference() -> Iterator[ProcessGroup]:
-    """A process group of its own for the exact means, so that their collectives don't mix with those of hooks."""
-    group = dist.new_group()
-    assert isinstance(group, ProcessGroup)  # every rank is in it
-    try:
-        yield group
-    finally:
-        dist.destroy_process_group(group)
 
 
 def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPSteps, feedback: Feedback) -> DDPSteps:
@@ -123,62 +114,31 @@ def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPStep
     return replace(steps, bucket_cap_mb=size // _MIB + 1)
 
 
-@dataclass
-class _HookRun:
-    """The steps under one hook."""
-
-    run: PreparedRun
-    hook: CommHook
-    steps: DDPSteps
-    probe: CommProbe
-    means: ExactMeans
-    info: RunInfo
-
-    def go(self) -> Any:
-        """Run the steps and return what DDP logged."""
-        model = self.run.model
-        fqns = {id(p): fqn for fqn, p in model.named_parameters()}
-        cap = {} if self.steps.bucket_cap_mb is None else {"bucket_cap_mb": self.steps.bucket_cap_mb}
-        ddp = DistributedDataParallel(model, **cap)  # type: ignore[arg-type]
-        observer = CommObserver(self.hook, fqns, self.probe, Payload(self.means.group), self.means)
-        observer.register(ddp)
-        for number in range(self.steps.steps):
-            observer.begin(number)
-            step = f"step {number + 1} of {self.steps.steps}"
-            self.run.feedback.stage(f"running {self.run.name} under {self.hook.name}, {step}")
-            # Each step starts from the same state, including the random state.
-            with preserved(model, self.run.inputs), observer.payload.counting():
-                self._one(ddp, observer)
-        return ddp_logging_data(ddp)
-
-    def _one(self, ddp: DistributedDataParallel, observer: CommObserver) -> None:
-        called = arguments(self.run.inputs)
-        step = self.run.step
-        try:
-            with HookSession(ddp) as session:
-                self.run.feedback.follow(session.position)
-                if self.steps.no_sync:
-                    with ddp.no_sync():
-                        replace(step, passes=self.steps.no_sync).run(session, *called, self.info)
-                step.run(session, *called, self.info)
-        except Exception as error:
-            raise _explained(observer.failure or error) from error
-        self._check_gradients()
-
-    def _check_gradients(self) -> None:
-        """Raises UsageError for parameters without a gradient, of which DDP complains only at the next step."""
-        without = [fqn for fqn, p in self.run.model.named_parameters() if p.requires_grad and p.grad is None]
-        if not without:
-            return
-        raise UsageError(
-            f"no gradient reached {listed(without, _NAMED)}, but DDP waits for every parameter's: use the "
-            "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
-        )
-
-
-def _explained(error: Exception) -> Exception:
-    """The error, with the cause of a hook's failure."""
-    cause = error.__cause__
-    if not (isinstance(error, CommHookError) and cause):
-        return error
-    return CommHookError(f"{error}: {CALLBACK_FAILED.sub('', failure.describe(cause))}")
+def _steps_under(run: PreparedRun, steps: DDPSteps, info: RunInfo, observer: CommObserver) -> Any:
+    """Run the steps under one hook and return what DDP logged."""
+    args, kwargs = arguments(run.inputs)
+    cap: dict[str, Any] = {} if steps.bucket_cap_mb is None else {"bucket_cap_mb": steps.bucket_cap_mb}
+    ddp = DistributedDataParallel(run.model, **cap)
+    observer.register(ddp)
+    for number in range(steps.steps):
+        observer.begin(number)
+        run.feedback.stage(f"running {run.name} under {observer.hook.name}, step {number + 1} of {steps.steps}")
+        # Each step starts from the same state, including the random state.
+        with preserved(run.model, run.inputs), observer.payload.counting():
+            try:
+                with HookSession(ddp) as session:
+                    run.feedback.follow(session.position)
+                    if steps.no_sync:
+                        with ddp.no_sync():
+                            replace(run.step, passes=steps.no_sync).run(session, args, kwargs, info)
+                    run.step.run(session, args, kwargs, info)
+            except Exception as error:
+                failed = observer.failure or error
+                if isinstance(failed, CommHookError) and failed.__cause__:
+                    cause = CALLBACK_FAILED.sub("", failure.describe(failed.__cause__))
+                    raise CommHookError(f"{failed}: {cause}") from error
+                raise failed from error
+            without = [fqn for fqn, p in run.model.named_parameters() if p.requires_grad and p.grad is None]
+            if without:  # of which DDP complains only at the next step
+                raise UsageError(f"no gradient reached {listed(without, _NAMED)}, {_WAITS}")
+    return ddp_logging_data(ddp)

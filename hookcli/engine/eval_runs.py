@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.first_item import FirstItemProbe, first_items
 from hookcli.probes.random_draws import RandomDrawsProbe
-from hookcli.table import Row, agree
+from hookcli.table import STATS_COLUMNS, Row, agree
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
@@ -46,8 +46,8 @@ def in_eval(model: nn.Module) -> Iterator[None]:
     again up to rounding), then flags are set for parts whose mode differed from the model's.
     """
     modes = [(module, module.training) for module in model.modules()]
-    own = [module for module, _ in modes if type(module).train is not nn.Module.train]
-    held = SavedValues(p for module in own for p in module.parameters())
+    overriding = [module for module, _ in modes if type(module).train is not nn.Module.train]
+    held = SavedValues(p for module in overriding for p in module.parameters())
     mode = model.training
     set_mode(model, False)
     try:
@@ -71,20 +71,20 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     if runs.outputs[0] and all(x is None for x in runs.outputs[0]):
         return dict.fromkeys(wanted, _ODD)
     unbatched = _HELD if _in_containers(inputs) else _NO_BATCH if all(map(tree.is_dense, _tensors(inputs))) else _LAYOUT
-    found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
+    measured: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
-        found |= {name: way(model, inputs, size, runs.outputs[0]) for name, way in ways.items() if name in wanted}
-    companions = found.get("companions")
+        measured |= {name: way(model, inputs, size, runs.outputs[0]) for name, way in ways.items() if name in wanted}
+    companions = measured.get("companions")
     difference = companions.value if isinstance(companions, Comparison) else 0.0
     if len(runs.outputs) < 2 and (difference or runs.changed):
         runs = _run_in_eval(model, inputs, 2)
     again = _again(model, inputs, runs)
     if again and again.value and not again.value * _LARGER < difference:
-        found |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
+        measured |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
     if "evaluation" in wanted:
-        found["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
-    return found
+        measured["evaluation"] = Evaluation(_drawing(model, inputs) if runs.drew else (), again)
+    return measured
 
 
 def batch_size(inputs: Arguments) -> int | None:
@@ -120,8 +120,8 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
 
     The model and its inputs are afterwards as before. Raises ModelError if the first run fails.
     """
-    devices = accelerators(model, inputs)
-    with _explaining(model), uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
+    devices, explaining = accelerators(model, inputs), UserCode(lambda error: failure.explain(error, model))
+    with explaining, uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
         before = random_states(devices)
         buffers = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
@@ -131,25 +131,17 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
         for _ in range(times - 1):
             set_random_states(devices, before)
             try:
-                with _explaining(model):
+                with explaining:
                     outputs.append(_called(model, inputs))
             except ModelError as error:
                 failed = f"in eval mode, on the second run, {error}".replace("\n ", "")
         return _EvalRuns(outputs, drew, changed, failed)
 
 
-def _explaining(model: nn.Module) -> AbstractContextManager[None]:
-    return UserCode(lambda error: failure.explain(error, model))
-
-
 def _called(model: nn.Module, inputs: Arguments) -> Output:
     """The output on copies of the inputs, since it may share memory with them."""
     args, kwargs = copied(inputs)
     return plain_output(model(*args, **kwargs))
-
-
-def _output(model: nn.Module, inputs: Arguments) -> Output:
-    return _run_in_eval(model, inputs).outputs[0]
 
 
 def _again(model: nn.Module, inputs: Arguments, runs: _EvalRuns) -> Comparison | None:
@@ -176,7 +168,7 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
 def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
     others: Arguments = tree.replace(inputs, with_others)
     try:
-        among_others = _output(model, others)
+        among_others = _run_in_eval(model, others).outputs[0]
     except ModelError as error:  # the model need not accept made-up items
         return f"with other items in the batch, {error}".replace("\n ", "")
     outputs = comparable(whole, among_others)
@@ -230,7 +222,10 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
     return padded, longer
 
 
-def _agree(row: Row, beside: Row, keys: Sequence[str] = ("mean", "std", "l2"), tolerance: float = _SPREAD) -> bool:
+_STEADY = tuple(column.name for column in STATS_COLUMNS if column.moves)  # figures that few elements move little
+
+
+def _agree(row: Row, beside: Row, keys: Sequence[str] = _STEADY, tolerance: float = _SPREAD) -> bool:
     pairs = [(getattr(row.stats, key), getattr(beside.stats, key)) for key in keys]
     return row.fqn == beside.fqn and all(agree(*pair, rel_tol=tolerance, abs_tol=1e-12) for pair in pairs)
 
@@ -241,9 +236,10 @@ def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row
 
 
 def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
-    half, text = size // 2, tree.shape_text
+    text, cuts = tree.shape_text, (slice(size // 2), slice(size // 2, None))
+    batches = [tree.replace(inputs, partial(lambda part, _path, x: x[part], cut)) for cut in cuts]
     try:
-        parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
+        parts = [_run_in_eval(model, batch).outputs[0] for batch in batches]
     except ModelError as error:
         return Comparison(math.nan, failed=f"on half of the batch, {error}".replace("\n ", ""))
     pairs = []
@@ -255,7 +251,3 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Co
                 )
             pairs.append((a, torch.cat([b, c])))
     return Comparison(largest_difference(pairs)) if pairs else "no output has the batch in dimension 0"
-
-
-def _cut(part: slice, path: str, x: Tensor) -> Tensor:
-    return x[part]

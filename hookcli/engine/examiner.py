@@ -1,4 +1,4 @@
-"""Measures a model for the checks: under all probes at once in the mode that it is in, then in eval mode."""
+"""Measures a model for the checks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,6 @@ _IN_EVAL = ("evaluation", "companions", "halves")
 _FULL = {"activations", "grads"}
 
 
-def _parameter_grads(hist: bool) -> Probe:
-    """The gradients of parameters alone: checks of gradients judge no operators."""
-    probe = GradsProbe(hist=hist)
-    probe.operators = False
-    return probe
-
-
 class Examiner:
     """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
 
@@ -61,22 +54,7 @@ class Examiner:
 
     def measured(self, shapes: Callable[[], Report], layout: Layout) -> Measurements:
         """Run the model and return what the plan's checks need; in full, `layout` measures the same run's shapes."""
-        found = self._judged(shapes)
-        return self._laid_out(found, layout) if self.in_full else found
-
-    def _laid_out(self, found: Measurements, layout: Layout) -> Measurements:
-        """Measure what needs no values, also of a model that fails: the shapes of the parts that run."""
-        try:
-            self.further += layout()
-        except ModelError as error:
-            self.further += [report for report in error.reports if report.rows]
-            if not self.error:
-                self.error = error
-                return replace(found, crash=error)
-        return found
-
-    def _judged(self, shapes: Callable[[], Report]) -> Measurements:
-        needs, plan = self.needs, self.plan
+        plan = self.plan
         measured = Measurements(
             expected=plan.expected or None,
             baseline=self.baseline,
@@ -84,41 +62,46 @@ class Examiner:
             missing=self.missing,
             dtype=self.run.info.dtype,
         )
-        if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
-            measured = replace(measured, **self._measured())
+        if self.needs & set(_RUNS) or any(not check.needs for check in plan.checks):
+            measured = replace(measured, **self._in_own_mode())
         if self.error:
-            unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
-            absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(measured, **absent, crash=self.error)
-        return replace(measured, **self._in_eval(shapes), eval_crash=self.error)
+            absent: dict[str, Any] = {n: None for n in _RUNS if not getattr(getattr(measured, n), "rows", ())}
+            measured = replace(measured, **absent, crash=self.error)
+        else:
+            measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
+        if self.in_full:
+            try:
+                self.further += layout()
+            except ModelError as error:  # the shapes of the parts that run
+                self.further += [report for report in error.reports if report.rows]
+                if not self.error:
+                    self.error = error
+                    return replace(measured, crash=error)
+        return measured
 
-    def _measured(self) -> dict[str, Any]:
-        needs, full = self.needs, self.in_full
+    def _in_own_mode(self) -> dict[str, Any]:
+        needs, full, repeat = self.needs, self.in_full, self.plan.repeat
         bits = "again" in needs
-        self._stage(f", run 1 of {self.plan.repeat}" if bits else "")
+        self._stage(f", run 1 of {repeat}" if bits else "")
         memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
         probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
         probes += [ActivationsProbe(hist=full)] if "activations" in needs and self.values else []
-        probes += [_parameter_grads(full)] if self.backward else []
+        if self.backward:
+            probes.append(grads := GradsProbe(hist=full))
+            grads.operators = False  # checks of gradients judge parameters alone
         probes += [SettingsProbe()] if "settings" in needs else []
-        captured = self._captured([*probes, *self._further()])
-        reports = {report.probe: report for report in captured[: len(probes)]}
+        further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
+        further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
+        captured = self._captured([*probes, *further])
+        reports: dict[str, Any] = {report.probe: report for report in captured[: len(probes)]}
         self.further += captured[len(probes) :]
-        if bits and not self.error:
-            again = [self._repeated(number) for number in range(2, self.plan.repeat + 1)]
-            return reports | {"again": tuple(report for group in again for report in group)}
-        return reports
-
-    def _further(self) -> list[Probe]:
-        """Probes of what a page shows and no check reads."""
-        if not (self.in_full and self.values):
-            return []
-        return [*([GradsProbe("outputs", hist=True)] if self.backward else []), ParametersProbe()]
-
-    def _repeated(self, number: int) -> Sequence[Report]:
-        """The inventory of a further run, on the first batch."""
-        self._stage(f", run {number} of {self.plan.repeat}")
-        return self._captured([InventoryProbe(backward=self.backward, bits=True)], replace(self.run, data=None))
+        again: list[Report] = []
+        repeats = bits and not self.error
+        for number in range(2, repeat + 1) if repeats else ():
+            self._stage(f", run {number} of {repeat}")
+            probe = InventoryProbe(backward=self.backward, bits=True)
+            again += self._captured([probe], replace(self.run, data=None))  # on the first batch
+        return reports | ({"again": tuple(again)} if repeats else {})
 
     def _stage(self, what: str = "") -> None:
         self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
@@ -135,27 +118,24 @@ class Examiner:
 
     def _in_eval(self, shapes: Callable[[], Report]) -> dict[str, Any]:
         """The measurements in eval mode. A model that fails only there is still judged by the others."""
-        found: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
         self._stage(" in eval mode")
+        wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:
-            found = self._compared(self.needs) if self.values else {}
-            found["shapes"] = shapes() if "shapes" in self.needs else None
+            for name, result in evaluate(self.model, arguments(self.run.inputs), wanted).items() if wanted else ():
+                if isinstance(result, str):
+                    self.missing[name] = result
+                else:
+                    measured[name] = result
+            measured["shapes"] = shapes() if "shapes" in self.needs else None
         except ModelError as error:
             self.error = error
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
-        return found
-
-    def _compared(self, needs: set[str]) -> dict[str, Any]:
-        wanted = [name for name in _IN_EVAL if name in needs]
-        found = evaluate(self.model, arguments(self.run.inputs), wanted) if wanted else {}
-        self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
-        return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
+        return measured
 
     def shapes(self) -> Report:
-        """Return the report of `shapes` in eval mode."""
         with in_eval(self.model), torch.no_grad():
             return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
 
     def layout(self) -> Sequence[Report]:
-        """Return the reports of LAYOUT in the mode that the model is in."""
         return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name, ops=self.plan.ops)

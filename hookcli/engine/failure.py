@@ -7,7 +7,7 @@ import re
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -22,7 +22,8 @@ from hookcli.hooks.torch_private.frames import CALL
 from hookcli.tensors import tree
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
-_KNOWN = {  # regular expressions, since PyTorch's words differ between versions
+_FRAMES = 4  # of the model's own code, in a message
+_MEANINGS = {  # regular expressions, since PyTorch's words differ between versions
     "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that a full backward hook has made a "
     "view, which PyTorch refuses; tensor hooks work here (hookcli grads without --via module)",
     "does not require grad and does not have a grad_fn": "it differentiates a tensor that needs no gradient: the model "
@@ -70,52 +71,46 @@ def crashed(model: nn.Module, info: RunInfo, error: BaseException, *, place: str
 
 def describe(error: BaseException) -> str:
     """The error, and on a second line its frames in the model's own code, innermost first."""
-    said = message_of(error)
-    what = said if isinstance(error, OverdueError) else in_brief(error)
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in said:  # the CPU's words
-        wanted = re.search(r"tried to allocate ([\d.]+ \w+)", said, re.IGNORECASE)
+    message = message_of(error)
+    what = message if isinstance(error, OverdueError) else in_brief(error)
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message:  # on the CPU
+        wanted = re.search(r"tried to allocate ([\d.]+ \w+)", message, re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
-    for sign, meaning in _KNOWN.items():
-        if re.search(sign, said):
+    for sign, meaning in _MEANINGS.items():
+        if re.search(sign, message):
             what = meaning
     for sign, advice in _ADVICE.items():
-        if re.search(sign, said):
+        if re.search(sign, message):
             what = f"{what}; {advice}"
-    if refuses_full_backward(error) and "detach views" in said:
+    if refuses_full_backward(error) and "detach views" in message:
         what = _DETACHES
-    frames = " < ".join(reversed(_own_frames(error)))
-    return what + (f"\n  at {frames}" if frames else "")
+    frames = [
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_OURS, _TORCH))
+    ]
+    return what + (f"\n  at {' < '.join(frames[: -_FRAMES - 1 : -1])}" if frames else "")
 
 
 def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
     """The deepest module of the model, or operator, that was running."""
     names = {id(module): fqn for fqn, module in model.named_modules()}
-    found: _Failed | None = None
+    failed: _Failed | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_locals.get("self")
         if isinstance(module, BackwardHook) and id(module.module) in names:
             fqn = names[id(module.module)] or "the model"
-            found = _Failed("", f"a backward hook of {fqn} ({type(module.module).__name__})", "")
+            failed = _Failed("", f"a backward hook of {fqn} ({type(module.module).__name__})", "")
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code is CALL:
             fqn = names[id(module)]
-            found = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
+            failed = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
         if operator := failed_operator(frame):
             name, line = operator
-            found = _Failed(name, f"{name} ({line})" if line else name, _given(frame))
-    return found
+            failed = _Failed(name, f"{name} ({line})" if line else name, _given(frame))
+    return failed
 
 
 def _given(frame: FrameType) -> str:
     args, kwargs = frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})
     shapes = [tree.shape_text(t) for _, t in tree.arguments(args, kwargs)]
     return f" on input {', '.join(shapes)}" if shapes else ""
-
-
-def _own_frames(error: BaseException, most: int = 4) -> list[str]:
-    """The frames of the model's own code, innermost last, without torch's and hookcli's."""
-    own: list[Any] = [
-        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_OURS, _TORCH))
-    ]
-    return own[-most:]

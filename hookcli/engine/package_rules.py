@@ -11,7 +11,6 @@ from hookcli.hooks.packaging import BlockedError, PackagedModule, Rule, idle_rul
 
 _INSTALLED = ("site-packages", "dist-packages")
 _ROUNDS = 20  # each reveals at most one level of imports
-_PASSES_ANYTHING = (Rule("extern", "**"),)
 
 
 def suggestion(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> list[Rule]:
@@ -22,29 +21,27 @@ def suggestion(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> list
     """
     roots = [m.name for m in modules if m.needed_by.startswith("<")]
     tried = list(rules)
-    found = list(modules)
+    needed = modules
     for _ in range(_ROUNDS):
-        if not any(m.problem for m in found):
-            without_effect = [rule for rule, _ in idle_rules(tried, found)]
+        if not any(m.problem for m in needed):
+            without_effect = [rule for rule, _ in idle_rules(tried, needed)]
             return [rule for rule in tried if rule not in without_effect]
-        tried = _amended(tried, [m for m in found if m.problem])
+        before = [_way_out(m) for m in needed if m.problem and m.action]
+        behind = [_way_out(m) for m in needed if m.problem and not m.action]
+        tried = list(dict.fromkeys([*before, *tried, *behind]))
         try:
-            found = rehearse(roots, tried)
+            needed = rehearse(roots, tried)
         except BlockedError as error:
-            found = list(error.modules)
-    return list(_PASSES_ANYTHING)
-
-
-def _amended(rules: Sequence[Rule], blocked: Sequence[PackagedModule]) -> list[Rule]:
-    before = dict.fromkeys(_way_out(m) for m in blocked if m.action)
-    behind = dict.fromkeys(_way_out(m) for m in blocked if not m.action)
-    return list(dict.fromkeys([*before, *rules, *behind]))
+            needed = error.modules
+    return [Rule("extern", "**")]
 
 
 def _way_out(module: PackagedModule) -> Rule:
     failed = module.action == "intern"  # it has no source to intern
     kind = "intern" if not failed and _is_own(module.name) else "extern"
-    return Rule(kind, module.top if _stands_alone(module.top) else f"{module.top}.**")
+    top = sys.modules.get(module.top)
+    is_package = top is None or hasattr(top, "__path__")
+    return Rule(kind, f"{module.top}.**" if is_package else module.top)
 
 
 def _is_own(name: str) -> bool:
@@ -56,9 +53,3 @@ def _is_own(name: str) -> bool:
     except Exception:  # a module that can't be imported is not known to be the user's own
         return False
     return file.suffix == ".py" and not any(part in _INSTALLED for part in file.parts)
-
-
-def _stands_alone(top: str) -> bool:
-    """True if a top-level module is no package."""
-    module = sys.modules.get(top)
-    return module is not None and not hasattr(module, "__path__")

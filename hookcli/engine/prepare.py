@@ -23,7 +23,7 @@ from hookcli.hooks.registration import parameters_on_meta, refusing_countless_mo
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
-from hookcli.sources.weights import fill, is_file, read_state
+from hookcli.sources.state_dicts import fill, is_file, read_state
 
 T = TypeVar("T")
 
@@ -43,20 +43,13 @@ class PreparedRun:
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Any, step: Step = Step(), name: str | None = None) -> PreparedRun:
-        """The run of a model that the caller has built."""
         return cls(name or type(model).__name__, model, inputs, step, describe_run(model, inputs))
 
 
 def prepare_run(
-    recipe: Recipe,
-    setting: Setting = Setting(),
-    step: Step = Step(),
-    feedback: Feedback = Feedback(),
+    recipe: Recipe, setting: Setting = Setting(), step: Step = Step(), feedback: Feedback = Feedback()
 ) -> PreparedRun:
-    """Build the recipe's model and its input. A step that runs backward gets the recipe's loss unless it has its own.
-
-    Raises ModelError where the model's own code fails.
-    """
+    """Build a model and input; a step with backward gets the recipe's loss if it has none. Raises ModelError."""
     feedback.stage(f"building {recipe.name} on {setting.device}")
     model, remark = build(recipe, setting)
     if remark:
@@ -76,32 +69,20 @@ def prepare_run(
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    info = replace(describe_setting(recipe, setting, describe_run(model, inputs)), input=described)
+    info = replace(describe_run(model, inputs), input=described, fill=setting.fill, seed=setting.seed)
+    info = replace(info, source=recipe.meta, torchvision=torchvision_version())
+    info = replace(info, backend=setting.backend or UNSET, parallel=setting.parallel or UNSET)
     if data:
-        info = replace(info, fill=UNSET, data=data.said, source={**info.source, **data.how})
+        info = replace(info, fill=UNSET, data=data.said, source={**recipe.meta, **data.how})
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
         step = replace(step, loss=recipe.loss)
         taken = step.target is not None and losses.takes_target(recipe.loss)
         info.loss = recipe.loss_name.partition(",")[0] if taken else recipe.loss_name  # no class is made up
     if setting.parts > 1:
+        info = replace(info, processes=setting.parts, rank=setting.part)
         _remark_on_parts(recipe, model, feedback)
     return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
-
-
-def describe_setting(recipe: Recipe, setting: Setting, info: RunInfo) -> RunInfo:
-    """`info` with what the recipe and the setting say of the run."""
-    return replace(
-        info,
-        fill=setting.fill,
-        seed=setting.seed,
-        source=recipe.meta,
-        torchvision=torchvision_version(),
-        processes=setting.parts if setting.parts > 1 else UNSET,
-        rank=setting.part if setting.parts > 1 else UNSET,
-        backend=setting.backend or UNSET,
-        parallel=setting.parallel or UNSET,
-    )
 
 
 def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:
@@ -113,8 +94,8 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
     torch.manual_seed(setting.seed)
     published = bool(setting.weights) and not is_file(str(setting.weights))
     if published and recipe.build_filled is None:
-        known = "this model has no published weights; give a file (.pt, .safetensors)"
-        raise UsageError(f"--weights {setting.weights}: {known}", option="weights")
+        none = "this model has no published weights; give a file (.pt, .safetensors)"
+        raise UsageError(f"--weights {setting.weights}: {none}", option="weights")
     if published and setting.device != META:
         assert recipe.build_filled is not None
         model, remark = _call(partial(recipe.build_filled, setting.strict), recipe.name)
@@ -128,10 +109,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
 
 
 def runs_only_for_real(error: BaseException) -> bool:
-    """True if a failure on the meta device may be due to it.
-
-    The model reads values, an operator has no kernel for meta, or one that takes fewer dtypes than the CPU's.
-    """
+    """True if a failure on the meta device may be due to it: a value is read, or a kernel or dtype is missing."""
     cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
@@ -168,7 +146,6 @@ def _call(build: Callable[[], T], name: str) -> T:
 
 
 def _check_movable(model: nn.Module) -> None:
-    """Raises NotImplementedError for parts of the model whose parameters can't be moved to the meta device."""
     for fqn, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
             raise NotImplementedError(f"{fqn or 'the model'} is TorchScript, which can't be moved to the meta device")

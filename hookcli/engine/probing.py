@@ -66,7 +66,6 @@ class Probing:
         self._clock = ProgramClock()
 
     def attach(self, session: HookSession) -> None:
-        """Let each probe ask the session for hooks."""
         self._clock = session.clock
         for probe in self._probes:
             session.operators_too = probe.operators
@@ -81,7 +80,6 @@ class Probing:
                     probe.begin(args, kwargs, target)
 
     def batch_ended(self) -> None:
-        """Let each probe reduce what the batch has shown."""
         for probe in self._probes:
             with _blaming(probe):
                 probe.batch_ended()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.probes.shared.containers import containers
+from hookcli.probes.shared.module_facts import containers
 from hookcli.table.formatting import listed
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import noted
@@ -84,13 +84,10 @@ class RunInfo:
         meta: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
             value = getattr(self, name)
-            meta |= (
-                value
-                if name == "source"
-                else {}
-                if value is UNSET or (name == "no_own_loss" and not value)
-                else {name: value}
-            )
+            if name == "source":
+                meta |= value
+            elif value is not UNSET and (value or name != "no_own_loss"):
+                meta[name] = value
         return noted(meta)
 
 
@@ -115,8 +112,8 @@ def _of_meta(model: nn.Module) -> Sequence[str]:
     sizes = {n: m.num_embeddings for n, m in model.named_modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     if not sizes:
         return []
-    said = listed([f"{fqn or '(model)'} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
-    return [f"the meta device does not check indices ({said}); `hookcli activations` with the same input does"]
+    ranges = listed([f"{fqn or '(model)'} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
+    return [f"the meta device does not check indices ({ranges}); `hookcli activations` with the same input does"]
 
 
 def torchvision_version() -> str:
@@ -126,10 +123,7 @@ def torchvision_version() -> str:
 
 
 def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
-    """The first floating-point dtype among the tensors, else the first complex one, else None.
-
-    Eight-bit dtypes don't count: a model stores weights in them and computes in another.
-    """
+    """The first floating-point dtype of more than eight bits (those only store weights), else the first complex one."""
     dtypes = [x.dtype for x in tensors]
     real = (dtype for dtype in dtypes if dtype.is_floating_point and dtype.itemsize > 1)
     return next(real, None) or next((dtype for dtype in dtypes if dtype.is_complex), None)
@@ -137,5 +131,4 @@ def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
 
 def model_dtype(model: nn.Module) -> torch.dtype:
     """The dtype of a model's generated input: that of its parameters, else of its buffers, else PyTorch's default."""
-    own = floating_dtype(model.parameters()) or floating_dtype(model.buffers())
-    return own or torch.get_default_dtype()
+    return floating_dtype(model.parameters()) or floating_dtype(model.buffers()) or torch.get_default_dtype()

@@ -55,13 +55,8 @@ def parse_device(name: str) -> torch.device:
         if device.type != "meta":
             torch.empty(1, device=device)
     except Exception as error:  # each backend fails in its own way
-        raise UsageError(
-            f"--device {name}: not available; available: {', '.join(_devices())}", option="device"
-        ) from error
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        count = torch.accelerator.device_count() if accelerator else 0
+        available = ", ".join(["cpu", "meta", *(f"{accelerator}:{i}" for i in range(count))])
+        raise UsageError(f"--device {name}: not available; available: {available}", option="device") from error
     return device
-
-
-def _devices() -> list[str]:
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    count = torch.accelerator.device_count() if accelerator else 0
-    return ["cpu", "meta", *(f"{accelerator}:{i}" for i in range(count))]

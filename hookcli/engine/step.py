@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.engine import failure
-from hookcli.engine.preserve.values import SavedValues, same_layout
+from hookcli.engine.preserve import SavedValues, same_layout
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import (
     ModelError,
@@ -81,19 +81,23 @@ class Step:
     input_grad: bool = False
 
     def __post_init__(self) -> None:
-        for what, given, known in (
+        for what, given, choices in (
             ("backward_vector", self.backward_vector, VECTORS),
             ("otherwise", self.otherwise, VECTORS),
             ("call", self.call, AUTOGRAD_CALLS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
-            if isinstance(given, str) and given not in known:
-                raise UsageError(unknown(what, given, known))
+            if isinstance(given, str) and given not in choices:
+                raise UsageError(unknown(what, given, choices))
 
     def run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
         """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""
-        if self.backward:
-            _refuse_inference_tensors(session.model)
+        for fqn, x in (*session.model.named_parameters(), *session.model.named_buffers()) if self.backward else ():
+            if not is_lazy(x) and x.is_inference():
+                raise UsageError(
+                    f"no gradients: {fqn} was created under torch.inference_mode(), where autograd records nothing; "
+                    "build the model outside of it"
+                )
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: remove that kind")
         with self.mode():
@@ -105,7 +109,10 @@ class Step:
 
     def _run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
         optimizer = self._optimizer(session, info)
-        called = self._called(session.model)
+        called = session.model
+        trains = any(p.requires_grad for p in called.parameters())
+        if self.share.wrap and self.backward and self.call == "backward" and trains:  # else DDP does not work
+            called = self.share.wrap(called)
         random = torch.get_rng_state() if self.share.of > 1 else None
         inputs = SavedValues(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
@@ -123,7 +130,7 @@ class Step:
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
-            _round_trip(session.model, optimizer)
+            _round_trip(session.model, *([optimizer] if optimizer else []))
 
     def _own(self, path: str, x: Tensor) -> Tensor:
         """An input detached from the caller's graph, which shares the caller's memory where possible."""
@@ -133,11 +140,6 @@ class Step:
         if x.is_inference():
             return same_layout(x) if self.backward or self.graph else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
-
-    def _called(self, model: nn.Module) -> nn.Module:
-        """The module to call. DistributedDataParallel does not work under `torch.autograd.grad`."""
-        reduces = self.backward and self.call == "backward" and any(p.requires_grad for p in model.parameters())
-        return self.share.wrap(model) if self.share.wrap and reduces else model
 
     def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
         roots, vectors = self.start(session, output, info)
@@ -156,31 +158,39 @@ class Step:
         if self.backward_vector:
             return self._vectors(self.backward_vector, output, info)
         if self.loss is None:
-            own, info.no_own_loss = losses.own_loss(output)
-            if own is not None:
-                return self._scalar(own, "the model's own loss", info)
+            returned, info.no_own_loss = losses.own_loss(output)
+            if returned is not None:
+                return self._scalar(returned, "the model's own loss", info)
             if self.otherwise:
                 return self._vectors(self.otherwise, output, info)
         return self._loss(self.loss or "sum", session, output, info)
 
     def _vectors(self, kind: str, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
         roots = [t for t in losses.floating(output) if t.requires_grad]
-        _require_something(bool(roots))
+        if not roots:
+            raise NoGradientsError(_NO_GRADIENTS)
         info.backward_vector = kind
         return roots, [_vector(kind, root, self.share) for root in roots]
 
     def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
-        own = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
-        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", own)
+        text = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
+        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", text)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
+
+        def failed(error: BaseException) -> ModelError:
+            message = f"the loss {name} failed on the model's output: {failure.describe(error)}"
+            info.error = message.partition("\n")[0]
+            return ModelError(message)
+
         # A loss function may compute gradients itself, for a penalty on them.
-        with UserCode(partial(_loss_failed, name, info)), session.inner_gradients():
+        with UserCode(failed), session.inner_gradients():
             value = losses.applied(function, output, self.target)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             one = f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise UsageError(f"the loss must be a tensor of one element, not {one}")
-        _require_something(value.requires_grad)
+        if not value.requires_grad:
+            raise NoGradientsError(_NO_GRADIENTS)
         return self._scalar(value, name, info)
 
     def _scalar(self, value: Tensor, name: str, info: RunInfo) -> tuple[list[Tensor], None]:
@@ -202,37 +212,17 @@ class Step:
         return optimizer
 
 
-def _refuse_inference_tensors(model: nn.Module) -> None:
-    for fqn, x in (*model.named_parameters(), *model.named_buffers()):
-        if not is_lazy(x) and x.is_inference():
-            raise UsageError(
-                f"no gradients: {fqn} was created under torch.inference_mode(), where autograd records nothing; "
-                "build the model outside of it"
-            )
-
-
-def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+def _round_trip(*parts: Any) -> None:
     try:
-        model.load_state_dict(model.state_dict())
-        if optimizer:
-            optimizer.load_state_dict(optimizer.state_dict())
+        for part in parts:
+            part.load_state_dict(part.state_dict())
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
 
 
-def _loss_failed(name: str, info: RunInfo, error: BaseException) -> ModelError:
-    said = f"the loss {name} failed on the model's output: {failure.describe(error)}"
-    info.error = said.partition("\n")[0]
-    return ModelError(said)
-
-
-def _require_something(requires_grad: bool) -> None:
-    if not requires_grad:
-        raise NoGradientsError(
-            "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
-        )
+_NO_GRADIENTS = "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
 
 
 def _vector(kind: str, like: Tensor, share: BatchShare) -> Tensor:

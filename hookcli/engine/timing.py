@@ -19,9 +19,9 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
+from hookcli.hooks.clock import timer_for
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import Timer, timer_for
 from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
 from hookcli.table import Report, Skipped
 from hookcli.table.times import Place, Times, with_times
@@ -52,37 +52,27 @@ class TimedModel:
 
     @property
     def device(self) -> torch.device:
-        """The device of its first parameter, or of its first input."""
         tensors = [*self.model.parameters(), *(x for _, x in tree.leaves(self.inputs))]
         return next((x.device for x in tensors), torch.device("cpu"))
 
     def once(self) -> Pass:
-        """Run one pass; afterwards the model, its inputs and random states are as before it.
-
-        Raises ModelError where the model fails, and UsageError where it can't be timed.
-        """
+        """Run one pass and restore all. Raises ModelError where the model fails, UsageError where it can't be timed."""
         session = HookSession(
             self.model, fastpath=self.fastpath, edits=self.edits, ops=self.ops, discard_saved=not self.step.backward
         )
         session.unhooked |= self.unhooked
         step = replace(self.step, passes=1, optimizer=None, state_dict=False, graph=False, input_grad=False)
         with self.within(), step.mode(), preserved(self.model, self.inputs, parameters=False), session:
-            timer = CallTimer(session, self._timer(session), backward=step.backward)
+            if self.device.type == "meta":
+                raise UsageError("times: nothing is computed on the meta device")
+            timer = CallTimer(session, timer_for(self.device, session.clock), backward=step.backward)
             with UserCode(partial(failure.crashed, self.model, RunInfo())):
                 step.run(session, *arguments(self.inputs), RunInfo())
             return timer.own()
 
-    def _timer(self, session: HookSession) -> Timer:
-        if self.device.type == "meta":
-            raise UsageError("times: nothing is computed on the meta device")
-        return timer_for(self.device, session.clock)
-
 
 def time_passes(*models: TimedModel, feedback: Feedback = Feedback()) -> tuple[list[Times], str]:
-    """Time each of the models: the medians of a few passes, and a remark on how the times were taken.
-
-    The models take turns, so that whatever slows the machine down slows all of them. Raises as TimedModel.once does.
-    """
+    """Times of each model, medians of a few passes that they make in turns, and a remark on how they were taken."""
     for model in models:
         if model.warms_up:
             model.once()
@@ -103,19 +93,19 @@ def with_measured_times(reports: Sequence[Report], model: TimedModel, feedback: 
     A model in training mode is also timed in backward if it can be differentiated. A KeyboardInterrupt carries the
     reports without times, as its `reports`.
     """
-    trained = replace(model, step=replace(model.step, backward=True))
-    untimed: Sequence[Skipped] = ()
-    for each in (trained, model) if model.model.training and not model.step.backward else (model,):
+    ways = [model]
+    if model.model.training and not model.step.backward:
+        ways.insert(0, replace(model, step=replace(model.step, backward=True)))
+    for way in ways:
         try:
-            (times,), note = time_passes(each, feedback=feedback)
+            (times,), note = time_passes(way, feedback=feedback)
+            return [with_times(report, times, note) for report in reports]
         except HookcliError as error:
-            untimed = [why_untimed(error)]
+            untimed = why_untimed(error)
         except KeyboardInterrupt as error:
             error.reports = tuple(reports)  # type: ignore[attr-defined]
             raise
-        else:
-            return [with_times(report, times, note) for report in reports]
-    return [replace(report, skipped=[*report.skipped, *untimed]) for report in reports]
+    return [replace(report, skipped=[*report.skipped, untimed]) for report in reports]
 
 
 def why_untimed(error: HookcliError) -> Skipped:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
 
 
 class Mark(NamedTuple):
@@ -47,7 +49,6 @@ class ProgramClock:
             self._entered = perf_counter()
 
     def leave(self) -> None:
-        """End hookcli's own work."""
         self._depth -= 1
         if self._depth == 0:
             seconds = perf_counter() - self._entered
@@ -68,7 +69,6 @@ class ProgramClock:
 
     @property
     def busy(self) -> bool:
-        """True while hookcli works."""
         return self._depth > 0
 
     def outermost(self) -> None:
@@ -84,7 +84,6 @@ class ProgramClock:
 
     @property
     def own(self) -> float:
-        """Seconds that hookcli has taken so far."""
         return self._own + (perf_counter() - self._entered if self._depth else 0.0)
 
     def wait_begins(self) -> None:
@@ -94,7 +93,6 @@ class ProgramClock:
             self._waits.began = self.now()
 
     def wait_over(self) -> None:
-        """End a wait for a DataLoader."""
         self._waits.depth -= 1
         if self._waits.depth == 0:
             self._waits.waited += self.now() - self._waits.began
@@ -108,3 +106,59 @@ class ProgramClock:
         """This moment, as this thread sees it."""
         now = self.now()
         return Mark(now, self.own, self._waits.waited + (now - self._waits.began if self.waiting else 0.0))
+
+
+class Timer(Protocol):
+    """Notes moments. `between` may be asked only after `wait`."""
+
+    def now(self) -> Any:
+        """Note this moment, without waiting for anything."""
+
+    def wait(self) -> None:
+        """Wait until all moments that were noted have come."""
+
+    def between(self, began: Any, ended: Any) -> float:
+        """Return the microseconds between two moments."""
+
+
+class ProgramTimer:
+    """Time by the program's clock, which stands still while hookcli works."""
+
+    def __init__(self, clock: ProgramClock) -> None:
+        self.now = clock.now
+
+    def wait(self) -> None:
+        """Do nothing: moments of the CPU have come when they are noted."""
+
+    def between(self, began: float, ended: float) -> float:
+        return (ended - began) * 1e6
+
+
+class DeviceTimer:
+    """Time on an accelerator, by events in its current stream: a hook records one, and waits for nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def now(self) -> torch.Event:
+        event = torch.Event(self._device, enable_timing=True)
+        event.record(torch.accelerator.current_stream(self._device))
+        return event
+
+    def wait(self) -> None:
+        torch.accelerator.synchronize(self._device)
+
+    def between(self, began: torch.Event, ended: torch.Event) -> float:
+        return float(began.elapsed_time(ended)) * 1e3
+
+
+def timer_for(device: torch.device, clock: ProgramClock) -> Timer:
+    """The timer for a device: the program's clock on the CPU, and where an accelerator has no events that tell time."""
+    if device.type == "cpu":
+        return ProgramTimer(clock)
+    timer = DeviceTimer(device)
+    try:
+        timer.now()
+    except Exception:  # not every backend has them
+        return ProgramTimer(clock)
+    return timer

@@ -68,20 +68,23 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
     `select(fqn, module)` narrows the list: a parameter or buffer is listed if its own name or its module is selected,
     the hooks of the process only without `select`.
     """
-    found = list(_of_process()) if select is None else []
-    own = {id(module) for module in model.modules()}
+    hooks = [] if select else list(_of_process())
+    ours = {id(module) for module in model.modules()}
     seen: set[int] = set()
     for fqn, module in model.named_modules():
         wanted = select is None or select(fqn, module)
         if wanted:
-            kind, tables = type(module).__name__, module_tables(module)
-            found += _of_modules(fqn, kind, tables, FULL_FLAG, full_backward(module), own)
+            module_type, tables = type(module).__name__, module_tables(module)
+            hooks += _of_modules(fqn, module_type, tables, FULL_FLAG, full_backward(module), ours)
         for type_, full, tensor in _tensors(fqn, module):
             if id(tensor) in seen or not (wanted or (select is not None and select(full, module))):
                 continue
             seen.add(id(tensor))
-            found += _of_tensor(full, type_, tensor, own)
-    return found
+            with torch.DisableTorchFunctionSubclass():
+                tensors_tables = list(tensor_tables(tensor))
+            for kind, table, flags in tensors_tables:
+                hooks += _entries(full, type_, kind, table, flags, ours)
+    return hooks
 
 
 def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
@@ -90,13 +93,6 @@ def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]
         for name, tensor in table.items():
             if tensor is not None:
                 yield type_, f"{prefix}.{name}" if prefix else name, tensor
-
-
-def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[ExistingHook]:
-    with torch.DisableTorchFunctionSubclass():
-        tables = list(tensor_tables(tensor))
-    for kind, table, flags in tables:
-        yield from _entries(fqn, type_, kind, table, flags, own)
 
 
 def _of_process() -> Iterator[ExistingHook]:
@@ -109,16 +105,30 @@ def _of_process() -> Iterator[ExistingHook]:
 
 
 def _of_modules(
-    fqn: str, type_: str | None, tables: Iterable[Table], flag: str, full: bool | None, own: Collection[int] | None
+    fqn: str, type_: str | None, tables: Iterable[Table], flag: str, full: bool | None, ours: Collection[int] | None
 ) -> Iterator[ExistingHook]:
     """Yield the hooks of a module, or of every module, and the flag of full backward hooks if those are gone."""
     stale = True
     for kind, table, flags in tables:
-        hooks = _entries(fqn, type_, kind, table, flags, own)
-        yield from _told_apart(hooks, full) if kind == "full_backward" else hooks
-        stale &= kind != "full_backward" or not table
-    if stale:
-        yield from _stale(fqn, type_, flag, full)
+        hooks = _entries(fqn, type_, kind, table, flags, ours)
+        if kind != "full_backward":
+            yield from hooks
+            continue
+        stale = not table
+        for hook in hooks:  # full and legacy ones share a table; the flag on the module tells which they are
+            if full is False:
+                note = "; ".join(filter(None, (LEGACY, hook.note)))
+                yield replace(hook, kind="backward", legacy=True, note=note)
+            else:
+                yield hook if full else replace(hook, note=f"never fires: {FULL_FLAG} is None")
+    if not stale or full is None:
+        return
+    what, refused = ("full", "register_backward_hook") if full else ("legacy", "register_full_backward_hook")
+    until = "on this module until it is rebuilt"
+    if fqn == EVERY_MODULE:
+        refused, until = refused.replace("register_", "register_module_"), "for the rest of the process"
+    note = f"a {what} backward hook was removed, but its flag stays: PyTorch refuses {refused} {until}"
+    yield ExistingHook(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
 
 
 def _entries(
@@ -127,50 +137,20 @@ def _entries(
     kind: str,
     table: Mapping[int, Any],
     flag_tables: Mapping[str, Collection[int]],
-    own: Collection[int] | None = None,
+    ours: Collection[int] | None = None,
 ) -> Iterator[ExistingHook]:
-    """Yield the hooks of one table. `own`: the ids of the model's modules; None if no model owns the hooks."""
+    """Yield the hooks of one table. `ours`: the ids of the model's modules; None if no model owns the hooks."""
     ids = list(table)
     for order, (key, entry) in enumerate(table.items()):
         hook, private = unwrapped(entry)
         flags = [name for name, keys in flag_tables.items() if key in keys]
-        flags += ["prepend"] if _was_prepended(order, ids) else []
+        # Ids count up; ids from another process tell nothing.
+        prepended = max(ids) < RemovableHandle.next_id and ids[order] > min(ids[order:])
+        flags += ["prepend"] if prepended else []
         flags += ["private"] if private and kind in ("state_dict_post", "load_state_dict_pre") else []
         at = origin(hook)
-        note = None if own is None else _foreign(hook, own)
+        # A deepcopy's hooks keep the original's closures.
+        foreign = ((how, part) for how, part in held_modules(hook) if ours is not None and id(part) not in ours)
+        remark = "that is not part of this model, as after a deepcopy"
+        note = next((f"{how} a {type(part).__name__} {remark}" for how, part in foreign), None)
         yield ExistingHook(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)
-
-
-def _was_prepended(order: int, ids: list[int]) -> bool:
-    """Return whether a hook stands before an older one: ids count up. Ids from another process tell nothing."""
-    return max(ids) < RemovableHandle.next_id and ids[order] > min(ids[order:])
-
-
-def _told_apart(hooks: Iterator[ExistingHook], full: bool | None) -> Iterator[ExistingHook]:
-    """Tell full backward hooks from legacy ones, which share a table, by the flag on the module."""
-    for hook in hooks:
-        if full is False:
-            note = "; ".join(filter(None, (LEGACY, hook.note)))
-            yield replace(hook, kind="backward", legacy=True, note=note)
-        else:
-            yield hook if full else replace(hook, note=f"never fires: {FULL_FLAG} is None")
-
-
-def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterator[ExistingHook]:
-    if full is None:
-        return
-    what, refused = ("full", "register_backward_hook") if full else ("legacy", "register_full_backward_hook")
-    if fqn == EVERY_MODULE:
-        refused, until = refused.replace("register_", "register_module_"), "for the rest of the process"
-    else:
-        until = "on this module until it is rebuilt"
-    note = f"a {what} backward hook was removed, but its flag stays: PyTorch refuses {refused} {until}"
-    yield ExistingHook(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
-
-
-def _foreign(hook: Any, own: Collection[int]) -> str | None:
-    """Name a module of another model that a hook refers to: a deepcopy's hooks keep the original's closures."""
-    for how, module in held_modules(hook):
-        if id(module) not in own:
-            return f"{how} a {type(module).__name__} that is not part of this model, as after a deepcopy"
-    return None

@@ -14,7 +14,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.calls import is_whole
-from hookcli.hooks.operators.functions import Given, reads_attribute
+from hookcli.hooks.operators.functions import ArgumentTensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
 from hookcli.tensors import tree
@@ -44,7 +44,7 @@ class FlowCall:
 class _Received:
     """The tensors that a call under way received, and where they came from. It lives as long as the call."""
 
-    given: Given
+    given: ArgumentTensors
     inputs: list[int]
     shapes: list[list[int]]
     leaf: Call | None = None
@@ -68,7 +68,7 @@ class FlowCalls(ObservingMode):
         self._running = False
         self._leaf: _Received | None = None
         self.past_compiled = model if session.follow else None
-        session.enter_context(self)
+        session.stack.enter_context(self)
         session.forward_pre(self._enter)
         session.forward(self._leave)
 
@@ -76,7 +76,9 @@ class FlowCalls(ObservingMode):
 
     def _enter(self, event: HookEvent) -> None:
         if not event.fqn:
-            self._begin(event)
+            self._running = event.call == 0
+            for path, x in tree.arguments(event.args, event.kwargs) if self._running else ():
+                self._origins.made(x, self._append(FlowCall("input", "", 0, path), [(path, x)]))
         elif self._running and not self._in_leaf() and self._is_box(event.module):
             self._leaf = self._receive(event.fqn, (event.args, dict(event.kwargs)))
             self._leaf.leaf = self._session.calls.innermost()
@@ -90,7 +92,10 @@ class FlowCalls(ObservingMode):
     def _leave(self, event: HookEvent) -> None:
         leaf = self._leaf.leaf if self._leaf else None
         if not event.fqn and event.call == 0:
-            self._finish(event)
+            self._running = False
+            for path, x in tree.leaves(event.output):
+                given = self._receive("", x)
+                self._append(FlowCall("output", "", 0, path, given.inputs, given.shapes), [(path, x)])
         elif leaf and self._leaf and leaf.hooked.module is event.module and leaf.number == event.call:
             self._note(FlowCall("module", event.fqn, event.call, event.module), self._leaf, event.output)
             self._leaf = None
@@ -100,23 +105,9 @@ class FlowCalls(ObservingMode):
             self._leaf = None  # it raised, and the model went on
         return self._leaf is not None
 
-    def _begin(self, event: HookEvent) -> None:
-        self._running = event.call == 0
-        if self._running:
-            for path, x in tree.arguments(event.args, event.kwargs):
-                self._origins.made(x, self._append(FlowCall("input", "", 0, path), [(path, x)]))
-
-    def _finish(self, event: HookEvent) -> None:
-        self._running = False
-        for path, x in tree.leaves(event.output):
-            given = self._receive("", x)
-            call = FlowCall("output", "", 0, path, given.inputs, given.shapes)
-            self._append(call, [(path, x)])
-
     # Functions.
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """See ObservingMode."""
         if not self._running or self._session.clock.busy or self._in_leaf() or reads_attribute(func):
             return run(*args, **kwargs)
         owner = self._session.calls.innermost()
@@ -134,12 +125,12 @@ class FlowCalls(ObservingMode):
     def _receive(self, fqn: str, values: Any) -> _Received:
         """Look up where the tensors among these values come from."""
         tensors = [x for _, x in _tensors(values)]
-        found = [(x, self._origins.of(x)) for x in tensors]
-        if any(origin is None for _, origin in found):
+        origins = [(x, self._origins.of(x)) for x in tensors]
+        if any(origin is None for _, origin in origins):
             self.unknown[fqn] = None
-        made = [(x, origin) for x, origin in found if origin is not None and origin != CONSTANT]
+        made = [(x, origin) for x, origin in origins if origin is not None and origin != CONSTANT]
         shapes = [tree.shape_of(x) for x, _ in made]
-        return _Received(Given(tensors), [origin for _, origin in made], shapes)
+        return _Received(ArgumentTensors(tensors), [origin for _, origin in made], shapes)
 
     def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
@@ -161,12 +152,12 @@ class FlowCalls(ObservingMode):
 def _tensors(values: Any) -> list[tuple[str, Tensor]]:
     """The tensors in nested values, and those that objects among them hold in their attributes."""
     unseen: tree.Unseen = []
-    found = list(tree.leaves(values, "", unseen))
+    tensors = list(tree.leaves(values, "", unseen))
     for path, value in unseen:
-        own = getattr(value, "__dict__", None)
-        if type(own) is dict and not isinstance(value, (nn.Module, type, ModuleType, FunctionType)):
-            found += [(path + step, x) for step, x in tree.leaves(own)]
-    return found
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict and not isinstance(value, (nn.Module, type, ModuleType, FunctionType)):
+            tensors += [(path + step, x) for step, x in tree.leaves(attributes)]
+    return tensors
 
 
 def is_leaf(module: nn.Module | None) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import traceback
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,23 +24,21 @@ from torch.utils.hooks import BackwardHook
 
 from hookcli.errors import OneTensorError, RefusedError, message_of
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.module_calls import HookedModule
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.picklable import PicklableHook
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import current_node, sequence_number
-from hookcli.hooks.torch_private.modules import (
-    full_backward,
-    global_full_backward,
-    set_full_backward,
-    set_global_full_backward,
-)
+from hookcli.hooks.torch_private.modules import full_backward, global_full_backward, put_back_full_backward
 from hookcli.tensors import tree
 
 _APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
+_LEGACY = (
+    "has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses full backward hooks: "
+    "`hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
+)
 Grads = tuple[Tensor | None, ...] | Tensor
 
 
@@ -67,56 +65,49 @@ class FullBackwardHooks(HookGroup):
             self._left_out |= found.fqns
 
     def start(self, kind: HookKind) -> None:
-        """Register full backward hooks of this kind on the selected modules."""
         if not self._noting:
             self._noting = True
             self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # before the hook replaces anything
             self.core.subscribe(HookKind.FORWARD, self._note)
-            self.core.before_backward(lambda roots: self._check_one_tensor())
-            for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
-                warnings.filterwarnings("ignore", said_in_the_report)
+            self.core.before_backward(self._check_one_tensor)
+            for in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
+                warnings.filterwarnings("ignore", in_the_report)
                 self.core.stack.callback(_remove_filter, warnings.filters[0])
         watched = [] if self._searching else [h for h in self._modules.hooked.values() if h.watched]
         modules = [hooked for hooked in watched if hooked.fqn not in self._left_out]
         for hooked in modules:
-            _check_not_legacy(hooked)
-        fire: Callable[..., None] = self._pre if kind is HookKind.FULL_BACKWARD_PRE else self._post
+            if full_backward(hooked.module) is False or global_full_backward() is False:
+                where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
+                raise RefusedError(f"{where} {_LEGACY}")
         if self.core.globally:
-            self._hook_globally(kind, fire, {id(hooked.module): hooked for hooked in modules})
+            by_id = {id(hooked.module): hooked for hooked in modules}
+
+            def fired(module: nn.Module, *grads: Grads) -> None:
+                if id(module) in by_id:
+                    self._fire(kind, by_id[id(module)], module, *grads)
+
+            self.core.stack.callback(put_back_full_backward(None))
+            self.core.stack.enter_context(getattr(torch_module, f"register_module_{kind}_hook")(fired))
             return
         for hooked in modules:
-            self.core.stack.callback(set_full_backward, hooked.module, full_backward(hooked.module))
+            self.core.stack.callback(put_back_full_backward(hooked.module))
             register = getattr(hooked.module, f"register_{kind}_hook")
-            self.core.stack.enter_context(register(PicklableHook(partial(fire, hooked))))
+            self.core.stack.enter_context(register(PicklableHook(partial(self._fire, kind, hooked))))
 
-    def _hook_globally(self, kind: HookKind, fire: Callable[..., None], modules: dict[int, HookedModule]) -> None:
-        def fired(module: nn.Module, *grads: Grads) -> None:
-            if id(module) in modules:
-                fire(modules[id(module)], module, *grads)
-
-        self.core.stack.callback(set_global_full_backward, global_full_backward())
-        self.core.stack.enter_context(getattr(torch_module, f"register_module_{kind}_hook")(fired))
-
-    def _pre(self, hooked: HookedModule, module: nn.Module, grad_outputs: Grads) -> None:
-        self._emit(HookKind.FULL_BACKWARD_PRE, hooked, grad_outputs=_tuple(grad_outputs))
-
-    def _post(self, hooked: HookedModule, module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
-        shown = {"grad_inputs": _tuple(grad_inputs), "grad_outputs": _tuple(grad_outputs)}
-        self._emit(HookKind.FULL_BACKWARD, hooked, **shown)
-
-    def _emit(self, kind: HookKind, hooked: HookedModule, **shown: Any) -> None:
-        call = self._call(hooked, at_input=any(grad is not None for grad in shown.get("grad_inputs", ())))
-        if call is None:
-            call = self._guess(kind, hooked)
-        self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival(), **shown))
-
-    def _guess(self, kind: HookKind, hooked: HookedModule) -> int:
-        """Guess the call if its nodes don't tell, as after a recomputed forward: later calls' gradients come first."""
-        calls = hooked.recomputed or hooked.calls
-        known, fired = self._fired.get((kind, hooked.fqn), (calls, 0))
-        fired = fired if known == calls else 0
-        self._fired[kind, hooked.fqn] = calls, fired + 1
-        return max(calls - 1 - fired, 0)
+    def _fire(self, kind: HookKind, hooked: HookedModule, module: nn.Module, *grads: Grads) -> None:
+        """Emit an event. `grads`: the gradients that a pre-hook gets, of outputs; or a hook, of inputs and outputs."""
+        *inputs, outputs = (grad if isinstance(grad, tuple) else (grad,) for grad in grads)
+        grad_inputs = inputs[0] if inputs else ()
+        call = self._call(hooked, at_input=any(grad is not None for grad in grad_inputs))
+        if call is None:  # as after a recomputed forward: later calls' gradients come first
+            calls = hooked.recomputed or hooked.calls
+            of_calls, times = self._fired.get((kind, hooked.fqn), (calls, 0))
+            times = times if of_calls == calls else 0
+            self._fired[kind, hooked.fqn] = calls, times + 1
+            call = max(calls - 1 - times, 0)
+        event = HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival())
+        event.grad_inputs, event.grad_outputs = grad_inputs, outputs
+        self.core.emit(event)
 
     def _note(self, event: HookEvent) -> None:
         """Note the numbers of a call's nodes: PyTorch does not say to which call a gradient belongs."""
@@ -139,7 +130,7 @@ class FullBackwardHooks(HookGroup):
         if not self._searching:
             raise OneTensorError(self._one_tensor | self._left_out, all=self._searched)
 
-    def _check_one_tensor(self) -> None:
+    def _check_one_tensor(self, roots: object) -> None:
         if self._one_tensor or self._searching:
             raise OneTensorError(self._one_tensor, all=self._searching)
 
@@ -150,19 +141,6 @@ class FullBackwardHooks(HookGroup):
             return None
         place = bisect_left(made, (sequence_number(node), -1)) - (not at_input)
         return made[place][1] if 0 <= place < len(made) else None
-
-
-def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
-    return grads if isinstance(grads, tuple) else (grads,)
-
-
-def _check_not_legacy(hooked: HookedModule) -> None:
-    if full_backward(hooked.module) is False or global_full_backward() is False:
-        where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
-        raise RefusedError(
-            f"{where} has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses "
-            "full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
-        )
 
 
 def _remove_filter(entry: Any) -> None:
@@ -210,16 +188,18 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     """
     if not isinstance(error, RuntimeError):
         return False
-    said = message_of(error)
+    message = message_of(error)
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     seen = [frame.f_locals for frame in frames if frame.f_code.co_filename != _APPLY]
-    own = [isinstance(values.get("self"), BackwardHook) for values in seen]
-    if own[-1:] == [True] or ("functorch transforms" in said and any(own)):  # its function takes no nested tensors
+    by_hook = [isinstance(values.get("self"), BackwardHook) for values in seen]
+    if by_hook[-1:] == [True] or (
+        "functorch transforms" in message and any(by_hook)
+    ):  # its function takes no nested tensors
         return True
-    if "is not supported on ScriptModules" in said:  # global ones
-        return "_get_backward" in said
-    if "Can't detach views in-place" in said:  # the message names no view: the hook's, or the model's own
+    if "is not supported on ScriptModules" in message:  # global ones
+        return "_get_backward" in message
+    if "Can't detach views in-place" in message:  # the message names no view: the hook's, or the model's own
         return any(isinstance(value, BackwardHook) for values in seen for value in values.values())
     # A view of the hook's result (`Output 0 of Slice`) is not named after the hook, but can't be changed either.
-    made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
-    return made_by_it and "inplace" in said
+    made_by_it = "BackwardHookFunction" in message or "created inside a custom Function" in message
+    return made_by_it and "inplace" in message

@@ -73,17 +73,16 @@ class FunctionCalls(ObservingMode):
         self._known: dict[Hashable, bool] = {}
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """See ObservingMode. TorchScript functions, whose parts have unknown costs, are recorded in any case."""
+        """Record TorchScript functions in any case: their parts have unknown costs."""
         if func is not run:
-            known = func if isinstance(func, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {func.name}")
-            return self.remember(known, run, args, kwargs)
+            named = func if isinstance(func, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {func.name}")
+            return self.remember(named, run, args, kwargs)
         matters = self._known.get(func)
         if matters is None:
             matters = self._known[func] = self._matters(func)
         return self.remember(func, func, args, kwargs) if matters else func(*args, **kwargs)
 
     def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run the function, and record the call."""
         given = signature_of(func, args, kwargs)  # before the function changes its arguments
         output = run(*args, **kwargs)
         if isinstance(func, OPERATORS):

@@ -59,11 +59,9 @@ class HookedModule:
 
     @property
     def ever_called(self) -> bool:
-        """True if it was called, in this batch or in an earlier one."""
         return bool(self.calls or self.earlier)
 
     def begin_batch(self) -> None:
-        """Count calls anew."""
         self.earlier += self.calls
         self.calls = self.recomputed = 0
         self._regions.clear()
@@ -82,13 +80,10 @@ class HookedModule:
         if not torch.is_grad_enabled():
             token = next_sequence_number()
         if token is not None and not in_backward():
-            self._note(token)
+            if not self._regions or self._regions[-1].token != token or self._regions[-1].begun:
+                self._regions.append(_Region(token))
+            self._regions[-1].calls.append(self.calls - 1)
         return self.calls - 1, False
-
-    def _note(self, token: Hashable) -> None:
-        if not self._regions or self._regions[-1].token != token or self._regions[-1].begun:
-            self._regions.append(_Region(token))
-        self._regions[-1].calls.append(self.calls - 1)
 
     def _repeated(self, recomputing: Hashable) -> int | None:
         """Return the repeated call, from the last region not recomputed yet; None if all regions were."""
@@ -144,7 +139,6 @@ class CallStack:
         self._begun = 0
 
     def begin_batch(self) -> None:
-        """Count calls anew."""
         self._begun = 0
 
     def innermost(self) -> Call | None:
@@ -152,7 +146,6 @@ class CallStack:
         return self.running[-1] if self.running else None
 
     def caller(self) -> Call | None:
-        """The call around the innermost one."""
         return self.running[-2] if self.running[1:] else None
 
     def next_index(self) -> int:

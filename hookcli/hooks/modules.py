@@ -18,15 +18,14 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from hookcli.hooks.edits.base import Applied, matching_edits
+from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call, HookedModule
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.picklable import PicklableHook
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import keywords
 from hookcli.hooks.torch_private.overrides import in_func
@@ -63,7 +62,9 @@ class ModuleHooks(HookGroup):
         self._started, self._everything = True, everything
         core = self.core
         new: dict[int, HookedModule] = {}
-        fused = _fused(core.model) if core.fastpath and not core.globally else set()
+        # On PyTorch's fused path in eval mode, with their parts.
+        layers = [m for m in core.model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
+        fused = {id(part) for layer in layers for part in layer.modules()} if core.fastpath else set()
         for fqn, module in core.model.named_modules():
             edits = matching_edits(core.edits, fqn)
             watched = core.select is None or core.select(fqn, module)
@@ -84,7 +85,6 @@ class ModuleHooks(HookGroup):
         self._attached = False
 
     def release(self) -> None:
-        """See HookGroup."""
         self.hooked.clear()
         self._through.clear()
 
@@ -114,19 +114,19 @@ class ModuleHooks(HookGroup):
 
     def _hook_globally(self, modules: dict[int, HookedModule]) -> None:
         """Register global hooks, which PyTorch calls for every module of the process."""
-        strangers = self.core.globally and self.core.select is None
+        outside_too = self.core.globally and self.core.select is None
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
-            if strangers and id(module) not in modules:  # also modules outside the model
+            if outside_too and id(module) not in modules:
                 modules[id(module)] = HookedModule(f"(outside) {type(module).__name__}", module)
             hooked = modules.get(id(module))
             if hooked is None:
                 return None
-            given = keywords(module)
-            changed = self._before(hooked, module, args, given)
+            kwargs = keywords(module)
+            changed = self._before(hooked, module, args, kwargs)
             if not changed:
                 return None
-            given.update(changed[1])
+            kwargs.update(changed[1])
             return changed[0]
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
@@ -157,12 +157,13 @@ class ModuleHooks(HookGroup):
     def _before(self, hooked: HookedModule, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._nodes.claim((args, kwargs))
         call = self._calls.begin(hooked)
-        edits, applied = hooked.edits.get("input", ()), Applied()
+        edits, edited = hooked.edits.get("input", ()), []
         for edit in edits:
-            with applied.noting(edit):
-                args, kwargs = tree.replace_arguments(args, kwargs, edit.at(hooked.fqn, call.number), call.undo)
+            before = edit.applied
+            args, kwargs = tree.replace_arguments(args, kwargs, edit.at(hooked.fqn, call.number), call.undo)
+            edited += [edit.op] if edit.applied > before else []
         if not call.again:
-            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=str(applied))
+            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=", ".join(edited))
         changed = self._gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
         return changed or ((args, kwargs) if edits else None)
 
@@ -185,15 +186,16 @@ class ModuleHooks(HookGroup):
                 hooked.raised[call.number] = type(sys.exc_info()[1]).__name__
             return None
         self._nodes.claim(output, call)
-        applied = Applied()
+        edited = []
         if edits := hooked.edits.get("output"):
             self._calls.running.append(call)  # the edit runs as a part of the module
             for edit in edits:
-                with applied.noting(edit):
-                    output = tree.replace(output, edit.at(hooked.fqn, call.number))
+                before = edit.applied
+                output = tree.replace(output, edit.at(hooked.fqn, call.number))
+                edited += [edit.op] if edit.applied > before else []
             self._calls.running.pop()
         if not call.again:
-            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
+            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=", ".join(edited))
         if torch.is_grad_enabled():
             output = self._gradients.returned(call, args, kwargs, output)
         if self.core.follow and module is self.core.model and not in_func():
@@ -204,9 +206,3 @@ class ModuleHooks(HookGroup):
         hooked = call.hooked
         if hooked.watched:
             self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call.number, call.index, **shown))
-
-
-def _fused(model: nn.Module) -> set[int]:
-    """Return the ids of modules on PyTorch's fused path in eval mode, and of their parts."""
-    layers = [m for m in model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
-    return {id(part) for layer in layers for part in layer.modules()}

@@ -96,20 +96,15 @@ def _without_modes(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function to run it without any of our innermost modes, of which only one may have asked for it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        number = 0
+        while not torch.compiler.is_compiling() and isinstance(innermost_function_mode(number), ObservingMode):
+            number += 1
         with ExitStack() as stack:
-            for _ in range(0 if torch.compiler.is_compiling() else _innermost_ones()):
+            for _ in range(number):
                 stack.enter_context(without_innermost_function_mode())
             return original(*args, **kwargs)
 
     return call
-
-
-def _innermost_ones() -> int:
-    """Count our modes that no other mode is within."""
-    number = 0
-    while isinstance(innermost_function_mode(number), ObservingMode):
-        number += 1
-    return number
 
 
 def _innermost() -> ObservingMode | None:

@@ -9,10 +9,9 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
 from hookcli.hooks.picklable import PicklableHook
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.session_core import HookGroup, SessionCore
 
 _GLOBAL: dict[HookKind, Any] = {
     HookKind.OPTIMIZER_STEP_PRE: register_optimizer_step_pre_hook,
@@ -30,14 +29,13 @@ class OptimizerHooks(HookGroup):
         self._wanted: dict[HookKind, None] = {}
 
     def start(self, kind: HookKind) -> None:
-        """Remember the kind for the optimizers that `attach` gets."""
         self._wanted[kind] = None
 
     def attach(self, optimizer: Optimizer) -> None:
         """Hook an optimizer; in a global session, its steps through PyTorch's global functions."""
         for kind in self._wanted:
-            own = getattr(optimizer, f"register_{kind.removeprefix('optimizer_')}_hook")
-            register = _GLOBAL.get(kind, own) if self.core.globally else own
+            local = getattr(optimizer, f"register_{kind.removeprefix('optimizer_')}_hook")
+            register = _GLOBAL.get(kind, local) if self.core.globally else local
             self.core.stack.enter_context(register(partial(self._fired, kind)))
 
     def _fired(self, kind: HookKind, optimizer: Optimizer, *details: Any) -> None:
@@ -50,7 +48,6 @@ class StateDictHooks(HookGroup):
     kinds = STATE_DICT
 
     def start(self, kind: HookKind) -> None:
-        """Register state dict hooks of this kind on the selected modules."""
         for fqn, module in self.core.selected():
             register = getattr(module, f"register_{kind}_hook")
             self.core.stack.enter_context(register(PicklableHook(partial(self._fired, kind, fqn, module))))

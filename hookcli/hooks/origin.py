@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -58,8 +59,9 @@ def _code(call: Any) -> Any:
         return _code(call.func)
     if isinstance(call, MethodType):
         return _code(call.__func__)
-    if hasattr(call, "__wrapped__") and (inner := _unwrapped(call)) is not call:  # functools.wraps, functools.cache
-        return _code(inner)
+    if hasattr(call, "__wrapped__"):  # functools.wraps, functools.cache
+        with suppress(ValueError):  # a function that wraps itself
+            return _code(inspect.unwrap(call))
     if isinstance(call, FunctionType):
         return call.__code__
     if inspect.isroutine(call):
@@ -69,13 +71,6 @@ def _code(call: Any) -> Any:
         return _code(made_by) if isinstance(made_by, FunctionType) else None
     implementation = getattr(type(call), "forward" if isinstance(call, nn.Module) else "__call__", None)
     return _code(implementation) if isinstance(implementation, FunctionType) else None
-
-
-def _unwrapped(call: Any) -> Any:
-    try:
-        return inspect.unwrap(call)
-    except ValueError:  # a function that wraps itself
-        return call
 
 
 def shown_path(filename: str) -> str:
@@ -105,14 +100,9 @@ def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
             if isinstance(value, nn.Module):
                 yield "closes over", value
             elif isinstance(value, (FunctionType, MethodType, functools.partial)) and value is not call:
-                yield from ((how, module) for how, module in _held_directly(value))
-
-
-def _held_directly(call: Any) -> Iterator[tuple[str, nn.Module]]:
-    """Like `held_modules`, but only one step deep: functions may close over each other in a circle."""
-    values = [_contents(cell) for cell in getattr(call, "__closure__", None) or ()]
-    values.append(getattr(call, "__self__", None))
-    yield from (("closes over", value) for value in values if isinstance(value, nn.Module))
+                # Only one step deep: functions may close over each other in a circle.
+                held = [*map(_contents, getattr(value, "__closure__", None) or ()), getattr(value, "__self__", None)]
+                yield from (("closes over", module) for module in held if isinstance(module, nn.Module))
 
 
 def _contents(cell: Any) -> Any:

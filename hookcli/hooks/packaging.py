@@ -43,7 +43,6 @@ class Rule:
             raise UsageError(f"--{self.kind} {self.pattern!r}: {says}") from error
 
     def matches(self, module: str) -> bool:
-        """Return whether the pattern matches a module's name."""
         return GlobGroup(self.pattern).matches(module)
 
     def __str__(self) -> str:
@@ -70,12 +69,10 @@ class PackagedModule:
 
     @property
     def is_pickle(self) -> bool:
-        """True if this is the model's pickle."""
         return self.name.startswith("<")
 
     @property
     def top(self) -> str:
-        """The top-level package of the module."""
         return self.name.partition(".")[0]
 
 
@@ -156,35 +153,32 @@ def _export(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExpor
 def _modules(exporter: PackageExporter, rules: Sequence[Rule], fired: Sequence[str]) -> list[PackagedModule]:
     nodes: dict[str, dict[str, Any]] = exporter.dependency_graph.nodes
     order = {module: index for index, module in enumerate(fired)}
-    found = [_module(name, node, exporter, rules, order.get(name)) for name, node in nodes.items() if node]
-    return sorted(found, key=lambda module: order.get(module.name, 0))
+    modules = []
+    for name, node in nodes.items():
+        if not node:
+            continue
+        action = node["action"].name.lower() if "action" in node else None
+        first = next((rule for rule in rules if rule.matches(name)), None)
+        decided = str(first) if first and first.kind == action else _ALWAYS
+        if name.startswith("<"):
+            decided = _ITSELF
+        importers = sorted(exporter.get_rdeps(name), key=lambda importer: not importer.startswith("<"))
+        reason: Reason | None = node.get("error")
+        problem = _PROBLEMS.get(reason, str(reason.value)).format(rule=decided) if reason else None
+        needed_by = importers[0] if importers else ""
+        modules.append(PackagedModule(name, action, decided, needed_by, order.get(name), problem))
+    return sorted(modules, key=lambda module: order.get(module.name, 0))
 
 
-def _module(
-    name: str, node: dict[str, Any], exporter: PackageExporter, rules: Sequence[Rule], index: int | None
-) -> PackagedModule:
-    action = node["action"].name.lower() if "action" in node else None
-    first = next((rule for rule in rules if rule.matches(name)), None)
-    decided = str(first) if first and first.kind == action else _ALWAYS
-    if name.startswith("<"):
-        decided = _ITSELF
-    importers = sorted(exporter.get_rdeps(name), key=lambda importer: not importer.startswith("<"))
-    needed_by = importers[0] if importers else ""
-    problem = _problem(node["error"], decided) if "error" in node else None
-    return PackagedModule(name, action, decided, needed_by, index, problem)
-
-
-def _problem(reason: Reason, rule: str) -> str:
-    said: dict[Reason, str] = {
-        Reason.NO_ACTION: "no pattern matches it",
-        Reason.DENIED: f"denied by {rule}",
-        Reason.MOCKED_BUT_STILL_USED: f"mocked by {rule}, but the model contains its objects",
-        Reason.IS_EXTENSION_MODULE: "a C extension: it has no source to intern",
-        Reason.NO_DUNDER_FILE: "no source file to intern",
-        Reason.SOURCE_FILE_NOT_FOUND: "its source file is missing",
-        Reason.DEPENDENCY_RESOLUTION_FAILED: "its imports can't be read",
-    }
-    return said.get(reason) or str(reason.value)
+_PROBLEMS = {
+    Reason.NO_ACTION: "no pattern matches it",
+    Reason.DENIED: "denied by {rule}",
+    Reason.MOCKED_BUT_STILL_USED: "mocked by {rule}, but the model contains its objects",
+    Reason.IS_EXTENSION_MODULE: "a C extension: it has no source to intern",
+    Reason.NO_DUNDER_FILE: "no source file to intern",
+    Reason.SOURCE_FILE_NOT_FOUND: "its source file is missing",
+    Reason.DEPENDENCY_RESOLUTION_FAILED: "its imports can't be read",
+}
 
 
 class _Sink(io.RawIOBase):
@@ -199,7 +193,6 @@ class _Sink(io.RawIOBase):
         self._failure: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write the data, or keep the failure until the file is closed."""
         try:
             if self._failure is None:
                 self._file.write(data)
@@ -220,7 +213,6 @@ class _TrialPickler(pickle.Pickler):
     """A pickler that leaves out the data of tensors."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """Replace storages by a word."""
         return "storage" if isinstance(obj, (torch.UntypedStorage, torch.TypedStorage)) else None
 
 

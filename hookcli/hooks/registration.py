@@ -60,11 +60,11 @@ def noting_created_modules(model: nn.Module, tell: Callable[[CreatedModule], Non
     Parameters of the model are left out: copying or compiling a module registers them again.
     """
     parts = {id(module) for module in model.modules()}
-    known = {id(parameter) for parameter in model.parameters()}
+    parameters = {id(parameter) for parameter in model.parameters()}
     thread = threading.get_ident()
 
     def registered(owner: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is None or id(owner) in parts or id(parameter) in known or threading.get_ident() != thread:
+        if parameter is None or id(owner) in parts or id(parameter) in parameters or threading.get_ident() != thread:
             return
         if not torch.compiler.is_compiling() and not made_by_tracing(owner):
             elements = 0 if is_lazy(parameter) else parameter.numel()

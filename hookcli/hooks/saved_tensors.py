@@ -17,17 +17,21 @@ from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
+from hookcli.hooks.session_core import HookGroup, Needs
 from hookcli.hooks.torch_private.attention import attention_as_on_cpu
-from hookcli.hooks.torch_private.autograd import pop_saved_tensor_hooks, push_saved_tensor_hooks, saved_tensor_hooks
+from hookcli.hooks.torch_private.autograd import (
+    FUNC_FAILS,
+    pop_saved_tensor_hooks,
+    push_saved_tensor_hooks,
+    saved_tensor_hooks,
+)
 from hookcli.hooks.torch_private.exchange import replaced
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import version
 
 Disable = Callable[[str], AbstractContextManager[None]]
-_FUNC = "torch.func fails while saved tensors are watched"
 UNFUSED = "attention without a fused kernel on the CPU, as with dropout, keeps its weights; a GPU may keep less"
 
 
@@ -56,10 +60,10 @@ class SavedTensorHooks(HookGroup):
         pack, unpack = self._pack, self._unpack
         self.core.calls.own_pack = id(pack)
         aside = partial(self._stepping_aside, pack, unpack)
-        self.core.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, _FUNC))
-        self.core.enter_context(saved_tensors_hooks(pack, unpack))
+        self.core.stack.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, FUNC_FAILS))
+        self.core.stack.enter_context(saved_tensors_hooks(pack, unpack))
         if not self.core.callers_run and any(p.is_meta for p in self.core.model.parameters()):
-            self.core.enter_context(attention_as_on_cpu(self._note_unfused))
+            self.core.stack.enter_context(attention_as_on_cpu(self._note_unfused))
 
     def _note_unfused(self) -> None:
         self._unfused = True

@@ -18,16 +18,14 @@ from hookcli.hooks.events import Callback
 from hookcli.hooks.full_backward import FullBackwardHooks
 from hookcli.hooks.gradients.parameter_grads import ParameterHooks
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
-from hookcli.hooks.nodes.node_creation import NodeCreation
-from hookcli.hooks.nodes.node_hooks import NodeHooks
+from hookcli.hooks.nodes.node_hooks import NodeCreation, NodeHooks
 from hookcli.hooks.operators.calls import AtenCalls, OperatorCalls
 from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
-from hookcli.hooks.session_core import Roots, SessionCore
+from hookcli.hooks.session_core import HookGroup, Needs, Roots, SessionCore
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 
 
@@ -72,8 +70,7 @@ class HookSession(SessionCore):
         self.saved_tensors = SavedTensorHooks(self)
         self.full_backward = FullBackwardHooks(self, self.modules)
         self.optimizers = OptimizerHooks(self)
-        self._state_dicts = StateDictHooks(self)
-        groups = [group for group in vars(self).values() if isinstance(group, HookGroup)]
+        groups = [StateDictHooks(self), *(group for group in vars(self).values() if isinstance(group, HookGroup))]
         self._groups = {kind: group for group in groups for kind in group.kinds}
 
     def __enter__(self) -> Self:
@@ -120,7 +117,6 @@ class HookSession(SessionCore):
         self._in_backward = False
 
     def backward_begins(self, roots: Roots) -> None:
-        """Call the callbacks of `before_backward`: a backward pass from these tensors is about to begin."""
         self._in_backward = True
         super().backward_begins(roots)
 
@@ -146,7 +142,7 @@ class HookSession(SessionCore):
             call = self.calls.innermost()
             self.created_modules.setdefault(call.hooked.fqn if call else "", []).append(created)
 
-        self.enter_context(noting_created_modules(self.model, note))
+        self.stack.enter_context(noting_created_modules(self.model, note))
 
     def backward_ended(self) -> None:
         """Call the callbacks of `after_backward`: the backward pass is over."""
@@ -179,7 +175,7 @@ class HookSession(SessionCore):
         if self._operators is None:
             self.modules.hook(everything=True)  # operators are named by the module that runs
             if self.ops == "aten":
-                self.enter_context(not_imported_by_operators())
+                self.stack.enter_context(not_imported_by_operators())
             self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
             self.watch_functions(self._operators)
 

@@ -6,9 +6,10 @@ Every hook group gets the core; the session (session.py) is the core with all gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, TypeVar
+from enum import Enum, auto
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -22,7 +23,6 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts
 
-T = TypeVar("T")
 Roots = Sequence[Tensor]
 CallbackGuard = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -97,10 +97,6 @@ class SessionCore:
 
     # Events.
 
-    def enter_context(self, context: AbstractContextManager[T]) -> T:
-        """Enter a context, such as a dispatch mode, that ends with the session."""
-        return self.stack.enter_context(context)
-
     def subscribe(self, kind: HookKind, callback: Callback, *, modules: bool = True) -> None:
         """Call back with every event of this kind; with operators' events only if `operators_too`."""
         if modules:
@@ -151,3 +147,28 @@ class SessionCore:
                 raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error
             finally:
                 self.clock.leave()
+
+
+class Needs(Enum):
+    """The calls of modules that a hook group must know; the modules are hooked for it."""
+
+    NOTHING = auto()
+    WATCHED_CALLS = auto()
+    EVERY_CALL = auto()
+    """Including calls of unwatched modules, since it matters which module is running."""
+
+
+class HookGroup:
+    """Hooks that are registered in one way, each on the session's stack, so that they end with the session."""
+
+    kinds: ClassVar[Sequence[HookKind]]
+    needs: ClassVar[Needs] = Needs.NOTHING
+
+    def __init__(self, core: SessionCore) -> None:
+        self.core = core
+
+    def release(self) -> None:
+        """Forget the model's parts, as the session forgets the model."""
+
+    def start(self, kind: HookKind) -> None:
+        """Register the hooks of a kind that a probe asks for; the calls that the group needs are hooked already."""

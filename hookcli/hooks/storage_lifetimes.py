@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.overrides import TorchDispatchMode, storage_key, use_counts
+from hookcli.hooks.torch_private.overrides import TorchDispatchMode, reference_counts, storage_key
 from hookcli.tensors.tree import is_dense
 
 
@@ -55,8 +55,8 @@ class OperatorCall:
 
 
 @dataclass(slots=True, eq=False)
-class Mark:
-    """A moment in the log: a phase begins."""
+class PhaseBegins:
+    """A moment in the log: a phase of the simulated step begins."""
 
     phase: str
 
@@ -83,31 +83,27 @@ class StorageLifetimes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         place = self._place(args)
-        out = self._run(func, args, kwargs)
+        # A sum of gradients is added in place where autograd would do so without this mode.
+        sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
+        in_place = sums and reference_counts(args[0]) == self._owned and args[0].shape == args[1].shape
+        out = _ADD_(*args) if in_place else self._kernels.call(func, args, kwargs)
         created = [storage for x in _tensors(out) if (storage := self._created(x, func, args, place))]
         inside = self._kernels.workspace(func, args, out)
         if created or inside:
             size = sum(storage.nbytes for storage in created)
-            self.log.append(OperatorCall(_name(func), place, created, max(size, inside)))
+            self.log.append(OperatorCall(str(func.overloadpacket), place, created, max(size, inside)))
         return out
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the operator; gradients that autograd adds up are added in place where it does so without a mode."""
-        sums = func is _ADD and not kwargs and in_backward() and not torch.is_grad_enabled()
-        if sums and use_counts(args[0]) == self._owned and args[0].shape == args[1].shape:
-            return _ADD_(*args)
-        return self._kernels.call(func, args, kwargs)
 
     def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""
         for tensor in tensors:
             if not is_dense(tensor):
                 continue
-            known = self.find(tensor)
-            if known is None:
-                known = self._note(tensor, place, "")
-                self.log.append(OperatorCall("", place, [known], known.nbytes))
-            known.kind, known.place = kind, place
+            storage = self.find(tensor)
+            if storage is None:
+                storage = self._note(tensor, place, "")
+                self.log.append(OperatorCall("", place, [storage], storage.nbytes))
+            storage.kind, storage.place = kind, place
 
     def find(self, tensor: Tensor) -> Storage | None:
         """The storage of a tensor, if it was noted."""
@@ -117,15 +113,13 @@ class StorageLifetimes(TorchDispatchMode):
         return entry[1] if entry is not None and entry[0]() is not None else None
 
     def mark(self, phase: str) -> None:
-        """Note that a phase begins."""
-        self.log.append(Mark(phase))
+        self.log.append(PhaseBegins(phase))
 
     def released(self, entry: Any) -> Storage | None:
         """The storage that this entry of the log released; None for an entry of another kind."""
         return self._noted.get(id(entry)) if isinstance(entry, ref) else None
 
     def alive(self) -> Iterator[Storage]:
-        """The storages that are in use now."""
         return (storage for reference, storage in self._known.values() if reference() is not None)
 
     def _created(self, x: Tensor, func: Any, args: tuple[Any, ...], place: Any) -> Storage | None:
@@ -133,10 +127,13 @@ class StorageLifetimes(TorchDispatchMode):
         if not is_dense(x) or self.find(x) is not None:
             return None
         storage = x.untyped_storage()
-        if func not in _FROM_DATA and any(_shares(y, storage) for y in _tensors(args)):
+        key = storage_key(storage)
+        if func not in _FROM_DATA and any(
+            is_dense(y) and storage_key(y.untyped_storage()) == key for y in _tensors(args)
+        ):
             self.older.append(self._note(x, place, ""))
             return None
-        return self._note(x, place, _name(func)) if storage.nbytes() else None
+        return self._note(x, place, str(func.overloadpacket)) if storage.nbytes() else None
 
     def _note(self, tensor: Tensor, place: Any, operator: str) -> Storage:
         storage = tensor.untyped_storage()
@@ -153,26 +150,24 @@ _FROM_DATA = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)
 
 
 class _CountingUses(TorchDispatchMode):
-    """Notes the `use_counts` of the first summand of each sum."""
+    """Notes the reference counts of the first summand of each sum."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: list[tuple[int, int]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        return self._run(func, args, kwargs or {})
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _ADD:
-            self.counts.append(use_counts(args[0]))
-        return func(*args, **kwargs)
+            self.counts.append(reference_counts(args[0]))
+        return func(*args, **(kwargs or {}))
 
 
 @cache
 def _counts_of_owned() -> tuple[int, int] | None:
-    """The `use_counts` of a gradient that autograd alone refers to, as a mode sees it; None if they tell nothing.
+    """The reference counts, inside a dispatch mode, of a gradient that only autograd refers to.
 
-    Autograd adds to such a gradient in place, but never while a dispatch mode is active.
+    Without a mode, autograd adds further gradients to such a one in place; in a mode, it makes a new tensor. None if
+    this PyTorch has no such counts, or if they are the same for a gradient that has another reference.
     """
     x = torch.empty(2, device="meta", requires_grad=True)
     with torch.enable_grad(), _CountingUses() as owned:
@@ -180,14 +175,6 @@ def _counts_of_owned() -> tuple[int, int] | None:
     with torch.enable_grad(), _CountingUses() as shared:
         (x.sin() + x.view(2, 1).view(2)).sum().backward()
     return owned.counts[-1] if owned.counts[-1:] != shared.counts[-1:] else None
-
-
-def _shares(tensor: Tensor, storage: torch.UntypedStorage) -> bool:
-    return is_dense(tensor) and storage_key(tensor.untyped_storage()) == storage_key(storage)
-
-
-def _name(func: Any) -> str:
-    return str(func.overloadpacket)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Where tensors come from: the number of the call that made a tensor, or that last wrote into its memory.
+"""Origins of tensors: the number of the call that made a tensor, or that last wrote into its memory.
 
 Tensors are known by their identity and a weak reference without a callback, so none is kept alive. A tensor that is
 not known itself, such as another Python object for the same tensor, has the origin of its memory. Memory is known by
@@ -39,7 +39,6 @@ class TensorOrigins:
         return max(made, self._written.get(memory, CONSTANT))
 
     def made(self, x: Tensor, call: int) -> None:
-        """Note that this call made the tensor."""
         self._made[id(x)] = ref(x), call
         self._remember(x, call)
 
@@ -49,10 +48,9 @@ class TensorOrigins:
 
     def _remember(self, x: Tensor, call: int) -> int:
         memory = memory_of(x)
-        if memory and (known := self._memory.get(memory)):
-            self._memory[memory] = known[0], call
-        elif memory:
-            self._memory[memory] = StorageWeakRef(x.untyped_storage()), call
+        if memory:
+            reference = self._memory[memory][0] if memory in self._memory else StorageWeakRef(x.untyped_storage())
+            self._memory[memory] = reference, call
         return memory
 
 

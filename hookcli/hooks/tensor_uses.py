@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.observing_mode import ObservingMode
-from hookcli.hooks.operators.functions import given_tensors, reads_attribute, shown
+from hookcli.hooks.operators.functions import function_names, given_tensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
 from hookcli.tensors import tree
@@ -46,23 +46,19 @@ class TensorUses(ObservingMode):
         session.watch_functions(self)
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """See ObservingMode."""
         if self._clock.busy or reads_attribute(func):
             return run(*args, **kwargs)
         with torch.DisableTorchFunction():  # neither the program's modes nor its subclasses see what is read here
             origins = [self._origins.of(x) for x in given_tensors(args, kwargs)]
         output = run(*args, **kwargs)
-        own = [number for number in origins if number is not None and number != CONSTANT]
-        if own:
-            self._see(shown(func)[0].rstrip("_"), own, None in origins, output)
-        return output
-
-    def _see(self, name: str, own: Sequence[int], met_others: bool, output: Any) -> None:
+        numbers = [number for number in origins if number is not None and number != CONSTANT]
+        name = function_names(func)[0].rstrip("_") if numbers else ""
         if name in _MOVES:
-            self.moved.update(own)
-        elif not met_others:
+            self.moved.update(numbers)
+        elif numbers and None not in origins:
             with torch.DisableTorchFunction():
                 for _, x in tree.leaves(output):
-                    self._origins.made(x, own[0])
+                    self._origins.made(x, numbers[0])
         elif name in _AS_WEIGHT:
-            self.as_weights.update(own)
+            self.as_weights.update(numbers)
+        return output

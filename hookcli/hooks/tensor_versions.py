@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.hooks.events import HookEvent
-from hookcli.tensors.torch_private import is_view, version
+from hookcli.tensors.torch_private import version
 
 Edge = tuple[Node, int] | int
 """A place in the autograd graph: a node and the number of its output; for a leaf, the id of the tensor."""
@@ -35,11 +34,6 @@ class TensorVersion:
                     if (part := getattr(self._counter, name)) is not getattr(tensor, name):
                         part.data = part.new_empty(0)
         self._then = version(tensor)
-
-    @classmethod
-    def of_view(cls, tensor: Tensor) -> Self | None:
-        """Return the version of a view; None for another tensor, whose hooks stay with its value."""
-        return cls(tensor) if is_view(tensor) and not tensor.is_inference() else None
 
     def changed(self) -> bool:
         """Return whether the tensor, or memory that it shares, was changed in place since."""

@@ -15,7 +15,6 @@ class ActivationsProbe(CallStatsProbe):
     operators = True
 
     def attach(self, session: HookSession) -> None:
-        """Register forward hooks."""
         self.session = session
         session.forward(self._see)
 

@@ -14,11 +14,10 @@ from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.tensor_sink import TensorSink
-from hookcli.probes.shared.unmeasured import UNINITIALISED, unmeasured
-from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.unmeasured import UNINITIALISED, UnreachableTensors, unmeasured
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
-from hookcli.table.batch_rows import BatchRows
 from hookcli.table.columns.layouts import STATISTICS, with_operators
+from hookcli.table.merge import BatchRows
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -93,9 +92,8 @@ class Probe(ABC):
         _require("skipped", skipped, Skipped)
         if notes := self.notes(rows):
             meta = {**meta, "notes": [*meta.get("notes", ()), *notes]}
-        found = (rows, meta, self.totals(), skipped)
         columns = with_operators(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
-        return Report(self.name, model, columns, *found, grouping=self.grouping)
+        return Report(self.name, model, columns, rows, meta, self.totals(), skipped, grouping=self.grouping)
 
     one_tensor: OneTensorError | None = None
     """The modules that get no full backward hooks, because these would change what the model computes."""
@@ -138,7 +136,7 @@ class StatsProbe(Probe):
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
-        self._batches = BatchRows()
+        self._batches = BatchRows(self.columns)
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
@@ -159,10 +157,8 @@ class StatsProbe(Probe):
 
         `layout` is that of the tensor over ranks (`tree.layout_of`), if others than the tensor itself know it.
         """
-        found: dict[str, Any] = (
-            shard_of(tensor) if values.get("kind") == "parameter" else layout_of(tensor) or layout or {}
-        )
-        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | found
+        ranks = shard_of(tensor) if values.get("kind") == "parameter" else layout_of(tensor) or layout or {}
+        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | ranks
         try:
             self._taken[key or (len(self._taken),)] = (row, self.reduce(tensor))
             if self.sink:
@@ -175,13 +171,13 @@ class StatsProbe(Probe):
 
     def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:
         """A row for each tensor of a call; without any, the reason, unless `unseen` has one."""
-        found = list(tensors)
-        for path, tensor in found:
+        seen = list(tensors)
+        for path, tensor in seen:
             if event.operator and event.operator.uninitialised:
                 self.skip(event.fqn, UNINITIALISED, path)
             else:
                 self.take(describe(event, path), tensor)
-        if not found and event.fqn not in self.unseen.places:
+        if not seen and event.fqn not in self.unseen.places:
             self.skip(event.fqn, otherwise)
 
     def skip(self, fqn: str, reason: str, path: str = "") -> None:
@@ -235,7 +231,7 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 
 
 def said_of(event: HookEvent) -> dict[str, Any]:
-    """What else a row says of an event: `edited`, `handed_on`, and for an operator its name and source line."""
+    """Further values of an event's row: `edited`, `handed_on`, and for an operator its name and source line."""
     said: dict[str, Any] = {"edited": event.edited} if event.edited else {}
     said |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:

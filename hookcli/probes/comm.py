@@ -14,6 +14,7 @@ from hookcli.table import Report, Row, Skipped, TensorStats
 from hookcli.table.buckets import bucket_row, totals
 from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.stats import RULES
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -66,8 +67,8 @@ class CommProbe:
         errors = dict(zip(self._errors, distance.resolve(list(self._errors.values())), strict=True))
         rows = [self._row(e, b, a, errors.get(e)) for e, b, a in zip(whole, before, after, strict=True)]
         self._compare_steps(dict(zip(whole, before, strict=True)))
-        found = (rows, meta, totals(rows) if rows else {}, list(self._skipped))
-        return Report(self.name, model, self.columns, *found, grouping="steps")
+        sums = totals(rows) if rows else {}
+        return Report(self.name, model, self.columns, rows, meta, sums, list(self._skipped), grouping="steps")
 
     def _compare_steps(self, before: Mapping[Exchange, TensorStats]) -> None:
         """Say so if a step had other gradients than the first one, with whose exact means all results are compared."""
@@ -75,20 +76,12 @@ class CommProbe:
         for exchange in self._after:  # in their order
             steps.setdefault((exchange.hook, exchange.step), []).append(before[exchange])
         whole = {key: TensorStats.merge(parts) for key, parts in steps.items()}
-        first = next(iter(whole.values()), None)
+        first = next(iter(whole.values()), TensorStats())
         for (hook, step), stats in whole.items():
-            if (
-                first
-                and stats.numel == first.numel
-                and not all(
-                    math.isclose(getattr(stats, key), getattr(first, key), rel_tol=_SAME)
-                    for key in ("min", "max", "l2")
-                )
-            ):
-                self.skip(
-                    "",
-                    f"step {step} under {hook}: gradients differ from the first step's, which gave the exact mean",
-                )
+            pairs = [(getattr(stats, key), getattr(first, key)) for key in RULES]
+            if stats.numel == first.numel and not all(math.isclose(*pair, rel_tol=_SAME) for pair in pairs):
+                which = f"step {step} under {hook}"
+                self.skip("", f"{which}: gradients differ from the first step's, which gave the exact mean")
 
     def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:
         if exchange.uncounted:

@@ -1,6 +1,4 @@
-"""Repeated runs with fewer hooks, for models that PyTorch refuses to run, or would run differently, under all hooks of
-a probe.
-"""
+"""Runs that are repeated with fewer hooks, where PyTorch refuses a probe's hooks or they would change the results."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ def offers_another(probe: Probe) -> bool:
     return type(probe).instead is not Probe.instead
 
 
-def leave_out(session: HookSession, found: OneTensorError | None) -> None:
-    """Have the session leave out full backward hooks that would change what the model computes."""
-    if found is not None:
-        session.full_backward.leave_out(found)
+def leave_out(session: HookSession, error: OneTensorError | None) -> None:
+    """Have the session put no full backward hooks on the modules of this error, whose results they would change."""
+    if error is not None:
+        session.full_backward.leave_out(error)
 
 
-def left_out(found: OneTensorError | None, path: str = "", otherwise: str = "") -> list[Skipped]:
-    """The modules that were left out so."""
-    return [Skipped(fqn, _ONE_TENSOR + otherwise, path) for fqn in sorted(found.fqns)] if found else []
+def left_out(error: OneTensorError | None, path: str = "", otherwise: str = "") -> list[Skipped]:
+    """The modules of this error, which got no full backward hooks."""
+    return [Skipped(fqn, _ONE_TENSOR + otherwise, path) for fqn in sorted(error.fqns)] if error else []
 
 
 _ONE_TENSOR = (
@@ -42,11 +40,11 @@ def with_fallbacks(
     attempt: Callable[[Sequence[Probe]], T],
     final: Callable[[HookcliError], bool] | None = None,
 ) -> T:
-    """`attempt(probes)`; where it fails, again with what the probes offer instead, as long as one has another to offer.
+    """Return `attempt(probes)`. If it fails, try again with the probes that these offer instead (`Probe.instead`).
 
-    Probes that have none take part again as they were before. After an error that is `final` there is no other attempt.
-    Where the last attempt fails as the first did, the probes' hooks were not the reason: the error then has the reports
-    of the first.
+    Probes that offer none are reset to their state before the attempt. The error is raised if no probe offers another,
+    or if the error is `final`. If the last error has the same message as the first, the probes' hooks were not the
+    reason, and the error gets the reports of the first attempt, which saw most.
     """
     first: tuple[str, tuple[Any, ...]] | None = None
     while True:
@@ -60,13 +58,17 @@ def with_fallbacks(
                 raise
             first = first or (str(error), error.reports)
             error.__traceback__ = None  # its frames keep a checkpointed region open, which torch 2.11 leaves to them
-        probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
+        for number, state in enumerate(fresh or ()):
+            if not others[number]:
+                vars(probes[number]).clear()
+                vars(probes[number]).update(state)
+        probes = [other or probe for other, probe in zip(others, probes, strict=True)]
 
 
 def fails_without_gradients(error: BaseException) -> bool:
-    """True if the model's error has nothing to do with gradients, so that it comes again without them.
+    """True if the model would fail in the same way without gradients, as with an error of shapes, dtypes or names.
 
-    Errors of shapes, dtypes and names are such; one that speaks of gradients is not, nor one of no known kind.
+    False for an error that mentions gradients, and for one of an unknown kind.
     """
     root = error.__cause__ or error
     text = message_of(root).lower()
@@ -81,17 +83,10 @@ _OF_SHAPES = ("shape", "size", "dimension", "channel", "dtype", "scalar type")
 
 
 def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:
-    """The attributes of probes before a run that may have to be made again; None where they can't be copied."""
+    """Copies of the probes' attributes before a run that may have to be repeated; None if they can't be copied."""
     if len(probes) < 2 or not any(map(offers_another, probes)):
         return None
     try:
         return [copy.deepcopy(vars(probe)) for probe in probes]
     except Exception:  # a probe of someone's own may hold anything
         return None
-
-
-def _renewed(probe: Probe, fresh: list[dict[str, Any]] | None, number: int) -> Probe:
-    assert fresh is not None
-    vars(probe).clear()
-    vars(probe).update(fresh[number])
-    return probe

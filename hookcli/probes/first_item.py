@@ -27,7 +27,6 @@ class FirstItemProbe(StatsProbe):
         self._batch = batch
 
     def attach(self, session: HookSession) -> None:
-        """Register forward hooks."""
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:

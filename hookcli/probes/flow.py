@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
-from hookcli.hooks.operators.functions import shown
+from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe
@@ -35,22 +35,18 @@ class FlowProbe(Probe):
     columns = FLOW
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks and forward hooks, and observe calls of functions."""
         self.session = session
         self._flow = FlowCalls(session)
 
     def rows(self) -> list[Row]:
-        """Return a row per call."""
         counts: Counter[tuple[str, int, str]] = Counter()
         return [_row(number, call, counts) for number, call in enumerate(self._flow.calls)]
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the numbers of calls of each kind."""
         kinds = Counter(call.kind for call in self._flow.calls)
         return {"module calls": kinds["module"], "function calls": kinds["function"]}
 
     def skipped(self) -> list[Skipped]:
-        """Return the places where the flow could not be followed."""
         flow, session = self._flow, self.session
         parts = [Skipped("", "only the selected modules are followed")] if session.select else []
         parts += [Skipped(fqn, f"{name} reads values, which are not followed further") for fqn, name in flow.read]
@@ -66,12 +62,9 @@ _UNKNOWN = (
 
 
 def _row(number: int, call: FlowCall, counts: Counter[tuple[str, int, str]]) -> Row:
+    kind, function = function_names(call.what) if call.kind == "function" else (call.kind, None)
     if call.kind == "module":
-        kind, function = type_text(call.what), None
-    elif call.kind == "function":
-        kind, function = shown(call.what)
-    else:
-        kind, function = call.kind, None
+        kind = type_text(call.what)
     key = call.fqn, call.call, kind
     counts[key] += call.kind == "function"
     return Row(

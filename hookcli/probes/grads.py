@@ -52,9 +52,7 @@ class GradsProbe(StatsProbe):
     ) -> None:
         super().__init__(hist=hist, sink=sink)
         self.tensors = "grad" if of == "parameters" else f"grad_{of.removesuffix('s')}"
-        self._hist = hist
-        self.of = of
-        self.via = via
+        self.of, self.via, self._hist = of, via, hist
         self._paths: dict[tuple[str, int], list[str] | None] = {}
         self.needs_input_grad = of == "inputs"
         self.watches_parameters = of == "parameters"
@@ -66,7 +64,6 @@ class GradsProbe(StatsProbe):
         self._noted = defaultdict[str, dict[str, None]](dict)  # the modules of each remark
 
     def attach(self, session: HookSession) -> None:
-        """Register the hooks for the chosen gradients."""
         self.session = session
         if self.via == "module":
             leave_out(session, self.one_tensor)
@@ -170,14 +167,14 @@ class GradsProbe(StatsProbe):
 
     def _expect_inputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))
-        found = list(_differentiable(self.unseen.arguments(event.fqn, event.args, event.kwargs)))
-        if self.via == "module" and not found:
+        arguments = list(_differentiable(self.unseen.arguments(event.fqn, event.args, event.kwargs)))
+        if self.via == "module" and not arguments:
             self.skip(event.fqn, "received no tensor that full backward hooks can see; --of outputs shows its outputs")
-        for path, tensor in found:
+        for path, tensor in arguments:
             why = self._why_not(tensor, self.via, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = version_of(tensor)
-        ids = [id(x) for _, x in found if x.requires_grad and self.via == "tensor"]
+        ids = [id(x) for _, x in arguments if x.requires_grad and self.via == "tensor"]
         if len(set(ids)) < len(ids):
             self._noted[_SEVERAL][event.fqn or "(model)"] = None
 
@@ -200,7 +197,6 @@ class GradsProbe(StatsProbe):
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"
 
     def skipped(self) -> list[Skipped]:
-        """Return the gradients that did not arrive, each with its reason."""
         left = left_out(self.one_tensor, otherwise="; without --via module it is seen")
         without = {item.fqn for item in left}
         for key, reason in self._expected.items():

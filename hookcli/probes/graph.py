@@ -39,14 +39,12 @@ class GraphProbe(Probe):
         self._seen: dict[int, Seen] = {}
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks on autograd nodes."""
         self.session = session
         self._hooks = (NativeHooks if self._native else PythonHooks)(session)
         if self._native:
             build.load(self._on_build)  # what is missing is told before the model runs
 
     def rows(self) -> list[Row]:
-        """Return a row per node."""
         seen = self._seen = self._hooks.seen()
         never = [made for made in self.session.nodes.made if made.id not in seen and self._counts(made)]
         return [
@@ -83,7 +81,6 @@ class GraphProbe(Probe):
         return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the numbers of nodes and the times."""
         seen = self._seen
         nodes = sum(map(self._counts, self.session.nodes.made))
         totals: dict[str, Any] = {"nodes": nodes, "fired": len(seen)}
@@ -98,7 +95,6 @@ class GraphProbe(Probe):
         return made.watched and not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
 
     def skipped(self) -> list[Skipped]:
-        """Return what is not part of the graph, each with its reason."""
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
         unseen = [Skipped("", "nodes outside the graph of the modules' outputs are not seen before torch 2.14")]
         parts = [Skipped(*item) for item in (*self.session.not_hooked().items(), *self._hooks.unmeasured.items())]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
+from hookcli.hooks.native.timeline import GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.table import TensorStats
@@ -59,7 +59,7 @@ class PythonHooks:
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
         session.on(HookKind.ENGINE_CALLBACK, self._note_end)
-        session.before_backward(self._note_pass)
+        session.before_backward(self._begin_pass)
 
     def _before(self, event: HookEvent) -> None:
         assert event.node is not None
@@ -80,7 +80,7 @@ class PythonHooks:
         firing.seen.us = (now - firing.began) / 1000
         self._take(firing, 1, event.grad_inputs)
 
-    def _note_pass(self, roots: Sequence[Tensor]) -> None:
+    def _begin_pass(self, roots: Sequence[Tensor]) -> None:
         self._began = None  # a backward pass of the model's own may have run in its forward
 
     def _note_end(self, event: HookEvent) -> None:
@@ -115,7 +115,6 @@ class PythonHooks:
         return []
 
     def totals(self) -> dict[str, Any]:
-        """Return the time of the last pass."""
         return {"backward_us": (self._over - self._began) // 1000} if self._over and self._began else {}
 
 
@@ -139,7 +138,7 @@ class NativeHooks:
         timeline = Timeline(roots, list(free.values()))
         made = self._session.nodes.in_walk_order(roots)
         self._covered.update(node.id for node in made)
-        self._passes.append((self._session.enter_context(timeline), made))
+        self._passes.append((self._session.stack.enter_context(timeline), made))
 
     def seen(self) -> dict[int, Seen]:
         """As in Python; a node of several passes has the last one's figures and the number of all its firings."""
@@ -161,16 +160,15 @@ class NativeHooks:
 
     def captures(self) -> list[Seen]:
         """Return the gradients that torch.autograd.grad took, seen by the engine's hook and by the tensor's."""
-        return [seen for timeline, made in self._passes for c in timeline.captures() for seen in self._capture(c, made)]
-
-    def _capture(self, record: CaptureRecord, made: Sequence[NodeInfo]) -> list[Seen]:
-        fqn = made[record.node].fqn if record.node is not None else ""
-        pair = {"capture hook (deprecated)": record.gradient}
-        pair |= {"tensor hook": record.tensor_hook.gradient} if record.tensor_hook else {}
-        return [_of_gradient(NodeInfo(-1, name, fqn), gradient) for name, gradient in pair.items()]
+        seen: list[Seen] = []
+        for record, made in ((record, made) for timeline, made in self._passes for record in timeline.captures()):
+            fqn = made[record.node].fqn if record.node is not None else ""
+            seen.append(_of_gradient(NodeInfo(-1, "capture hook (deprecated)", fqn), record.gradient))
+            if record.tensor_hook:
+                seen.append(_of_gradient(NodeInfo(-1, "tensor hook", fqn), record.tensor_hook.gradient))
+        return seen
 
     def totals(self) -> dict[str, Any]:
-        """Return the time of the last pass, and counts of other firings."""
         if not self._passes:
             return {}
         timeline = self._passes[-1][0]

@@ -14,7 +14,6 @@ class InputsProbe(CallStatsProbe):
     tensors = "input"
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks."""
         self.session = session
         session.forward_pre(self._see)
 

@@ -14,20 +14,18 @@ from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.shared.changed_inputs import ChangedInputs
-from hookcli.probes.shared.checksum import checksum
+from hookcli.probes.shared.changed_inputs import ChangedInputs, checksum
 from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
 from hookcli.probes.shared.doubled import DoubledActivations
-from hookcli.probes.shared.module_behavior import used_without_call
+from hookcli.probes.shared.inventory_part import InventoryPart
+from hookcli.probes.shared.module_facts import count_parameters, used_without_call
 from hookcli.probes.shared.module_inputs import ModuleInputs
-from hookcli.probes.shared.parameter_counts import count_parameters
-from hookcli.probes.shared.plain_weights import PlainWeights
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
 from hookcli.probes.shared.tensor_sources import TensorSources
 from hookcli.probes.shared.unmeasured import never_called
-from hookcli.probes.shared.unregistered import unregistered
-from hookcli.table import STATS_COLUMNS, Column, Row
-from hookcli.table.batch_rows import BatchRows
+from hookcli.probes.shared.unregistered import PlainWeights, unregistered
+from hookcli.table import STATS_COLUMNS, Row, columns_named
+from hookcli.table.merge import BatchRows
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -61,7 +59,7 @@ class InventoryProbe(Probe):
     merges_batches = True
     fastpath = False  # modules within fused attention never run
     operators = True
-    columns = (Column("kind", "Kind"), Column("fqn", "Name"), Column("type", "Type"), *STATS_COLUMNS)
+    columns = (*columns_named("kind", "fqn", "type", fqn="Name"), *STATS_COLUMNS)
     grouping = "list"
 
     def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False) -> None:
@@ -72,50 +70,36 @@ class InventoryProbe(Probe):
         self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
         self._batches = BatchRows()
         self._outputs: list[dict[str, Any]] = []
-        self._units = DeadUnits()
-        self._inputs = ModuleInputs()
-        self._changed = ChangedInputs()
-        self._doubled = DoubledActivations()
         self._bits: list[tuple[dict[str, Any], Tensor]] = []
-        self._sources: TensorSources | None = None
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
-        """Note the model's state before the run and register the hooks."""
         self.session = session
         self._hooks = [
             h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
         ]
         self._held = [(values, measure(tensor)) for values, tensor in _held(session.model)]
-        self._sources = TensorSources(session) if session.ops else None
-        self._plain = PlainWeights(session)
+        kinds = (DeadUnits, ModuleInputs, *((TensorSources,) if session.ops else ()), ChangedInputs, DoubledActivations)
+        self._parts: list[InventoryPart] = [kind(session) for kind in (*kinds, PlainWeights)]
         session.forward_pre(self._enter)
         session.forward(self._leave)
-        session.before_backward(self._doubled.search)
         if self._sums_bits and self.needs_backward:
-            session.post_accumulate_grad(self._arrive)
+            session.post_accumulate_grad(lambda event: self._sum("gradient", event, "", event.grad))
         if self._counts_memory:
             self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def _enter(self, event: HookEvent) -> None:
-        self._units.receive(event)
-        self._inputs.enter(event, self.session)
-        self._changed.enter(event, self.session)
-        self._doubled.enter(event)
+        for part in self._parts:
+            part.enter(event)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
                 values = {"kind": "input", "fqn": "", "path": path, "shape": tree.shape_of(x)}
                 self._taken.append((values, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
-        if self._sources and not self.session.batch_number:
-            self._sources.see(event)
-        self._units.see(event)
-        self._changed.leave(event)
-        if event.operator is None:
-            self._inputs.leave(event)
-            self._doubled.leave(event)
+        for part in self._parts:
+            part.leave(event)
         if event.fqn == "" and event.call == 0 and not self.session.batch_number:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
@@ -125,12 +109,8 @@ class InventoryProbe(Probe):
             for path, x in tree.leaves(event.output):
                 self._sum("output", event, path, x)
 
-    def _arrive(self, event: HookEvent) -> None:
-        if event.grad is not None:
-            self._sum("gradient", event, "", event.grad)
-
-    def _sum(self, of: str, event: HookEvent, path: str, x: Tensor) -> None:
-        if tree.is_plain(x) and not self.session.batch_number:
+    def _sum(self, of: str, event: HookEvent, path: str, x: Tensor | None) -> None:
+        if x is not None and tree.is_plain(x) and not self.session.batch_number:
             values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
             self._bits.append((values, checksum(x.detach())))
 
@@ -142,49 +122,35 @@ class InventoryProbe(Probe):
         """Merge the statistics of the batch; outputs, checksums and memory are those of the first."""
         self._batches.add(_measured(self._taken))
         self._taken.clear()
-        self._units.batch_ended()
-        self._inputs.batch_ended()
-        self._changed.batch_ended()
-        self._doubled.batch_ended()
+        for part in self._parts:
+            part.batch_ended()
 
     def rows(self) -> list[Row]:
-        """Return the rows of every kind."""
         sums = numbers_of([total for _, total in self._bits])
         return [
-            *(Row(_hook_values(hook)) for hook in self._hooks),
+            *map(_hook_row, self._hooks),
             *_measured(self._held),
             *(self._batches.rows() or _measured(self._taken)),
             *(Row(values) for values in self._outputs),
-            *(Row({"kind": "units", **values}) for values in self._units.rows()),
-            *(Row(values) for part in self._parts() for values in part.rows()),
+            *(Row(values) for part in self._parts for values in part.rows()),
             *(Row(values) for values in self._never_called()),
             *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
         ]
-
-    def _parts(self) -> Iterator[ModuleInputs | TensorSources | ChangedInputs | DoubledActivations | PlainWeights]:
-        yield self._inputs
-        if self._sources:
-            yield self._sources
-        yield from (self._changed, self._doubled, self._plain)
 
     def _never_called(self) -> Iterator[dict[str, Any]]:
         for item in never_called(self.session):
             module = self.session.model.get_submodule(item.fqn)
             params, trainable = count_parameters(module)
             builtin = type(module).__module__.startswith("torch.nn.")
-            yield {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params} | {
-                "trainable": trainable,
-                "builtin": builtin,
-                "used": builtin and not params and used_without_call(item.fqn, self.session.model),
-            }
+            used = builtin and not params and used_without_call(item.fqn, self.session.model)
+            values = {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params}
+            yield values | {"trainable": trainable, "builtin": builtin, "used": used}
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        """Return a note where the memory kept is not that of other devices."""
         return on_other_devices(self.session) if self._counts_memory else []
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the numbers of parameters and modules, and the memory saved for backward if it was counted."""
         model = self.session.model
         params, trainable = count_parameters(model)
         modules = sum(1 for _ in model.modules())
@@ -205,6 +171,7 @@ def _measured(taken: Sequence[tuple[dict[str, Any], PendingFigures]]) -> list[Ro
     return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
 
-def _hook_values(hook: ExistingHook) -> dict[str, Any]:
+def _hook_row(hook: ExistingHook) -> Row:
     at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
-    return {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": f"{hook.function} ({at})"}
+    name = f"{hook.function} ({at})"
+    return Row({"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": name})

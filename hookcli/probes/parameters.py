@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.select import selects_parameter
@@ -30,31 +29,22 @@ class ParametersProbe(StatsProbe):
         super().__init__(hist=hist)
 
     def attach(self, session: HookSession) -> None:
-        """Measure the tensors."""
         self.session = session
         first: dict[int, str] = {}
-        for kind, fqn, x in _held(session):
-            if not selects_parameter(session.select, session.model, fqn):
+        model = session.model
+        held = [("parameter", fqn, x) for fqn, x in model.named_parameters(remove_duplicate=False)]
+        buffers = [("buffer", fqn, x) for fqn, x in model.named_buffers(remove_duplicate=False)]
+        for kind, fqn, x in (*held, *(each for each in buffers if each[2].is_floating_point() or each[2].is_complex())):
+            if not selects_parameter(session.select, model, fqn):
                 continue
             if first.setdefault(id(x), fqn) != fqn:
                 self._skipped[Skipped(fqn, f"tied to {first[id(x)]}", kind=Reason.TIED)] = None
             elif is_lazy(x):
                 self.skip(fqn, "lazy: it has no values before its module has run once")
             else:
-                self.take(self._values(kind, fqn, x, len(first) - 1), x)
-
-    def _values(self, kind: str, fqn: str, x: Tensor, index: int) -> dict[str, object]:
-        owner = self.session.model.get_submodule(fqn.rpartition(".")[0])
-        return {"fqn": fqn, "kind": kind, "type": type_text(owner), "index": index, "requires_grad": x.requires_grad}
+                type_ = type_text(model.get_submodule(fqn.rpartition(".")[0]))
+                values = {"fqn": fqn, "kind": kind, "type": type_, "index": len(first) - 1}
+                self.take(values | {"requires_grad": x.requires_grad}, x)
 
     def skipped(self) -> list[Skipped]:
-        """Return the parameters without a row, each with its reason."""
         return [*self._skipped, *(item.skipped() for item in unregistered(self.session))]
-
-
-def _held(session: HookSession) -> Iterator[tuple[str, str, Tensor]]:
-    for fqn, parameter in session.model.named_parameters(remove_duplicate=False):
-        yield "parameter", fqn, parameter
-    for fqn, buffer in session.model.named_buffers(remove_duplicate=False):
-        if buffer.is_floating_point() or buffer.is_complex():
-            yield "buffer", fqn, buffer

@@ -23,10 +23,9 @@ class RandomDrawsProbe(Probe):
     def __init__(self, states: Callable[[], RandomStates]) -> None:
         self._states = states
         self._open: list[str] = []
-        self._found: dict[str, None] = {}
+        self._drawing: dict[str, None] = {}
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks and forward hooks."""
         self._last = self._states()
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -42,9 +41,8 @@ class RandomDrawsProbe(Probe):
     def _look(self) -> None:
         states = self._states()
         if self._open and not states.same(self._last):
-            self._found[self._open[-1]] = None
+            self._drawing[self._open[-1]] = None
         self._last = states
 
     def rows(self) -> list[Row]:
-        """Return the modules that drew random numbers."""
-        return [Row({"fqn": fqn}) for fqn in self._found]
+        return [Row({"fqn": fqn}) for fqn in self._drawing]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -29,29 +28,23 @@ class SettingsProbe(Probe):
     columns = columns_named("fqn", "type", "settings")
 
     def attach(self, session: HookSession) -> None:
-        """Read them, before the run."""
         modules = [(fqn, type_text(module), settings_of(module)) for fqn, module in session.model.named_modules()]
-        self._rows = [Row({"fqn": fqn, "type": kind, "settings": own}) for fqn, kind, own in modules if own]
+        self._rows = [Row({"fqn": fqn, "type": kind, "settings": values}) for fqn, kind, values in modules if values]
 
     def batch_ended(self) -> None:
         """Keep the settings, which were read before the run."""
 
     def rows(self) -> list[Row]:
-        """Return the settings of each module."""
         return self._rows
 
 
 def settings_of(module: nn.Module) -> dict[str, Any]:
     """The settings of one module."""
-    return dict(_settings(module))
-
-
-def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    known = type(module).__module__.startswith(_KNOWN)
-    declared = () if known else _declared(module)
-    for name, value in sorted(vars(module).items()):
-        if name != "training" and not name.startswith("_") and (known or name in declared) and _is_plain(value):
-            yield name, value
+    attributes = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("_")}
+    if not type(module).__module__.startswith(_KNOWN):
+        declared = _declared(module)
+        attributes = {name: value for name, value in attributes.items() if name in declared}
+    return {name: value for name, value in attributes.items() if name != "training" and _is_plain(value)}
 
 
 def _declared(module: nn.Module) -> set[str]:

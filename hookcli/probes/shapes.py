@@ -19,16 +19,17 @@ from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import fails_without_gradients
-from hookcli.probes.shared.containers import containers
-from hookcli.probes.shared.costs import Costs, matters
-from hookcli.probes.shared.mixed_dtypes import mixed_product
-from hookcli.probes.shared.module_behavior import acts_in_training
-from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
+from hookcli.probes.shared.costs import Costs, matters, mixed_product
+from hookcli.probes.shared.module_facts import (
+    acts_in_training,
+    containers,
+    count_parameters,
+    packed_parameters,
+    training_bytes,
+)
 from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices, recomputed
-from hookcli.probes.shared.shape_calls import Reading, ShapeCall
-from hookcli.probes.shared.traffic import Traffic, of_layer, of_operator
-from hookcli.probes.shared.unmeasured import unmeasured
-from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.shape_calls import Reading, ShapeCall, Traffic, of_layer, of_operator
+from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SHAPES
 from hookcli.table.levels import Levels
@@ -69,11 +70,10 @@ class ShapesProbe(Probe):
         self._cost = Costs()
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks and forward hooks, and count operations and saved tensors."""
         self.session = session
         self._levels = Levels(containers(session.model))
         self._functions.past_compiled = session.model if session.follow else None
-        session.enter_context(self._functions)
+        session.stack.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self.records_graph and torch.is_grad_enabled():
@@ -111,7 +111,7 @@ class ShapesProbe(Probe):
 
     def _leave(self, event: HookEvent) -> None:
         if event.operator is not None:
-            self._operator(event, event.operator.function)
+            self._take_operator(event, event.operator.function)
             return
         call = self._calls[event.fqn, event.call]
         if call.versions is not None:
@@ -120,7 +120,7 @@ class ShapesProbe(Probe):
             call.said["edited"] = ", ".join(filter(None, [call.said.get("edited"), event.edited]))
         call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
 
-    def _operator(self, event: HookEvent, function: Any) -> None:
+    def _take_operator(self, event: HookEvent, function: Any) -> None:
         call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, said_of(event))
         if self.session.ops == "aten":
             call.signature = signature_of(function, event.args, event.kwargs, event.output)
@@ -129,9 +129,7 @@ class ShapesProbe(Probe):
         self._calls[event.fqn, event.call] = call
 
     def rows(self) -> list[Row]:
-        """Return the rows in the order in which modules were entered."""
-        spent = self._spent()
-        whole = self.totals()
+        spent, whole = self._spent(), self.totals()
         return [row for call in self._calls.values() for row in self._rows_of(call, spent, whole)]
 
     def _rows_of(self, call: ShapeCall, spent: list[int], whole: Mapping[str, int]) -> Iterable[Row]:
@@ -171,39 +169,26 @@ class ShapesProbe(Probe):
         params, trainable = count_parameters(model)
         tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
         size = sum(x.numel() * x.element_size() for x in tensors)
-        macs = {"macs": self._forward_macs()}
-        kept: dict[str, Any] = {"kept_bytes": self._forward_kept()} if self._memory is not None else {}
+        spent, root = self._spent(), self._calls.get(("", 0))  # the first forward; further ones are remembered, too
+        in_root = _between(spent, root) if root else None
+        macs = {"macs": spent[-1] if in_root is None else in_root}
+        kept_in_root = self._kept if root is None or root.kept is None else root.kept
+        kept: dict[str, Any] = {"kept_bytes": kept_in_root} if self._memory is not None else {}
         if kept and not model.training and any(map(acts_in_training, model.modules())):
             kept["kept_mode"] = "eval"
         return {"params": params, "trainable": trainable, "param_bytes": size, **training_bytes(model), **kept, **macs}
-
-    def _forward_kept(self) -> int:
-        """The bytes that the model's first forward saved for backward."""
-        root = self._calls.get(("", 0))
-        return self._kept if root is None or root.kept is None else root.kept
 
     def _spent(self) -> list[int]:
         """The multiply-accumulates before each of the calls that were remembered, and in the end."""
         costs = [self._cost(signature)[0] for signature in self._functions.signatures]
         return list(accumulate((costs[number] for number in self._functions.log), initial=0))
 
-    def _forward_macs(self) -> int:
-        """The multiply-accumulates of one forward of the model; further passes are remembered, too."""
-        spent = self._spent()
-        root = self._calls.get(("", 0))
-        macs = _between(spent, root) if root else None
-        return spent[-1] if macs is None else macs
-
     def skipped(self) -> list[Skipped]:
-        """Return modules that did not run and operations of unknown cost."""
-        lazy = [
-            Skipped(n, "lazy: its size is not known yet")
-            for n, p in self.session.model.named_parameters()
-            if is_lazy(p)
-        ]
-        refused = [Skipped("", f"memory kept for backward: fails with gradients on ({self._refused})")]
-        lazy += refused if self._refused else []
-        return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
+        lazy = [n for n, p in self.session.model.named_parameters() if is_lazy(p)]
+        unknown = [Skipped(name, "lazy: its size is not known yet") for name in lazy]
+        if self._refused:
+            unknown.append(Skipped("", f"memory kept for backward: fails with gradients on ({self._refused})"))
+        return [*self._uncounted(), *unknown, *self._unseen.skipped(), *unmeasured(self.session)]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
@@ -212,7 +197,6 @@ class ShapesProbe(Probe):
         return [*said, *([] if self._memory is None else on_other_devices(self.session))]
 
     def _uncounted(self) -> Iterable[Skipped]:
-        """Operations inside modules that have no known cost."""
         log = self._functions.log
         roots = [call for call in self._calls.values() if not call.fqn]
         within = {number for call in roots for number in log[call.before.calls : call.after and call.after.calls]}

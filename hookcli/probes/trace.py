@@ -20,8 +20,7 @@ from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
-from hookcli.probes.shared.unmeasured import unmeasured
-from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import TRACE
@@ -108,7 +107,6 @@ class TraceProbe(Probe):
     # The run.
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks of the chosen kinds."""
         self.session = session
         if self._built:  # a run that is made again follows the building as the first one did
             self._building = self._building or self._now()
@@ -120,9 +118,9 @@ class TraceProbe(Probe):
             if kind not in REGISTRATION:
                 session.on(kind, self._see)
         if set(self.kinds) & set(FULL_BACKWARD):
-            session.forward(self._check_output)
+            session.forward(self._note_unseen)
 
-    def _check_output(self, event: HookEvent) -> None:
+    def _note_unseen(self, event: HookEvent) -> None:
         if paths_of_outputs(event.output) is None and any(tree.leaves(event.output)):
             self._refused[Skipped(event.fqn, "full backward hooks do not see such an output", "full_backward")] = None
 
@@ -150,18 +148,15 @@ class TraceProbe(Probe):
     # The report.
 
     def rows(self) -> list[Row]:
-        """Return a row per firing."""
         if self.summary:
             return summarized(self._rows, self.session.model, self.kinds)
         return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the number of firings."""
         _, kept = most_kept(self._rows)
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
 
     def skipped(self) -> list[Skipped]:
-        """Return the kinds that did not fire or were left out, each with its reason."""
         fired = {row["kind"] for row in self._rows}
         late = {} if self.session.nodes.exact else {HookKind.NODE_CREATION: "PyTorch has this hook since 2.14"}
         silent = [Skipped("", late.get(k, "never fired"), k) for k in self.kinds if k not in fired]

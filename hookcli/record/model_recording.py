@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from torch import Tensor, nn
@@ -114,9 +113,9 @@ class ModelRecording:
         models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._sink.note(note)
-        said = f"{type(error).__name__}: {error}" if error else None
+        text = f"{type(error).__name__}: {error}" if error else None
         own = self._observer.clock.own
-        self._sink.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps, own=own)
+        self._sink.finish(int(error is not None), text, models, {}, steps=self._observer.program_steps, own=own)
 
     def _end(self) -> None:
         """The program ends, perhaps by an exception that Python has just shown."""
@@ -126,23 +125,21 @@ class ModelRecording:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.stop(error)
 
 
-class _shares_parameters:  # noqa: N801 - a predicate
-    """True if a module shares a parameter with the model; does not keep the model alive."""
+def _shares_parameters(model: nn.Module) -> Callable[[nn.Module], bool]:
+    """A test whether a module shares a parameter with the model, which does not keep the model alive."""
+    parameters: WeakIds[Tensor, None] = WeakIds()
+    answers: WeakIds[nn.Module, bool] = WeakIds()
+    for parameter in model.parameters():
+        parameters[parameter] = None
 
-    def __init__(self, model: nn.Module) -> None:
-        self._parameters: WeakIds[Tensor, None] = WeakIds()
-        self._answers: WeakIds[nn.Module, bool] = WeakIds()
-        for parameter in model.parameters():
-            self._parameters[parameter] = None
-
-    def __call__(self, module: nn.Module) -> bool:
-        answer = self._answers.get(module)
+    def shares(module: nn.Module) -> bool:
+        answer = answers.get(module)
         if answer is None:
-            answer = self._answers[module] = any(p in self._parameters for p in module.parameters())
+            answer = answers[module] = any(p in parameters for p in module.parameters())
         return answer
+
+    return shares

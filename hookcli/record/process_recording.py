@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def start(data: Mapping[str, Any]) -> Callable[[], object]:
     """Start recording this process, which has just imported torch. Returns the function to call at its end."""
-    run = Launched.from_json(data).joined()
+    run = Launched(**data).joined()
     process = ProcessRecording(run)
     process.begin(optimizers=(), child=run.is_child)
     os.register_at_fork(after_in_child=process.forked)
@@ -26,7 +26,7 @@ def start(data: Mapping[str, Any]) -> Callable[[], object]:
 
 def end_without_torch(data: Mapping[str, Any]) -> None:
     """End the record of a program that has never imported torch."""
-    sink = ProcessSink(Launched.from_json(data).joined())
+    sink = ProcessSink(Launched(**data).joined())
     sink.note("torch was never imported")
     sink.end()
 
@@ -40,7 +40,6 @@ class ProcessRecording:
         self._sink: ProcessSink | None = None
 
     def begin(self, optimizers: Iterable[Optimizer], *, child: bool) -> None:
-        """Begin to observe. `optimizers` exist already."""
         from hookcli.record.observe.observer import Observer
         from hookcli.record.observe.recording_plan import RecordingPlan
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing import parent_process, util
 from pathlib import Path
 from traceback import format_exception_only
@@ -25,10 +24,7 @@ from hookcli.system.torchrun import World, joined_world
 
 
 class ProcessSink(RecordSink):
-    """Records one process: the program, a rank, or a child, which leaves no part unless it trains.
-
-    `ended` is called when a child of multiprocessing ends, which calls no exit handlers.
-    """
+    """Records the program, a rank, or a child that trains; `ended` is called when a multiprocessing child ends."""
 
     def __init__(self, run: Launched, *, child: bool = False, ended: Callable[[], object] = lambda: None) -> None:
         self._run = run
@@ -53,7 +49,7 @@ class ProcessSink(RecordSink):
         return self._world.size > 1 and not (self._child and self._inherited.size > 1)
 
     @property
-    def _speaks(self) -> bool:
+    def _prints_summary(self) -> bool:
         """True in the program and in the first rank, which print a summary; children don't."""
         return self._world.rank == 0 and (self._is_rank or not self._child)
 
@@ -66,12 +62,14 @@ class ProcessSink(RecordSink):
 
     def step(self, step: RecordedStep) -> None:
         """See RecordSink. A child that has not trained yet may only serve its parent."""
-        if self.opened or not self._child or (step.phase == "train" and not _loads_data()):
+        data = sys.modules.get("torch.utils.data")
+        loads_data = data is not None and data.get_worker_info() is not None
+        if self.opened or not self._child or (step.phase == "train" and not loads_data):
             super().step(step)
 
     def _open(self, header: Header) -> RecordWriter:
         self._world = joined_world()
-        self.announce = self.announce and self._speaks
+        self.announce = self.announce and self._prints_summary
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
         if self._world.size > 1 and (self._inherited.size > 1 or self._group or not self._child):
@@ -91,82 +89,52 @@ class ProcessSink(RecordSink):
         own: float = 0.0,
     ) -> None:
         """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
-        finish = partial(self._finish, models, others, steps, own)
-        speaks = self._speaks and not self._run.quiet
+        prints = self._prints_summary and not self._run.quiet
         parts = "" if self._child else self._parts_of_children()
-        if self.opened or (models and not self._child):
+        trained = self.opened or bool(models and not self._child)
+        if trained or (os.getpid() == self._run.process and self._files.untaken and not parts):
+            code, error = _uncaught()
             self.note(parts)
-            finish(keep=True, speaks=speaks)
-        elif os.getpid() == self._run.process and self._files.untaken:
-            if parts:
+            if not trained and self._run.meant and error is None:  # perhaps the program did not know the option
+                self.note(f"options meant for hookcli go before the program: {self._run.meant}")
+            if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
+                code = 1
+            keep = trained or self._run.named
+            end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
+            if not self.kept:
                 self._files.release()
-                say_aside(f"{self._run.name}: {parts}") if speaks else None
-            else:
-                self.note(self._misplaced())
-                finish(keep=self._run.named, speaks=speaks)
+            if prints:
+                self._print(end)
+        elif os.getpid() == self._run.process and self._files.untaken:
+            self._files.release()
+            say_aside(f"{self._run.name}: {parts}") if prints else None
         _keep_signal()
-
-    def _misplaced(self) -> str:
-        """A remark for a program that has done nothing, perhaps because it did not know an option meant for hookcli."""
-        meant = self._run.meant if _uncaught()[1] is None else ""
-        return f"options meant for hookcli go before the program: {meant}" if meant else ""
 
     def _parts_of_children(self) -> str:
         files = self._files.of_launch()
         number = sum(path.name.startswith("child") for path in files.parts()) if files else 0
-        if files is None or not number:
-            return ""
-        where = f"{_relative(files.folder)}{os.sep}"
-        return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
-
-    def _finish(
-        self,
-        models: Sequence[ModelRun],
-        others: Mapping[str, int],
-        steps: int,
-        own: float,
-        *,
-        keep: bool,
-        speaks: bool,
-    ) -> None:
-        code, error = _uncaught()
-        if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
-            code = 1
-        end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
-        if not self.kept:
-            self._files.release()
-        if speaks:
-            self._print(end)
-
-    @property
-    def _shown(self) -> Path:
-        """The file or folder that `hookcli show` takes for the whole record."""
-        return self.path.parent if self._world.size > 1 else self.path
+        children = f"{number:,} child process{'es' * (number > 1)} trained"
+        return f"{children}; recorded in {_relative(files.folder)}{os.sep}" if files and number else ""
 
     def _print(self, end: End) -> None:
+        if sys.__stderr__ is None:
+            return
+        record = self.path.parent if self._world.size > 1 else self.path  # as `hookcli show` takes it
         try:
-            if sys.__stderr__ is not None:
-                aside(f"{self._summarized(end)}\n", sys.__stderr__)
+            on_terminal = is_terminal(sys.__stderr__)
+            width = terminal_size(sys.__stderr__).columns if on_terminal else None
+            color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            summary = self.summary(end, _relative(record), width, color).rstrip("\n")
+            aside(f"{summary}\n", sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
-            see = f"`hookcli show {shell_path(self._shown)}`"
+            see = f"`hookcli show {shell_path(record)}`"
             say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
-
-    def _summarized(self, end: End) -> str:
-        shown = is_terminal(sys.__stderr__)
-        width = terminal_size(sys.__stderr__).columns if shown else None
-        color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return self.summary(end, _relative(self._shown), width, color).rstrip("\n")
 
 
 def say_aside(text: str) -> None:
     """Print to the stderr that the process began with: the program may have replaced `sys.stderr`."""
     if sys.__stderr__ is not None:
         say(text, sys.__stderr__)
-
-
-def _loads_data() -> bool:
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
 
 
 def _uncaught() -> tuple[int | None, str | None]:

@@ -33,7 +33,7 @@ class RecordSink:
     """
 
     announce = False
-    """Whether to name the record when its first step is written: a program that is killed prints no summary."""
+    """True to name the record when its first step is written: a program that is killed prints no summary."""
 
     def __init__(
         self,
@@ -61,7 +61,6 @@ class RecordSink:
 
     @property
     def opened(self) -> bool:
-        """True if the record's file exists."""
         return self._writer is not None
 
     def open(self) -> RecordWriter:
@@ -81,17 +80,17 @@ class RecordSink:
             self.announce = False
             self._say(f"recording in {self.path}")
         before = self.latest.get((step.model, step.phase))
-        found = any((one.model, one.step, one.phase) == (step.model, step.step, step.phase) for one in self._non_finite)
-        if found or step.complete or before is None or not before.complete:
+        is_bad = any((x.model, x.step, x.phase) == (step.model, step.step, step.phase) for x in self._non_finite)
+        if is_bad or step.complete or before is None or not before.complete:
             self.latest[step.model, step.phase] = step
         if step.loss is not None and step.complete:
             self._first_losses.setdefault(step.model, step.loss)
 
-    def non_finite(self, found: NonFinite) -> None:
+    def non_finite(self, value: NonFinite) -> None:
         """Append the first non-finite value, and say so at once: the program may run for hours more."""
-        self._non_finite.append(found)
-        self._say(non_finite_line(found))
-        self.open().write(found)
+        self._non_finite.append(value)
+        self._say(non_finite_line(value))
+        self.open().write(value)
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""
@@ -122,10 +121,7 @@ class RecordSink:
         own: float = 0.0,
         keep: bool = True,
     ) -> End:
-        """Write the last line, and close the file; `own`: seconds that hookcli has taken.
-
-        There is no record without any model, unless `keep` is set.
-        """
+        """Write the last line and close; no record without models unless `keep`. `own`: hookcli's seconds."""
         seconds = perf_counter() - self._began
         ran = [asdict(model) for model in models]
         end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps, own)
@@ -147,6 +143,5 @@ class RecordSink:
         return end
 
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
-        """The summary of the run, for a screen."""
         where = path if self.kept else None
         return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._first_losses)

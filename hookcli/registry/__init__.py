@@ -36,31 +36,27 @@ class Plugin:
 
     def load(self) -> Any:
         """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
-        if self.built_in:
-            return self._imported()
-        with UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}")):
-            found = self._imported()
-            if wrong := misfit(self.kind, found):
+        module, _, attribute = self.target.partition(":")
+        failed = UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}"))
+        with nullcontext() if self.built_in else failed:
+            plugin = attrgetter(attribute)(import_module(module))
+            if not self.built_in and (wrong := misfit(self.kind, plugin)):
                 raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
-            _owners[id(found)] = self, found
-        return found
+        if not self.built_in:
+            _owners[id(plugin)] = self, plugin
+        return plugin
 
     def __str__(self) -> str:
         return f"plugin {self.name!r} ({self.kind}, from {self.distribution})"
 
     @property
     def built_in(self) -> bool:
-        """True if the plugin is built in."""
         return self.distribution == "hookcli"
 
     @property
     def shadowed(self) -> bool:
         """True if a built-in plugin of the same name is used instead."""
         return not self.built_in and self.name in BUILT_IN[self.kind]
-
-    def _imported(self) -> Any:
-        module, _, attribute = self.target.partition(":")
-        return attrgetter(attribute)(import_module(module))
 
 
 _owners: dict[int, tuple[Plugin, Any]] = {}  # by id(); the object is kept alive, so that its id is not reused
@@ -77,9 +73,9 @@ def guarded(made: Any) -> AbstractContextManager[None, None]:
 
 def remarks() -> list[str]:
     """Return the remarks on plugins looked up so far, each once."""
-    said = list(_remarks)
+    texts = list(_remarks)
     _remarks.clear()
-    return said
+    return texts
 
 
 def _any_declared() -> bool:
@@ -103,12 +99,12 @@ def _external() -> tuple[Plugin, ...]:
         return ()
     from importlib.metadata import entry_points
 
-    found = set()
+    declared = set()
     for kind in KINDS:
         for entry in entry_points(group=f"hookcli.{kind}"):
             owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
-            found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
-    return tuple(sorted(found))
+            declared.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
+    return tuple(sorted(declared))
 
 
 def plugins(kind: str) -> Iterator[Plugin]:
@@ -125,17 +121,17 @@ def names(kind: str) -> list[str]:
 
 def find(kind: str, name: str) -> Plugin:
     """Return the plugin of this name, a built-in one first. Raises PluginError if none or several others have it."""
-    found = [plugin for plugin in plugins(kind) if plugin.name == name]
-    for plugin in found:
+    matching = [plugin for plugin in plugins(kind) if plugin.name == name]
+    for plugin in matching:
         if plugin.shadowed:
             _remarks[f"{plugin} is not used: a built-in plugin has the same name"] = None
-            found = found[:1]  # ours come first
-    if not found:
+            matching = matching[:1]  # ours come first
+    if not matching:
         raise PluginError(unknown(kind.removesuffix("s"), name, names(kind)))
-    if len(found) > 1:
-        owners = " and ".join(plugin.distribution for plugin in found)
+    if len(matching) > 1:
+        owners = " and ".join(plugin.distribution for plugin in matching)
         raise PluginError(f"{kind.removesuffix('s')} {name!r} is ambiguous: {owners} both bring it; uninstall one")
-    return found[0]
+    return matching[0]
 
 
 def load(kind: str, name: str) -> Any:

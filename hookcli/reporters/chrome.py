@@ -12,6 +12,8 @@ from typing import Any
 from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
 from hookcli.table import Report, Row, strict
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import TRACE
 from hookcli.table.grouping import View
 
 # The kind that opens a span and the kind that closes it, each pair on a separate track; other kinds are instants.
@@ -92,5 +94,8 @@ def _title(row: Row) -> str:
 
 
 def _details(row: Row) -> dict[str, Any]:
-    keys = ("kind", "fqn", "type", "call", "path", "name", "shape", "dtype", "bytes", "kept", "edited")
-    return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0)}
+    keys = (*names(TRACE), "edited")
+    return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0) and key not in _DRAWN}
+
+
+_DRAWN = ("index", "us", "pass")  # which the event's place in the picture shows

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hookcli.table import Row, TensorStats, formatting
-from hookcli.table.histogram import OUTSIDE, QUANTILES, Histogram
+from hookcli.table.columns.statistics import OF_QUANTILES, OUTSIDE, QUANTILES
+from hookcli.table.histogram import Histogram
 
 NEEDS = ("p50", "zeros")
 """Columns of a report that was made with `--hist`."""
@@ -50,7 +51,7 @@ def absence(row: Row) -> str:
         return "no finite element"
     if stats.hist is None:
         return "no histogram: run the command with --hist"
-    missing = [key for key in ("zeros", "min", "max") if key in row.lacking]
+    missing = [key for key in OF_QUANTILES if key in row.lacking]
     return f"no histogram: saved without {', '.join(missing)}" if missing else ""
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hookcli.table import Report, Row
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import FINDINGS_NEEDED
 from hookcli.table.grouping import View
 from hookcli.table.names import is_operator
 
-_NEEDED = {"check", "severity", "message", "remedy"}
 _SEVERITY = 7  # characters of the longest, "warning"
 _GAP = 2
 
@@ -31,7 +32,7 @@ class Entry:
 
 def entries(report: Report, view: View) -> Sequence[Entry] | None:
     """The findings of a report in its order; None if it is not one of findings, or columns were chosen."""
-    if view.columns or not {column.name for column in report.columns} >= _NEEDED or not report.rows:
+    if view.columns or not {column.name for column in report.columns} >= set(names(FINDINGS_NEEDED)) or not report.rows:
         return None
     return list(_entries(report.rows))
 

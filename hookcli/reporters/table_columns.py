@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hookcli.hooks.kinds import HookKind
 from hookcli.reporters.footer import by_reason
 from hookcli.table import Column, Report, Row, Shown
-from hookcli.table.columns import DECLARED
+from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.grouping import View
 from hookcli.table.marks import mark
 from hookcli.table.names import is_operator
@@ -32,7 +32,7 @@ def reads_left(report: Report, column: Column) -> bool:
 
 def continues(row: Row, before: Row | None) -> bool:
     """Return whether a row is another tensor or rank of the call in the row before."""
-    keys = ("fqn", "kind", "call", "pass")
+    keys = [name for name in IDENTITY if name != "path"]
     further = "fqn" in row.values and (row.get("path") or row.get("rank") is not None)
     return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in keys)
 

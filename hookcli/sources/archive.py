@@ -71,7 +71,7 @@ class Archive:
             return None
         with opened(self.path) as file, zipfile.ZipFile(file) as archive:
             try:
-                noted = json.loads(member(archive, _folder(archive) + name))
+                noted = json.loads(member(archive, root_of(archive) + name))
             except ValueError:
                 return None
         return noted if isinstance(noted, dict) else None
@@ -86,10 +86,13 @@ def read_archive(file: str | Path) -> Archive:
         raise UsageError(f"no file {shortened(str(file))!r}")
     try:
         with opened(path) as found, zipfile.ZipFile(found) as archive:
-            folder = _folder(archive)
+            folder = root_of(archive)
             sizes = {item.filename.removeprefix(folder): item.file_size for item in archive.infolist()}
             if _EXTERNS not in sizes:
-                raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
+                exported = any(name.startswith("models/") for name in sizes)
+                what = "torch.export wrote it" if exported else "a zip file without .data/extern_modules"
+                what = "torch.save or torch.jit.save wrote it" if "data.pkl" in sizes else what
+                raise UsageError(f"{file} is not a torch.package: {what}")
             return Archive(path, sizes, tuple(member(archive, folder + _EXTERNS).decode().split()), path.stat().st_size)
     except zipfile.BadZipFile as error:
         raise UsageError(f"{file} is not a torch.package, or is damaged ({error})") from error
@@ -97,14 +100,6 @@ def read_archive(file: str | Path) -> Archive:
         raise UsageError(f"can't read {file}: {error.strerror or error}") from error
 
 
-def _folder(archive: zipfile.ZipFile) -> str:
+def root_of(archive: zipfile.ZipFile) -> str:
     """The folder of all records, which PyTorch names after the file that it first wrote."""
     return next((name.partition("/")[0] + "/" for name in archive.namelist()), "")
-
-
-def _what(sizes: Mapping[str, int]) -> str:
-    if "data.pkl" in sizes:
-        return "torch.save or torch.jit.save wrote it"
-    if any(name.startswith("models/") for name in sizes):
-        return "torch.export wrote it"
-    return "a zip file without .data/extern_modules"

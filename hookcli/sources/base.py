@@ -37,11 +37,6 @@ class InputSpec:
         return size if self.dtype is None else f"{size}:{str(self.dtype).removeprefix('torch.')}"
 
 
-def positional(tensors: Sequence[Tensor]) -> Arguments:
-    """Each tensor as a positional argument."""
-    return tuple(tensors)
-
-
 def one_list(tensors: Sequence[Tensor]) -> Arguments:
     """All tensors in one argument, a list."""
     return (list(tensors),)
@@ -68,7 +63,7 @@ class Recipe:
     build: Callable[[], nn.Module]
     inputs: tuple[InputSpec, ...] | None = None
     example: Callable[[nn.Module], Arguments | None] | None = None
-    arrange: Callable[[Sequence[Tensor]], Arguments] = positional
+    arrange: Callable[[Sequence[Tensor]], Arguments] = tuple  # each as a positional argument
     arrange_training: Callable[[Sequence[Tensor]], Arguments] | None = None
     batched: bool = True
     loss: Loss | None = None

@@ -24,8 +24,9 @@ from torch.export.passes import move_to_device_pass
 from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.sources.archive import root_of
 from hookcli.sources.base import Arguments, Recipe, Request
-from hookcli.sources.plain_program import PROGRAM, NotPlainError, root_of, write_plain
+from hookcli.sources.plain_program import PROGRAM, NotPlainError, write_plain
 from hookcli.system.files import is_file, member, opened, regular
 from hookcli.system.streams import logged_from
 from hookcli.tensors.weak import WeakIds
@@ -35,7 +36,6 @@ class ExportedSource:
     """A program in a file, with the example input that it was exported with."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe that loads the program from the file."""
         if request.args.keys() - {"trust"}:
             raise UsageError(f"--arg: {request.spec} is an exported program, which takes only trust=true", option="arg")
         version = _version(request.spec)
@@ -49,17 +49,17 @@ def _version(file: str) -> str:
     if not is_file(file):
         raise UsageError(f"no file {shortened(file)!r}")
     try:
-        with opened(file) as found, zipfile.ZipFile(found) as archive:
+        with opened(file) as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
             model = root_of(archive) + PROGRAM
-            found = json.loads(member(archive, model)) if model in names else {}
+            program = json.loads(member(archive, model)) if model in names else {}
     except Exception as error:  # zipfile fails in many ways: encrypted, of an unknown compression, cut
         raise UsageError(f"{file}: not an exported program, or damaged ({in_brief(error)})") from error
-    if not isinstance(found, dict) or "graph_module" not in found:
+    if not isinstance(program, dict) or "graph_module" not in program:
         compiled = any("aotinductor" in name for name in names)
-        said = "an AOTInductor package, which holds compiled code" if compiled else "torch.export.save did not write it"
-        raise UsageError(f"{file}: not an exported program: {said}")
-    return str(found.get("torch_version") or "before 2.8")
+        what = "an AOTInductor package, which holds compiled code" if compiled else "torch.export.save did not write it"
+        raise UsageError(f"{file}: not an exported program: {what}")
+    return str(program.get("torch_version") or "before 2.8")
 
 
 def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, Arguments]) -> nn.Module:
@@ -73,10 +73,10 @@ def _build(file: str, version: str, trusted: bool, examples: WeakIds[nn.Module, 
             program = move_to_device_pass(program, "meta")
         model = torch.export.unflatten(program)
     _name_classes(model)
-    names = program.module_call_graph[0].signature
+    signature = program.module_call_graph[0].signature
     args, keywords = program.example_inputs or ((), {})
-    known = (names and names.forward_arg_names) or ()
-    positional = known[: len(args)] if len(known) >= len(args) else [f"args_{number}" for number in range(len(args))]
+    names = (signature and signature.forward_arg_names) or ()
+    positional = names[: len(args)] if len(names) >= len(args) else [f"args_{number}" for number in range(len(args))]
     model.positional = tuple(positional)  # type: ignore[assignment]
     examples[model] = dict(zip(positional, args, strict=True)) | keywords if keywords else tuple(args)
     return model
@@ -113,7 +113,6 @@ class _Program(UnflattenedModule):
     positional: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
-        """Run the program."""
         named = [keywords.pop(name) for name in self.positional if name in keywords]
         return super().forward(*args, *named, **keywords)  # type: ignore[no-untyped-call]
 

@@ -9,7 +9,7 @@ from hookcli import registry
 from hookcli.errors import UsageError, class_name
 from hookcli.sources.base import Recipe, Request
 from hookcli.sources.specs import source_of
-from hookcli.sources.weights import is_file
+from hookcli.sources.state_dicts import is_file
 
 
 def find_recipe(

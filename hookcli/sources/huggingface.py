@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -20,9 +21,8 @@ from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
 from hookcli.hooks.registration import MOST_MODULES
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
-from hookcli.sources.hub import CONFIG, config_folder
 from hookcli.sources.huggingface_inputs import Inputs
-from hookcli.sources.libraries import import_library, load_tokenizer, without_remote_code
+from hookcli.sources.libraries import CONFIG, config_folder, import_library, load_tokenizer, without_remote_code
 from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 from hookcli.table import formatting
@@ -39,12 +39,11 @@ class HuggingFaceSource:
     has_tasks = True
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe of a model of Transformers."""
         spec = f"hf:{request.spec}"
         library = import_library("transformers", spec, "huggingface")
         if "TRANSFORMERS_VERBOSITY" not in os.environ:
             library.utils.logging.set_verbosity_error()  # its remarks are for those who train
-        place = _Place.of(request.spec)
+        place = _ConfigPlace.of(request.spec)
         config = _configured(library, place, request.args, spec)
         model_class = _class(library, config, request.task, spec)
         _run_on_meta(library)
@@ -58,23 +57,26 @@ class HuggingFaceSource:
             arrange=inputs.arrange,
             arrange_training=inputs.arrange_training if inputs.targets else None,
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
-            transforms=_transforms(library, place),
+            transforms=partial(_transforms, library, str(place.folder)) if place.has(*_PROCESSOR) else None,
             tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
-            meta={"transformers": library.__version__, "architecture": model_class.__name__}
-            | {"config": place.description}
+            meta={
+                "transformers": library.__version__,
+                "architecture": model_class.__name__,
+                "config": str(place.folder or f"defaults of the type {place.name}"),
+            }
             | ({"weights": str(place.folder)} if request.weights else {}),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ConfigPlace:
     """The place of a configuration: a folder, here or in the hub's cache, or a type whose defaults are taken."""
 
     name: str
     folder: Path | None
 
     @classmethod
-    def of(cls, name: str) -> _Place:
+    def of(cls, name: str) -> _ConfigPlace:
         """The folder of that name, else the type, else the hub's name. Raises UsageError if it is nothing of these."""
         if is_folder(name) and (Path(name, CONFIG).is_file() or name not in entries("hf")):
             return cls(name, Path(name))
@@ -87,13 +89,7 @@ class _Place:
                 raise
             raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
 
-    @property
-    def description(self) -> str:
-        """The origin of the configuration, for the reports' `meta`."""
-        return str(self.folder) if self.folder else f"defaults of the type {self.name}"
-
     def has(self, *files: str) -> bool:
-        """True if the folder has one of these files."""
         return self.folder is not None and any((self.folder / file).is_file() for file in files)
 
 
@@ -101,32 +97,32 @@ _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads|labels)$"
 _SEE = "see `hookcli models --source hf`"
 
 
-def _configured(library: Any, place: _Place, args: Mapping[str, Any], spec: str) -> Any:
+def _configured(library: Any, place: _ConfigPlace, args: Mapping[str, Any], spec: str) -> Any:
     """The configuration with the arguments in it. Raises UsageError for one that Transformers can't read."""
     if place.folder and not place.has(CONFIG):
         raise UsageError(f"{spec}: no {CONFIG} in that folder")
     with UserCode(lambda error: UsageError(f"{spec}: {CONFIG} can't be read ({in_brief(error)})")):
         if place.folder:
             regular(place.folder / CONFIG)
-        found = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
-    if not isinstance(found, dict):
+        settings = library.PreTrainedConfig.get_config_dict(str(place.folder))[0] if place.folder else {}
+    if not isinstance(settings, dict):
         raise UsageError(f"{spec}: {CONFIG} is not a JSON object")
-    _refuse_countless(found, spec)
+    _refuse_countless(settings, spec)
     _refuse_countless(args, spec)
-    kind = str(found.get("model_type")) if place.folder else place.name
+    kind = str(settings.get("model_type")) if place.folder else place.name
     if kind not in library.CONFIG_MAPPING:
-        own = "; its code (auto_map) is not run" if "auto_map" in found else ""
-        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{own}")
+        hint = "; its code (auto_map) is not run" if "auto_map" in settings else ""
+        raise UsageError(f"{spec}: {unknown(f'type of Transformers {library.__version__}', kind, entries('hf'))}{hint}")
     config_class = library.CONFIG_MAPPING[kind]
     unfit = UserCode(lambda error: UsageError(f"{spec}: the configuration does not fit ({in_brief(error)})"))
     with unfit, without_remote_code():
-        plain = config_class.from_dict(found)
+        plain = config_class.from_dict(settings)
         for name in args:
             if name not in {*plain.to_dict(), *config_class.attribute_map, "attn_implementation"}:
                 see = f"its configuration is {config_class.__name__}"
                 raise UsageError(unknown(f"argument of {spec}", name, plain.to_dict(), see=see), option="arg")
-        merged = {name: _merged(found.get(name), value) for name, value in args.items()}
-        return config_class.from_dict(found | merged)
+        merged = {name: _merged(settings.get(name), value) for name, value in args.items()}
+        return config_class.from_dict(settings | merged)
 
 
 def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
@@ -138,9 +134,9 @@ def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
             raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
-def _merged(own: Any, given: Any) -> Any:
-    """A given part of a configuration; its own entries stay where the given one names others."""
-    return own | given if isinstance(own, dict) and isinstance(given, dict) else given
+def _merged(settings: Any, given: Any) -> Any:
+    """A given part of a configuration; entries of the configuration stay where the given part names others."""
+    return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
 
 
 def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
@@ -148,32 +144,32 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
     if task is not None and task not in tasks:
         raise UsageError(unknown(f"task of {config.model_type}", task, tuple(tasks)), option="task")
-    own = list(config.architectures or ())
-    names = [tasks[task]] if task else [*own[:1], *tasks.values()]
+    architectures = list(config.architectures or ())
+    names = [tasks[task]] if task else [*architectures[:1], *tasks.values()]
     if not names:
         raise UsageError(f"{spec}: Transformers {library.__version__} has no model for the type {config.model_type}")
     unusable = UserCode(lambda error: UsageError(f"{spec}: {names[0]} can't be imported ({in_brief(error)})"))
     with unusable, without_remote_code():
-        found = getattr(library, str(names[0]))
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        model_class = getattr(library, str(names[0]))
+    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
         raise UsageError(f"{spec}: {names[0]} is not a model of Transformers")
-    return found
+    return model_class
 
 
 def _run_on_meta(library: Any) -> None:
     """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
     utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
-    _wrap(utilities, "is_fake_tensor", lambda own, value: own(value) or getattr(value, "is_meta", False))
+    _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
     if experts is not None and not _multiplies_groups_on_meta():
         name = "_can_use_grouped_mm"  # without it: Transformers' own kernel of the same shapes
-        _wrap(experts, name, lambda own, x, weight, *rest: not weight.is_meta and own(x, weight, *rest))
+        _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
 
 def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
     """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
-    own = getattr(module, name, None)
-    if own is not None and not hasattr(own, "hookcli"):
-        wrapped = partial(function, own)
+    original = getattr(module, name, None)
+    if original is not None and not hasattr(original, "hookcli"):
+        wrapped = partial(function, original)
         wrapped.hookcli = True  # type: ignore[attr-defined]
         setattr(module, name, wrapped)
 
@@ -182,15 +178,10 @@ def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
 def _multiplies_groups_on_meta() -> bool:
     """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
     multiply: Callable[..., Any] | None = getattr(torch.nn.functional, "grouped_mm", None)
-    if multiply is None:
-        return False
-    with torch.device("meta"):
+    with torch.device("meta"), suppress(RuntimeError):
         groups = torch.empty(1, dtype=torch.int32)
-        try:
-            multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups)
-        except RuntimeError:
-            return False
-    return True
+        return multiply is not None and multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups) is not None
+    return False
 
 
 @without_remote_code()
@@ -208,20 +199,20 @@ def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
     return model if config.dtype is None else model.to(dtype=config.dtype)
 
 
-def _check_weights(place: _Place, weights: str, spec: str) -> None:
+def _check_weights(place: _ConfigPlace, weights: str, spec: str) -> None:
     if weights != "DEFAULT":
-        known = "give a file, a folder, or DEFAULT for the weights beside the configuration"
-        raise UsageError(f"--weights {weights}: {known}", option="weights")
+        advice = "give a file, a folder, or DEFAULT for the weights beside the configuration"
+        raise UsageError(f"--weights {weights}: {advice}", option="weights")
     if place.folder is None:
         raise UsageError(f"--weights DEFAULT: {spec} is a type, which has no weights; give a folder", option="weights")
     if place.has(_ADAPTER):  # PEFT would load it, and import modules that it names
-        why = (
-            f"the folder has an adapter ({_ADAPTER}), which hookcli does not load; merge it, or give a file of weights"
-        )
-        raise UsageError(f"--weights DEFAULT: {why}", option="weights")
+        why = f"the folder has an adapter ({_ADAPTER}), which hookcli does not load"
+        raise UsageError(f"--weights DEFAULT: {why}; merge it, or give a file of weights", option="weights")
 
 
-def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: bool) -> tuple[nn.Module, str | None]:
+def _filled(
+    library: Any, model_class: Any, config: Any, place: _ConfigPlace, strict: bool
+) -> tuple[nn.Module, str | None]:
     """The model with the weights beside its configuration, as Transformers loads them; a remark on missing ones."""
     logging = library.utils.logging
     shown = logging.is_progress_bar_enabled()
@@ -229,7 +220,7 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     try:
         unfit = UserCode(lambda error: UsageError(f"--weights DEFAULT: {in_brief(error)}", option="weights"))
         with unfit, without_remote_code():
-            model, told = model_class.from_pretrained(
+            model, loading = model_class.from_pretrained(
                 place.folder,
                 config=config,
                 local_files_only=True,
@@ -240,25 +231,17 @@ def _filled(library: Any, model_class: Any, config: Any, place: _Place, strict: 
     finally:
         if shown:
             logging.enable_progress_bar()
-    missing = sorted(map(str, told["missing_keys"]))
+    missing = sorted(map(str, loading["missing_keys"]))
     if not missing:
         return model, None
-    said = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
+    message = f"--weights DEFAULT: the folder has no values for {len(missing)} tensors ({listed(missing, 3)})"
     if strict:
-        raise UsageError(f"{said}: --no-strict leaves them random", option="weights")
-    return model, f"{said}: they are random"
+        raise UsageError(f"{message}: --no-strict leaves them random", option="weights")
+    return model, f"{message}: they are random"
 
 
-def _transforms(library: Any, place: _Place) -> Callable[[], Transforms] | None:
-    """Makes the transforms of the image processor that lies beside the configuration, if one does."""
-    if not place.has(*_PROCESSOR):
-        return None
-
-    def transforms() -> Transforms:
-        with without_remote_code():
-            processor = library.AutoImageProcessor.from_pretrained(
-                str(place.folder), local_files_only=True, trust_remote_code=False
-            )
-        return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
-
-    return transforms
+@without_remote_code()
+def _transforms(library: Any, folder: str) -> Transforms:
+    """The transforms of the image processor that lies beside the configuration."""
+    processor = library.AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]

@@ -36,19 +36,17 @@ class Inputs:
 
     @classmethod
     def of(cls, model_class: Any, config: Any) -> Inputs:
-        """The inputs of a class for a configuration."""
         parameters = inspect.signature(model_class.forward).parameters
-        found: dict[str, InputSpec | None] = {}
+        inputs: dict[str, InputSpec | None] = {}
         for name in _needed(model_class, config, parameters):
-            found[name] = None
+            inputs[name] = None
             with suppress(ValueError, TypeError, AttributeError, KeyError):  # a configuration of an unknown kind
-                found[name] = _spec(name, model_class, config)
-        known = [spec for spec in found.values() if spec]
-        names = (*found, *(n for n in list(parameters)[1:] if n not in found))
-        return cls(names, tuple(known) if len(known) == len(found) else None, tuple(_labels(model_class, parameters)))
+                inputs[name] = _spec(name, model_class, config)
+        specs = tuple(spec for spec in inputs.values() if spec)
+        names = (*inputs, *(n for n in list(parameters)[1:] if n not in inputs))
+        return cls(names, specs if len(specs) == len(inputs) else None, tuple(_labels(model_class, parameters)))
 
     def arrange(self, tensors: Sequence[Tensor]) -> Arguments:
-        """The tensors by name."""
         return dict(zip(self.names, tensors, strict=False))
 
     def arrange_training(self, tensors: Sequence[Tensor]) -> Arguments:
@@ -93,7 +91,13 @@ def _needed(model_class: Any, config: Any, parameters: Any) -> Iterator[str]:
 
 def _spec(name: str, model_class: Any, config: Any) -> InputSpec | None:
     if name.endswith("input_ids"):
-        return _tokens(config)
+        text = config.get_text_config()
+        vocabulary = getattr(text, "vocab_size", None)
+        limits = [getattr(text, n, None) for n in ("max_position_embeddings", "n_positions", "max_target_positions")]
+        most = min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=_TOKENS)
+        # RoBERTa's positions begin after the padding's.
+        shape = (1, min(_TOKENS, most if most >= _TOKENS else max(1, most - 2)))
+        return InputSpec(shape, torch.int64, vocabulary) if isinstance(vocabulary, int) else None
     if name in ("pixel_values", "pixel_values_videos"):
         return _pictures(getattr(config, "vision_config", None) or config, model_class)
     if name in ("input_features", "input_values"):
@@ -101,17 +105,6 @@ def _spec(name: str, model_class: Any, config: Any) -> InputSpec | None:
     if name == "past_values":
         return InputSpec((1, config.context_length, getattr(config, "num_input_channels", 1)))
     return None
-
-
-def _tokens(config: Any) -> InputSpec | None:
-    text = config.get_text_config()
-    vocabulary = getattr(text, "vocab_size", None)
-    if not isinstance(vocabulary, int):
-        return None
-    limits = (getattr(text, name, None) for name in ("max_position_embeddings", "n_positions", "max_target_positions"))
-    most = min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=_TOKENS)
-    # RoBERTa's positions begin after the padding's.
-    return InputSpec((1, min(_TOKENS, most if most >= _TOKENS else max(1, most - 2))), torch.int64, vocabulary)
 
 
 def _first(config: Any, *names: str) -> Any:
@@ -125,17 +118,14 @@ def _pictures(config: Any, model_class: Any) -> InputSpec:
     if isinstance(size, dict):
         size = (size["height"], size["width"])
     sides = (size, size) if isinstance(size, int) else tuple(size)
-    frames = _first(config, "num_frames", "frames_per_clip") if _watches(model_class, config) else None
+    modalities = getattr(model_class, "input_modalities", ())
+    entry = entries("hf").get(config.model_type)
+    of_videos = (entry is not None and "video-classification" in (entry.tasks or {})) or (
+        "video" in ((modalities,) if isinstance(modalities, str) else modalities)
+    )
+    frames = _first(config, "num_frames", "frames_per_clip") if of_videos else None
     channels = _first(config, "num_channels", "in_channels", "in_chans") or 3
     return InputSpec((1, *([frames] if frames else []), channels, *sides[-2:]))
-
-
-def _watches(model_class: Any, config: Any) -> bool:
-    """True for a model of videos."""
-    modalities = getattr(model_class, "input_modalities", ())
-    known = entries("hf").get(config.model_type)
-    named = known is not None and "video-classification" in (known.tasks or {})
-    return named or "video" in ((modalities,) if isinstance(modalities, str) else modalities)
 
 
 def _sound(name: str, config: Any) -> InputSpec | None:

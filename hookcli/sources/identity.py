@@ -38,8 +38,8 @@ def code_folders(spec: str) -> list[Path]:
     folders = [_package(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
     if None in folders:
         return []
-    own, torch, *others = filter(None, [*folders, *map(_package, _OPTIONAL.get(source, ()))])
-    return [own, torch / "nn", *others]
+    hookcli, torch, *others = filter(None, [*folders, *map(_package, _OPTIONAL.get(source, ()))])
+    return [hookcli, torch / "nn", *others]
 
 
 def _configuration(source: str, name: str) -> str | None:
@@ -68,6 +68,6 @@ def _text(file: Path) -> str:
 def _package(name: str) -> Path | None:
     """The folder of a package, found without importing it; None if it is missing."""
     with suppress(ImportError, ValueError):  # a module that was not imported from anywhere has no spec
-        found = find_spec(name) if name else None
-        return Path(found.origin).parent if found and found.origin else None
+        spec = find_spec(name) if name else None
+        return Path(spec.origin).parent if spec and spec.origin else None
     return None

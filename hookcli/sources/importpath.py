@@ -21,7 +21,6 @@ class ImportPathSource:
     """A class or function that returns an nn.Module, or `(module, example inputs)`; or an nn.Module itself."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Import the object and return its recipe."""
         target = load_object(request.spec)
         if isinstance(target, nn.Module):
             if request.args:
@@ -37,27 +36,22 @@ def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
     examples: WeakIds[nn.Module, Arguments | None] = WeakIds()
 
     def build() -> nn.Module:
-        model, example = _model(call(), request.spec)
-        examples[model] = example
+        """The model; its example inputs come with it, or are Lightning's `example_input_array`."""
+        model, example = call(), None
+        if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], nn.Module):
+            model, example = model
+        refuse_coroutine(model, request.spec)
+        if not isinstance(model, nn.Module):
+            raise UsageError(f"{request.spec} returned {class_name(model)}, not an nn.Module")
+        example = getattr(model, "example_input_array", None) if example is None else example
+        if isinstance(example, Mapping):
+            examples[model] = dict(example)
+        else:
+            example = (example,) if isinstance(example, torch.Tensor) else example
+            examples[model] = None if example is None else tuple(example)
         return model
 
     return Recipe(request.spec.rpartition("/")[2], build, example=examples.get)
-
-
-def _model(made: Any, spec: str) -> tuple[nn.Module, Arguments | None]:
-    """The model with the example inputs that came with it or that it has as Lightning's `example_input_array`."""
-    example = None
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
-        made, example = made
-    refuse_coroutine(made, spec)
-    if not isinstance(made, nn.Module):
-        raise UsageError(f"{spec} returned {class_name(made)}, not an nn.Module")
-    example = getattr(made, "example_input_array", None) if example is None else example
-    if isinstance(example, torch.Tensor):
-        example = (example,)
-    if isinstance(example, Mapping):
-        return made, dict(example)
-    return made, tuple(example) if example is not None else None
 
 
 def _check_arguments(target: Callable[..., Any], request: Request) -> None:

@@ -67,9 +67,9 @@ def _completed(given: Sequence[InputSpec], natural: Sequence[InputSpec]) -> tupl
         given = tuple(given) * len(natural)
     batch = given[0].shape[:1]
     specs = [replace(spec, shape=(*batch, *spec.shape[1:])) for spec in natural[len(given) :]]
-    known = [*natural[: len(given)], *[InputSpec(())] * (len(given) - len(natural))]
-    own = [replace(g, dtype=g.dtype or n.dtype, high=n.high) for g, n in zip(given, known, strict=True)]
-    return (*own, *specs)
+    alike = [*natural[: len(given)], *[InputSpec(())] * (len(given) - len(natural))]
+    completed = [replace(g, dtype=g.dtype or n.dtype, high=n.high) for g, n in zip(given, alike, strict=True)]
+    return (*completed, *specs)
 
 
 def make_tensor(spec: InputSpec, fill: str, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:

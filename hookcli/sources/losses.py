@@ -67,7 +67,7 @@ def applied(function: Callable[..., Any], output: Any, target: Any) -> Any:
 
 
 def takes_target(function: Callable[..., Any]) -> str:
-    """How a loss function takes a target as its second argument: "required", "optional" (by its name) or ""."""
+    """The way to give a loss function its target as the second argument: "required", "optional" (by its name) or ""."""
     try:
         called = function.forward if isinstance(function, nn.Module) else function
         parameters = list(inspect.signature(called).parameters.values())
@@ -97,14 +97,16 @@ def own_loss(output: Any) -> tuple[Tensor | None, str]:
 
     None without one to differentiate, and why if the output has a `loss` all the same.
     """
-    found = _item(output, _OWN)
-    if found is _ABSENT:
+    loss = _item(output, "loss")
+    if loss is _ABSENT:
         return None, ""
-    if found is None:
+    if loss is None:
         return None, "the output's loss is None"
-    if not isinstance(found, Tensor) or found.numel() != 1:
-        return None, f"the output's loss is {_described(found)}"
-    return (found, "") if found.requires_grad else (None, "the output's loss does not require grad")
+    if not isinstance(loss, Tensor):
+        return None, f"the output's loss is a {type(loss).__name__}"
+    if loss.numel() != 1:
+        return None, f"the output's loss is of shape {tree.shape_text(loss)}"
+    return (loss, "") if loss.requires_grad else (None, "the output's loss does not require grad")
 
 
 def at_path(output: Any, *, path: str) -> Any:
@@ -112,19 +114,18 @@ def at_path(output: Any, *, path: str) -> Any:
 
     Raises UsageError if there is none, or if it is None.
     """
-    found = output
+    item = output
     for name in _NAMES.findall(path):
-        found = _item(found, name)
-    if found is _ABSENT:
+        item = _item(item, name)
+    if item is _ABSENT:
         items = [_dotted(where) for where, _ in tree.leaves(output) if where]
-        raise UsageError(unknown("loss", path, [*NAMED, *items]) + _OWN_FUNCTION, option="loss")
-    if found is None:
+        names = unknown("loss", path, [*NAMED, *items])
+        raise UsageError(f"{names}, or your own function as file.py:fn", option="loss")
+    if item is None:
         raise UsageError(f"loss {path}: it is None in the model's output", option="loss")
-    return found
+    return item
 
 
-_OWN_FUNCTION = ", or your own function as file.py:fn"
-_OWN = "loss"
 _ABSENT: Any = object()
 _NAMES = re.compile(r"[^.\[\]\"']+")
 
@@ -140,10 +141,6 @@ def _item(value: Any, name: str) -> Any:
         if _dotted(step) == name:
             return item
     return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
-
-
-def _described(value: Any) -> str:
-    return f"of shape {tree.shape_text(value)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 NAMED: dict[str, Callable[[Any], Tensor]] = {

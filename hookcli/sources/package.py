@@ -13,7 +13,7 @@ from torch.package.package_importer import PackageImporter
 
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.sources.archive import Archive, read_archive
-from hookcli.sources.base import InputSpec, Recipe, Request, one_list, positional
+from hookcli.sources.base import InputSpec, Recipe, Request, one_list
 from hookcli.sources.inputs import parse_input
 from hookcli.system.files import regular
 
@@ -24,7 +24,6 @@ class PackageSource:
     """The object in a torch.package; refused without trust, since loading it runs its code."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe that loads the object from the package."""
         for name in request.args:
             if name not in _ARGUMENTS:
                 raise UsageError(unknown("argument of a package", name, _ARGUMENTS))
@@ -56,15 +55,12 @@ def noted_input(inputs: tuple[Any, ...] | dict[str, Any]) -> dict[str, Any] | No
 def _with_input(recipe: Recipe, noted: Mapping[str, Any]) -> Recipe:
     specs = tuple(map(parse_input, noted["inputs"]))
     if names := noted.get("names"):
-        return replace(recipe, example=lambda _: _keywords(names, specs))
+        pairs = list(zip(names, specs, strict=True))
+        return replace(
+            recipe, example=lambda _: {name: torch.ones(s.shape, dtype=s.dtype or torch.float32) for name, s in pairs}
+        )
     listed = noted.get("listed")
-    return replace(recipe, inputs=specs, arrange=one_list if listed else positional, batched=not listed)
-
-
-def _keywords(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, Any]:
-    return {
-        name: torch.ones(spec.shape, dtype=spec.dtype or torch.float32) for name, spec in zip(names, specs, strict=True)
-    }
+    return replace(recipe, inputs=specs, arrange=one_list if listed else tuple, batched=not listed)
 
 
 def _load(archive: Archive, resource: str) -> nn.Module:
@@ -80,8 +76,8 @@ def _load(archive: Archive, resource: str) -> nn.Module:
 
 
 def _refusal(archive: Archive) -> str:
-    own = archive.modules
-    has = f"{len(own)} modules of its own ({_some(own)})" if own else "no modules of its own"
+    modules = archive.modules
+    has = f"{len(modules)} modules of its own ({_some(modules)})" if modules else "no modules of its own"
     packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
     uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
@@ -91,5 +87,5 @@ def _refusal(archive: Archive) -> str:
     )
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

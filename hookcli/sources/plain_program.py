@@ -15,13 +15,14 @@ import math
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import IO, Any
 
 import torch
 
 from hookcli.errors import shortened
 from hookcli.hooks.torch_private.overrides import OpOverload
+from hookcli.sources.archive import root_of
 from hookcli.system.files import member
 
 PROGRAM = "models/model.json"
@@ -83,11 +84,6 @@ def write_plain(archive: zipfile.ZipFile, target: IO[bytes]) -> None:
                     shutil.copyfileobj(source, copy, 1 << 20)
 
 
-def root_of(archive: zipfile.ZipFile) -> str:
-    """The folder of all members, which PyTorch names after the file that it first wrote."""
-    return next((name.partition("/")[0] + "/" for name in archive.namelist()), "")
-
-
 def _checked(value: Any, key: str = "") -> Any:
     """A JSON value of which every text is as `torch.export.save` writes it under this key. Raises NotPlainError."""
     if isinstance(value, str):
@@ -112,38 +108,26 @@ def _is_text(text: str) -> bool:
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 
-def _is_name(text: str) -> bool:
-    return not text or text.isidentifier()
-
-
 def _is_operator(text: str) -> bool:
     """True for PyTorch's operators on tensors, and for the functions that torch.export puts into graphs."""
     if not (named := _OPERATOR.fullmatch(text)):
         return _FUNCTION.fullmatch(text) is not None
     namespace, operator, overload = named.groups()
-    found = getattr(getattr(getattr(torch.ops, namespace), operator, None), overload, None)
-    return operator not in _REFUSED and (found is None or isinstance(found, OpOverload))
+    resolved = getattr(getattr(getattr(torch.ops, namespace), operator, None), overload, None)
+    return operator not in _REFUSED and (resolved is None or isinstance(resolved, OpOverload))
 
 
-def _is_tree(text: str) -> bool:
+def _is_plain_tree(node: Any) -> bool:
     """True for the structure of arguments without a type that PyTorch would import."""
-    _, tree = json.loads(text)
-    return all(_is_plain_context(node["type"], node["context"]) for node in _nodes(tree))
-
-
-def _nodes(tree: Any) -> Iterator[Any]:
-    yield tree
-    for child in tree["children_spec"]:
-        yield from _nodes(child)
-
-
-def _is_plain_context(kind: str | None, context: Any) -> bool:
+    kind, context = node["type"], node["context"]
     if kind == "collections.defaultdict":
         factory = context["default_factory_name"]
-        return context["default_factory_module"] == "builtins" and factory in ("list", "dict", "int", "float", "set")
-    if context is None or kind == "collections.namedtuple":
-        return isinstance(context, str | None)
-    return isinstance(context, str) and _has_no_object(json.loads(context))
+        plain = context["default_factory_module"] == "builtins" and factory in ("list", "dict", "int", "float", "set")
+    elif context is None or kind == "collections.namedtuple":
+        plain = isinstance(context, str | None)
+    else:
+        plain = isinstance(context, str) and _has_no_object(json.loads(context))
+    return plain and all(map(_is_plain_tree, node["children_spec"]))
 
 
 def _has_no_object(value: Any) -> bool:
@@ -212,9 +196,13 @@ def _settings(keywords: list[ast.keyword], bits: float) -> float:
 
 
 _RULES: dict[str, Callable[[str], bool]] = {
-    **dict.fromkeys(("name", "as_name", "user_input_name", "forward_arg_names"), _is_name),
+    **dict.fromkeys(
+        ("name", "as_name", "user_input_name", "forward_arg_names"), lambda text: not text or text.isidentifier()
+    ),
     **dict.fromkeys(("target", "as_operator"), _is_operator),
-    **dict.fromkeys(("in_spec", "out_spec"), _is_tree),
+    **dict.fromkeys(
+        ("in_spec", "out_spec"), lambda text: len(spec := json.loads(text)) == 2 and _is_plain_tree(spec[1])
+    ),
     **dict.fromkeys(("as_string", "as_strings"), lambda text: True),  # an argument's value, which is quoted
     "expr_str": _is_expression,
     "path_name": lambda text: re.fullmatch(r"(weight|tensor)_\d+", text) is not None,

@@ -14,8 +14,7 @@ from torch import nn
 from hookcli.errors import UsageError, in_brief, unknown
 from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms
-from hookcli.sources.hub import config_folder, in_hub_cache
-from hookcli.sources.libraries import import_library
+from hookcli.sources.libraries import config_folder, import_library, in_hub_cache
 from hookcli.system.files import is_folder
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -26,12 +25,14 @@ class TimmSource:
     """Every model that timm can create, with the input of its weights' configuration. Never downloads weights."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe of a timm model."""
         timm = import_library("timm", f"timm:{request.spec}")
         for name in request.args.keys() & set(_REFUSED):
             raise UsageError(f"--arg {name}: give --weights TAG or FILE instead", option="arg")
         name, config = _named(timm, request)
-        size = _input_size(config, request.args)
+        tag = config.get("tag") or config.get("hf_hub_id") or config.get("file") or "default"
+        channels, *sides = config["input_size"]  # as the arguments change it
+        side = request.args.get("img_size") or sides
+        size = (request.args.get("in_chans") or channels, *((side, side) if isinstance(side, int) else side))
         build = partial(_build, timm, name, request.args)
         return Recipe(
             name=f"timm:{request.spec}",
@@ -41,7 +42,7 @@ class TimmSource:
             loss_name="cross-entropy, class 0" if config["num_classes"] else "sum",
             build_filled=(lambda _: (build(weights=_file(config, name)), None)) if request.weights else None,
             transforms=partial(_transforms, timm, config, size),
-            meta={"timm": timm.__version__} | ({"weights": _tag(config)} if request.weights else {}),
+            meta={"timm": timm.__version__} | ({"weights": str(tag)} if request.weights else {}),
         )
 
 
@@ -72,17 +73,9 @@ def _configured(timm: Any, name: str) -> dict[str, Any]:
     try:
         config: dict[str, Any] = resolve_model_input_args(name)["pretrained_cfg"]
     except Exception as error:  # a broken config.json, a hub that can't be reached
-        said = "no configuration of a timm model there"
-        raise UsageError(f"timm:{name.removeprefix('local-dir:')}: {said} ({in_brief(error)})") from error
+        place = f"timm:{name.removeprefix('local-dir:')}"
+        raise UsageError(f"{place}: no configuration of a timm model there ({in_brief(error)})") from error
     return config
-
-
-def _input_size(config: Mapping[str, Any], args: Mapping[str, Any]) -> tuple[int, ...]:
-    """Channels, height and width of the input, as the arguments change them."""
-    channels, *sides = config["input_size"]
-    size = args.get("img_size") or sides
-    sides = [size, size] if isinstance(size, int) else list(size)
-    return (args.get("in_chans") or channels, *sides)
 
 
 def _build(timm: Any, name: str, args: Mapping[str, Any], weights: Path | None = None) -> nn.Module:
@@ -93,25 +86,21 @@ def _build(timm: Any, name: str, args: Mapping[str, Any], weights: Path | None =
     return model
 
 
-def _tag(config: Mapping[str, Any]) -> str:
-    return str(config.get("tag") or config.get("hf_hub_id") or config.get("file") or "default")
-
-
 def _file(config: Mapping[str, Any], name: str) -> Path:
     """The file of a model's weights, from its folder or a cache on disk. Raises UsageError if there is none."""
-    found, hub, url = None, config.get("hf_hub_id"), config.get("url")
+    file, hub, url = None, config.get("hf_hub_id"), config.get("url")
     if folder := config.get("file"):
-        found = next((Path(folder, file) for file in _FILES if Path(folder, file).is_file()), None)
+        file = next((Path(folder, name) for name in _FILES if Path(folder, name).is_file()), None)
     elif hub:
-        found = in_hub_cache(hub, *filter(None, (config.get("hf_hub_filename"), *_FILES)))
-    if found is None and url:
+        file = in_hub_cache(hub, *filter(None, (config.get("hf_hub_filename"), *_FILES)))
+    if file is None and url:
         cached = Path(torch.hub.get_dir(), "checkpoints", str(url).rpartition("/")[2])
-        found = cached if cached.suffix != ".npz" and cached.is_file() else None
-    if found is None:
+        file = cached if cached.suffix != ".npz" and cached.is_file() else None
+    if file is None:
         place = folder or hub or url
-        said = f"its weights are not on disk; hookcli does not download: get {place}" if place else "none are published"
-        raise UsageError(f"--weights for timm:{name}: {said}", option="weights")
-    return found
+        why = f"its weights are not on disk; hookcli does not download: get {place}" if place else "none are published"
+        raise UsageError(f"--weights for timm:{name}: {why}", option="weights")
+    return file
 
 
 def _transforms(timm: Any, config: Mapping[str, Any], size: tuple[int, ...]) -> Transforms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -28,19 +28,18 @@ class TorchvisionSource:
     """Every model of `torchvision.models.list_models()`, with natural inputs. Never downloads anything."""
 
     def recipe(self, request: Request) -> Recipe:
-        """Return the recipe of a torchvision model."""
-        known = entries()
-        if not known:
+        catalog = entries()
+        if not catalog:
             raise UsageError(
                 f"{request.spec!r} is a torchvision model, but torchvision is not installed: pip install torchvision"
             )
-        if request.spec not in known:
-            raise UsageError(unknown("model", request.spec, known, see="see `hookcli models`") + _hint(request.spec))
+        if request.spec not in catalog:
+            raise UsageError(unknown("model", request.spec, catalog, see="see `hookcli models`") + _hint(request.spec))
         models = import_models()
         weights = _published(models, request) if request.weights else None
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
-        recipe = _recipe(known[request.spec], partial(build, _unloaded), weights)
-        recipe = replace(recipe, transforms=_transforms(models, known[request.spec], weights))
+        recipe = _recipe(catalog[request.spec], partial(build, _unloaded), weights)
+        recipe = replace(recipe, transforms=_transforms(models, catalog[request.spec], weights))
         return replace(recipe, build_filled=lambda _: (build(_from_disk), None)) if weights else recipe
 
 
@@ -118,8 +117,8 @@ def _from_disk(weights: Any) -> Iterator[None]:
     """The weights from torch.hub's folder. The builder loads them, since several rename keys or drop heads."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
     if not file.is_file():
-        said = f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}"
-        raise UsageError(said, option="weights")
+        where = f"not on disk ({file}); hookcli does not download: get {weights.url}"
+        raise UsageError(f"weights {weights} are {where}", option="weights")
     try:
         state = torch.load(regular(file), map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file makes the unpickler fail in many ways
@@ -143,14 +142,9 @@ def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> 
     if entry.kind == "optical_flow":
         return replace(recipe, loss=losses.flow_sequence, loss_name="L1 to zero flow")
     if entry.kind == "detection":
-        return replace(
-            recipe,
-            arrange=one_list,
-            arrange_training=partial(_images_and_targets, entry.name),
-            batched=False,
-            loss=losses.own_losses,
-            loss_name="the model's own losses",
-        )
+        with_targets = lambda images: (list(images), [_target(image, entry.name) for image in images])  # noqa: E731
+        recipe = replace(recipe, arrange=one_list, arrange_training=with_targets, batched=False)
+        return replace(recipe, loss=losses.own_losses, loss_name="the model's own losses")
     return recipe
 
 
@@ -174,12 +168,7 @@ def _transforms(models: Any, entry: ModelEntry, weights: Any) -> Callable[[], Tr
     enum = models.get_model_weights(entry.name)
     published = [weights] if weights else sorted(enum, key=lambda one: one is not enum.DEFAULT)
     wanted = _input_shapes(entry, weights)
-    found = next((one for one in published if _input_shapes(entry, one) == wanted), None)
-    return found.transforms if found else None
-
-
-def _images_and_targets(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    return list(tensors), [_target(image, name) for image in tensors]
+    return next((one.transforms for one in published if _input_shapes(entry, one) == wanted), None)
 
 
 def _target(image: Tensor, name: str) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,8 +41,8 @@ class Cache:
             path = self._path(key)
             # The stream ends with a checksum, and begins with the key since two keys may share a file's name.
             packed = content(path, self._bound, path.parent)
-            found, _, text = unzipped(packed, _LARGEST).decode("utf-8", "surrogateescape").partition("\0")
-            if found == key:
+            stored_key, _, text = unzipped(packed, _LARGEST).decode("utf-8", "surrogateescape").partition("\0")
+            if stored_key == key:
                 with suppress(OSError):  # a read-only folder
                     os.utime(path)  # the time of its last use
                 return text
@@ -72,36 +72,32 @@ class Cache:
 
     def _shrink(self, folder: Path) -> None:
         """Delete the least recently used entries where all of them exceed the bound, and abandoned scratch files."""
-        entries = sorted(_entries(folder))
+        entries = []
+        for path in folder.iterdir():
+            with suppress(OSError):  # another process may delete it
+                status = path.stat(follow_symlinks=False)
+                entries.append((status.st_mtime, status.st_size, path))
+        entries.sort()
         size = sum(each for _, each, _ in entries)
         excess = size - self._bound * _KEPT if size > self._bound else 0
         for used, each, path in entries:
             scratch = path.name.startswith(SCRATCH)
             if time.time() - used > _ABANDONED if scratch else excess > 0:
-                path.unlink(missing_ok=True)  # another process may delete it, too
+                path.unlink(missing_ok=True)
                 excess -= each
-
-
-def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield the time of the last use, the size and the path of each file."""
-    with os.scandir(folder) as files:
-        for file in files:
-            with suppress(OSError):
-                found = file.stat(follow_symlinks=False)
-                yield found.st_mtime, found.st_size, Path(file.path)
 
 
 def stamp(files: Iterable[str | Path]) -> str:
     """Identify these files by what they hold: clocks and sizes may be the same after an edit."""
     from hashlib import sha256
 
-    seen = sha256()
+    digest = sha256()
     for path in files:
         with suppress(OSError), opened(path, buffering=0) as file:
-            seen.update(f"\0{path}\0".encode("utf-8", "surrogateescape"))
+            digest.update(f"\0{path}\0".encode("utf-8", "surrogateescape"))
             for block in iter(partial(file.read, _BLOCK), b""):
-                seen.update(block)
-    return seen.hexdigest()
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def python_files(folder: str | Path) -> list[str]:

@@ -37,17 +37,16 @@ def shell_word(text: str) -> str:
     """
     if visible(text) == text:
         return shlex.quote(text)
+
+    def as_bytes(match: re.Match[str]) -> str:
+        errors = "surrogateescape" if "\udc80" <= match[0] <= "\udcff" else "surrogatepass"  # a file's name, or text
+        return "".join(f"\\x{byte:02x}" for byte in match[0].encode("utf-8", errors))
+
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{_ANY.sub(lambda found: _as_bytes(found[0]), quoted)}'"
+    return f"$'{_ANY.sub(as_bytes, quoted)}'"
 
 
 def shell_path(path: object) -> str:
     """Do as `shell_word` does for a file, whose name must not look like an option."""
     text = str(path)
     return shell_word(f"./{text}" if text.startswith("-") else text)
-
-
-def _as_bytes(character: str) -> str:
-    of_a_file = "\udc80" <= character <= "\udcff"
-    data = character.encode("utf-8", "surrogateescape" if of_a_file else "surrogatepass")
-    return "".join(f"\\x{byte:02x}" for byte in data)

@@ -68,7 +68,7 @@ def regular(path: str | Path, within: str | Path | None = None) -> Path:
     lead out of it. Raises OSError, whose `strerror` says what is there instead, also for names that no file can have.
     """
     try:
-        if within is not None and not _real(path).startswith(os.path.join(_real(within), "")):  # noqa: PTH118
+        if within is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(within)):
             raise OSError(errno.EXDEV, f"a link that leads out of {within}", str(path))
         _require_regular(os.stat(path), path)  # noqa: PTH116 - before it is opened, which does something to a device
     except ValueError as error:
@@ -132,10 +132,6 @@ def too_large(most: int) -> OSError:
     return OSError(errno.EFBIG, f"larger than {most / 2**20:,.0f} MiB, the most that is read")
 
 
-def _real(path: str | Path) -> str:
-    return os.path.realpath(path)
-
-
 def _require_regular(found: os.stat_result, path: str | Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
@@ -157,7 +153,7 @@ def _piped(path: str | Path) -> Iterator[bytes]:
     import select  # of a terminal's or a shell's pipe only
 
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    begin, written = time.monotonic(), not exists(_real(path))  # a pipe without a name has, or had, a writer
+    begin, written = time.monotonic(), not exists(os.path.realpath(path))  # one without a name has, or had, a writer
     try:
         while True:
             try:
@@ -199,7 +195,11 @@ def replacing(path: Path, *, output: bool = True) -> Iterator[Path]:
         os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield scratch
         if output:
-            _make_alike(scratch, real)
+            with suppress(FileNotFoundError):
+                there = real.stat()
+                with suppress(OSError):  # only an administrator may give files away
+                    os.chown(scratch, there.st_uid, there.st_gid)
+                scratch.chmod(stat.S_IMODE(there.st_mode))
             interrupts.finish()
         scratch.replace(real)
 
@@ -222,12 +222,3 @@ def _elsewhere() -> Iterator[Path]:
 
     with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
         yield Path(folder, "output")
-
-
-def _make_alike(scratch: Path, real: Path) -> None:
-    """Give the new file the mode and owner of the file that it replaces."""
-    with suppress(FileNotFoundError):
-        there = real.stat()
-        with suppress(OSError):  # only an administrator may give files away
-            os.chown(scratch, there.st_uid, there.st_gid)
-        scratch.chmod(stat.S_IMODE(there.st_mode))

@@ -22,7 +22,13 @@ def load_object(spec: str) -> Any:
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
     names_file = place.endswith(".py") or "/" in place or is_file(place)
-    return _attribute(_from_file(place) if names_file else _from_package(place), name, place)
+    named: Any = _from_file(place) if names_file else _from_package(place)
+    for part in name.split("."):
+        with _blaming(place):  # a module or class may define __getattr__
+            if not hasattr(named, part):
+                raise UsageError(f"{place}: {unknown('name', part, _makers(named))}")
+            named = getattr(named, part)
+    return named
 
 
 def _from_file(place: str) -> ModuleType:
@@ -71,24 +77,14 @@ def _blaming(place: str) -> AbstractContextManager[None]:
     return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
 
 
-def _attribute(module: ModuleType, name: str, place: str) -> Any:
-    found: Any = module
-    for part in name.split("."):
-        with _blaming(place):  # a module or class may define __getattr__
-            if not hasattr(found, part):
-                raise UsageError(f"{place}: {unknown('name', part, _makers(found))}")
-            found = getattr(found, part)
-    return found
-
-
 def _makers(module: Any) -> Iterable[str]:
     """Yield the names of objects that may make a model: nn.Modules, their classes, and what a module itself defines."""
     module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch, no object is an nn.Module
     within = getattr(module, "__name__", "")
     for name, value in getattr(module, "__dict__", {}).items():
         place = str(getattr(value, "__module__", None))
-        own = callable(value) and place == within
+        defined_here = callable(value) and place == within
         # a package exports classes of its parts; a file's imports are bases and layers of its models
         exported = isinstance(value, type) and issubclass(value, module_class) and place.startswith(f"{within}.")
-        if not name.startswith("_") and (own or exported or isinstance(value, module_class)):
+        if not name.startswith("_") and (defined_here or exported or isinstance(value, module_class)):
             yield name

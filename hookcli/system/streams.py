@@ -32,15 +32,12 @@ class Descriptor(io.RawIOBase):
         self.name = "<stderr>" if number == STDERR else "<stdout>"
 
     def writable(self) -> bool:
-        """Return True, as an output stream must."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._number
 
     def isatty(self) -> bool:
-        """Return whether the descriptor is a terminal."""
         return os.isatty(self._number)
 
     def write(self, data: Any) -> int:
@@ -141,10 +138,10 @@ def takes_color(stream: TextIO | None) -> bool:
 
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
     """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
-    found = os.terminal_size((0, 0))
+    size = os.terminal_size((0, 0))
     with suppress(Exception):
-        found = os.get_terminal_size(stream.fileno()) if stream is not None else found
-    return os.terminal_size((asked("COLUMNS") or found.columns or 80, asked("LINES") or found.lines or 24))
+        size = os.get_terminal_size(stream.fileno()) if stream is not None else size
+    return os.terminal_size((asked("COLUMNS") or size.columns or 80, asked("LINES") or size.lines or 24))
 
 
 def asked(name: str) -> int:
@@ -173,11 +170,11 @@ def filled() -> set[int]:
 def takes(number: int) -> bool:
     """Return whether a descriptor can be written to, as far as is known (disk not full, pipe has a reader)."""
     try:
-        found = os.fstat(number)
-        if stat.S_ISREG(found.st_mode):
+        status = os.fstat(number)
+        if stat.S_ISREG(status.st_mode):
             return os.fstatvfs(number).f_bavail > 0
-        if stat.S_ISCHR(found.st_mode):
-            return not Path("/dev/full").exists() or found.st_rdev != Path("/dev/full").stat().st_rdev
+        if stat.S_ISCHR(status.st_mode):
+            return not Path("/dev/full").exists() or status.st_rdev != Path("/dev/full").stat().st_rdev
         poll = select.poll()
         poll.register(number, select.POLLOUT)
         return not any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))

@@ -44,15 +44,15 @@ def leftover() -> str | None:
     """Return a remark on torchrun variables that can't be right, such as leftovers of a shell or another job."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-    given = [os.environ.get(name, "") for name in _NAMES]
-    if all(text.isdecimal() and text.isascii() and len(text) < _DIGITS for text in given):
-        rank, size, local_rank, local_size = map(int, given)
+    texts = {name: os.environ.get(name, "") for name in _NAMES}
+    if all(text.isdecimal() and text.isascii() and len(text) < _DIGITS for text in texts.values()):
+        rank, size, local_rank, local_size = map(int, texts.values())
         if rank < size and local_rank < local_size <= size:
             return None
-    said = " ".join(f"{name}={shortened(text, 20)!r}" for name, text in zip(_NAMES, given, strict=True) if text)
+    settings = " ".join(f"{name}={shortened(text, 20)!r}" for name, text in texts.items() if text)
     return (
-        f"TORCHELASTIC_RUN_ID is set, but {said or 'without RANK it'} can't be from torchrun: running as one process "
-        "(unset TORCHELASTIC_RUN_ID to silence this)"
+        f"TORCHELASTIC_RUN_ID is set, but {settings or 'without RANK it'} can't be from torchrun: "
+        "running as one process (unset TORCHELASTIC_RUN_ID to silence this)"
     )
 
 
@@ -69,17 +69,18 @@ def run_name() -> str:
 
     Launchers on one machine may share a port: the folder of logs, or else the launcher's process id, tells them apart.
     """
-    said = [f"{name}={os.environ[name]}" for name in _OF_RUN if name in os.environ]
+    by_launchers = (
+        *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+        *("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    )
+    parts = [f"{name}={os.environ[name]}" for name in by_launchers if name in os.environ]
     here = world()
     logs = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parents  # LOGS/RANK/error.json
-    launcher = logs[1] if len(logs) > 1 else os.getppid()
-    return " ".join([*said, *([f"launcher={launcher}"] if 1 < here.size == here.local_size else [])])
+    if 1 < here.size == here.local_size:
+        parts.append(f"launcher={logs[1] if len(logs) > 1 else os.getppid()}")
+    return " ".join(parts)
 
 
-_OF_RUN = (
-    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
-    *("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
-)
 LAUNCHER = "HOOKCLI_LAUNCHER"
 """The process id of hookcli's own launcher, in the environment of the processes that it starts."""
 _LOOK = 0.2  # seconds
@@ -88,12 +89,12 @@ _DIGITS = 10  # more than any number of processes has
 
 def end_with_launcher() -> None:
     """End this process as soon as its launcher is gone; nothing else would end it."""
-    given = os.environ.get(LAUNCHER, "")
-    launcher = int(given) if given.isdecimal() and len(given) < _DIGITS else os.getppid()
-    threading.Thread(target=_outlive, args=(launcher,), name="hookcli-launcher", daemon=True).start()
+    text = os.environ.get(LAUNCHER, "")
+    launcher = int(text) if text.isdecimal() and len(text) < _DIGITS else os.getppid()
 
+    def wait_for_its_end() -> None:
+        while os.getppid() == launcher:
+            time.sleep(_LOOK)
+        os._exit(FAILED)
 
-def _outlive(launcher: int) -> None:
-    while os.getppid() == launcher:
-        time.sleep(_LOOK)
-    os._exit(FAILED)
+    threading.Thread(target=wait_for_its_end, name="hookcli-launcher", daemon=True).start()

@@ -16,37 +16,28 @@ _WHOLE = re.compile(
 )
 
 
-def wrapped(text: str, width: int | None, used: int = 0) -> str:
+def wrapped(text: str, width: int | None) -> str:
     """Return the lines of a text, those that are wider than `width` columns broken at spaces (None: no terminal).
 
-    Further lines of a broken one are indented. Commands and words are never broken, even if they don't fit. `used` is
-    the number of columns that something before the text takes.
+    Further lines of a broken one are indented. Commands and words are never broken, even if they don't fit.
     """
     if width is None or width < _LEAST:
         return text
-    first, *rest = text.split("\n")
-    return "\n".join([*_filled(first, width, used), *(line for other in rest for line in _filled(other, width, 0))])
+    return "\n".join(line for long in text.split("\n") for line in _filled(long, width))
 
 
-def _filled(line: str, width: int, used: int) -> list[str]:
-    """Return a line as one or several lines that fit."""
-    if used + _columns(line) <= width:
+def _filled(line: str, width: int) -> list[str]:
+    if _columns(line) <= width:
         return [line]
-    lines, room = [""], width - used
-    for place, piece in enumerate(_pieces(line)):
+    lines = [""]
+    whole = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), line.replace("\0", " "))
+    for place, piece in enumerate(word.replace("\0", " ") for word in whole.split(" ")):
         taken = f"{lines[-1]} {piece}" if place else piece
-        if place and lines[-1].strip() and _columns(taken) > room:
+        if place and lines[-1].strip() and _columns(taken) > width:
             lines.append(INDENT + piece)
-            room = width
         else:
             lines[-1] = taken
     return [line.rstrip() for line in lines]
-
-
-def _pieces(line: str) -> list[str]:
-    """Return the words of a line, each command or quoted text as one."""
-    whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\0"), line.replace("\0", " "))
-    return [piece.replace("\0", " ") for piece in whole.split(" ")]
 
 
 def _columns(text: str) -> int:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.table import Report, Row, TensorStats
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.norms import norm as l2_norm
 from hookcli.table.norms import total
@@ -32,7 +34,8 @@ def bucket_row(
     """
     norm = after.l2 if norm is None else norm
     sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
-    kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True)) | {"after_l2": norm}
+    exact, error, most = errors
+    kept = {"exact_l2": exact, "error_l2": error, "error_max": most, "after_l2": norm}
     return Row({**where, **sent, **before.named("before_"), **kept, **_relative(norm, *errors[:2])}, after)
 
 
@@ -55,14 +58,14 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
     handed = [row["bytes_after"] for row in rows]
     before = sum(row["bytes_before"] for row in rows)
     after = sum(handed) if None not in handed else None
-    norm, exact, error = (l2_norm(row[key] for row in rows) for key in ("after_l2", "exact_l2", "error_l2"))
+    norms = {column.name: l2_norm(row[column.name] for row in rows) for column in ERRORS}
     return {
         "step": rows[0]["step"],
         "buckets": len(rows),
         "bytes_before": before,
         "bytes_after": after,
         "ratio": after / before if after is not None else None,
-        **_relative(norm, exact, error),
+        **_relative(norms["after_l2"], norms["exact_l2"], norms["error_l2"]),
     }
 
 
@@ -87,13 +90,14 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
 
 
 def _of_ranks(rows: Sequence[Row]) -> Row:
-    where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
+    where = {key: rows[0][key] for key in names(BUCKET)} | {"seconds": max(row["seconds"] for row in rows)}
     before = TensorStats.merge(TensorStats.of(row.values, "before_") for row in rows)
     after = _agreed([row.stats for row in rows if row.stats])
     handed = [row["bytes_after"] for row in rows]
     most = max(handed) if None not in handed else None
-    norm, *norms = (_rms([row[key] for row in rows]) for key in ("after_l2", "exact_l2", "error_l2"))
-    merged = bucket_row(where, most, before, after, (*norms, _highest(rows)), norm)
+    norms = {column.name: _rms([row[column.name] for row in rows]) for column in ERRORS}
+    errors = (norms["exact_l2"], norms["error_l2"], _highest(rows))
+    merged = bucket_row(where, most, before, after, errors, norms["after_l2"])
     if most is None or len(set(handed)) == 1:
         return merged
     return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
@@ -108,9 +112,6 @@ def _agreed(found: Sequence[TensorStats]) -> TensorStats:
     figures = np.array([[stats.floats()] for stats in found])
     [agree] = parts_agree(figures, np.ones((len(found), 1), np.bool_), ALIKE)
     return found[0] if agree else TensorStats.merge(found)
-
-
-_WHERE = ("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
 
 
 def _rms(values: Sequence[float]) -> float:

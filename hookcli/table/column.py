@@ -63,6 +63,8 @@ class Merge(StrEnum):
     """The L2 norm of the concatenation of tensors that have these norms."""
     LEAST = "least"
     MOST = "most"
+    LISTED = "listed"
+    """The first of several texts, how many rows it holds for, and how many more texts there are."""
     RATIO = "ratio"
     """The ratio of the merged `update` and `weight`."""
     WORST = "worst"

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from hookcli.table.columns import names
+from hookcli.table.columns.comparison import DISTANCES
+
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
@@ -84,7 +87,7 @@ class Discrepancy:
         return cls(**{name: values[name] for name in _FIELDS})  # type: ignore[arg-type]
 
 
-_ERRORS = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
+_ERRORS = names(DISTANCES)
 KEYS = tuple(f.name for f in fields(Discrepancy))
 _KINDS = tuple(int if key in ("numel", "nonfinite", "finite") else float for key in KEYS)
 _FIELDS = tuple(key for key in KEYS if key != "finite")

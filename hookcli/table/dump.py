@@ -13,6 +13,8 @@ from typing import Any, cast
 
 from hookcli.errors import UsageError, shortened
 from hookcli.system.files import is_file
+from hookcli.table.column import Kind
+from hookcli.table.columns.layouts import DUMP_PLACE, DUMP_TENSOR
 from hookcli.table.files import read_json, write_whole
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
@@ -115,18 +117,11 @@ def _parsed(data: Mapping[str, Any]) -> Dump:
     )
 
 
+_TYPES: Mapping[Kind, type] = {Kind.TEXT: str, Kind.SOURCE: str, Kind.COUNT: int, Kind.SHAPE: list}
 _FIELDS: Mapping[str, tuple[type, Any]] = {
+    **{column.name: (_TYPES[column.kind], _TYPES[column.kind]()) for column in DUMP_PLACE},
     "kind": (str, "output"),
-    "type": (str, ""),
-    "batch": (int, 0),
-    "call": (int, 0),
-    "pass": (int, 0),
-    "path": (str, ""),
-    "source": (str, ""),
-    "shape": (list, None),
-    "dtype": (str, None),
-    "file": (str, None),
-    "name": (str, None),
+    **{column.name: (_TYPES[column.kind], None) for column in DUMP_TENSOR},
     "reason": (str, None),
 }
 """The types of a tensor's values, and those of absent ones; only `fqn`, and `file` or `reason`, are needed."""

@@ -11,6 +11,7 @@ from typing import Any
 from hookcli.errors import UsageError
 from hookcli.system.files import content, is_file, is_pipe, replacing
 from hookcli.table import SCHEMA, STATS_KEYS, Report
+from hookcli.table.columns import DECLARED
 from hookcli.table.validation import (
     COLUMN,
     COMPLETE,
@@ -107,7 +108,7 @@ def sound(report: Report) -> Report:
     for finding in report.findings:
         require(asdict(finding), FINDING)
     named = [column.name for column in report.columns if column.name not in STATS_KEYS]
-    own = {c.name: fits(c) for c in report.columns if c.name not in ROW}
+    own = {c.name: fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
     needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
     needed |= set(STEPS if report.grouping == "steps" else ())

@@ -11,10 +11,11 @@ from typing import Any
 from hookcli.errors import UsageError, shortened
 from hookcli.table import Merge, Report, Row
 from hookcli.table.columns import find_column
+from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.levels import Levels
 from hookcli.table.merged_rows import merged, merged_by_owner
 from hookcli.table.names import owner_of
-from hookcli.table.norms import NORMS, gathered
+from hookcli.table.norms import gathered
 from hookcli.table.timeline import stretches
 
 
@@ -117,7 +118,7 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
         replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if "depth" in row.values else row
         for row in rows
     ]
-    if any(name in row.values for row in report.rows[:1] for name in NORMS):
+    if any(column.name in row.values for row in report.rows[:1] for column in OF_PARAMETERS):
         rows = _gathered(report.rows, rows, levels, depth)
     return replace(report, rows=rows)
 

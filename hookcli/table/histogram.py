@@ -128,5 +128,3 @@ def is_histogram(value: Any) -> bool:
 
 
 _FARTHEST = 4096  # exponents of float64 lie within
-QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
-OUTSIDE = {f"outside_{form.name}": form for form in FORMATS}

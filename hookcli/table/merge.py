@@ -1,13 +1,19 @@
-"""Merges the values of several rows into those of one, by the rules of their columns. Exact, and free of torch."""
+"""Merges rows of one place into one, by the rules of their columns. Exact, and free of torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.table.column import Column, Merge
+from hookcli.table.columns import place_of
 from hookcli.table.norms import norm, ratio
 from hookcli.table.row import Row
+from hookcli.table.stats import STATS_KEYS, TensorStats
+
+_SHAPES = 16  # shapes of one place that are kept
 
 
 def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, Any]:
@@ -29,6 +35,8 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
             values[name] = rows[0].get(name)
         elif rule == Merge.WORST:
             values |= {name: worst.get(name)} if worst else {}
+        elif rule == Merge.LISTED:
+            values |= _listed(name, rows)
         elif rule == Merge.RATIO:
             values[name] = ratio(values.get("update"), values.get("weight"))
         elif rule != Merge.NORM or same_place:
@@ -46,11 +54,30 @@ _RULES: Mapping[Merge, Callable[[Sequence[Any]], Any]] = {
 }
 
 
+def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
+    """The first text with the number of rows that have it, unless all do, and how many other texts there are."""
+    counts = Counter(str(row[name]) for row in rows if row.get(name))
+    texts = [text if number == len(rows) else f"{text} ({number} of {len(rows)})" for text, number in counts.items()]
+    return {name: texts[0] + (f" and {len(texts) - 1} more" if texts[1:] else "")} if texts else {}
+
+
 def _counted(rows: Sequence[Row], rule: Merge) -> Sequence[Row]:
     """The rows that count: of a module that was called several times the first, if the rule counts it once."""
     if rule != Merge.ONCE:
         return rows
     return [*{origin(row): row for row in reversed(rows) if row.get("params") is not None}.values()]
+
+
+def rules_of(columns: Iterable[Column]) -> list[Column]:
+    """The columns, besides statistics, whose rows' values make one: those of a plugin, most of all."""
+    kept = (Merge.SAME, Merge.FIRST)
+    return [column for column in columns if column.merge not in kept and column.name not in STATS_KEYS]
+
+
+def ruled(rows: Sequence[Row], rules: Sequence[Column]) -> dict[str, Any]:
+    """The merged values under these rules alone."""
+    merged = merged_values(rows, rules)
+    return {column.name: merged[column.name] for column in rules if column.name in merged}
 
 
 def origin(row: Row) -> str:
@@ -60,3 +87,78 @@ def origin(row: Row) -> str:
 
 def _excess(row: Row) -> tuple[bool, float]:
     return bool(row.get("beyond")), row.get("times") or 0.0
+
+
+class BatchRows:
+    """Rows of several batches by their place: the statistics are those of the batches' tensors, concatenated."""
+
+    def __init__(self, columns: Iterable[Column] = ()) -> None:
+        self._rules = rules_of(columns)
+        self._places: dict[Hashable, _Place] = {}
+        self._batches = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in the rows of a batch."""
+        self._batches += 1
+        for row in rows:
+            key = place_of(row.values)
+            if key in self._places:
+                self._places[key].add(row, self._rules)
+            else:
+                self._places[key] = _Place(row, row.stats, list(row["shape"]))
+            self._places[key].note_bad(row, self._batches)
+
+    def rows(self) -> list[Row]:
+        """A row for each place.
+
+        It has `batches`, the number of batches that had it, and `bad_batch`, the first of these with NaN or infinities.
+        """
+        return [place.row() for place in self._places.values()]
+
+
+def concatenated(one: Sequence[int] | None, other: Sequence[int] | None) -> list[int] | None:
+    """The shape of two tensors concatenated along dimension 0; None if they don't fit, or if a shape is None.
+
+    Single numbers, such as a loss that a module returns, stay what they are.
+    """
+    if one is None or other is None or list(one[1:]) != list(other[1:]) or bool(one) != bool(other):
+        return None
+    return [one[0] + other[0], *one[1:]] if one else []
+
+
+@dataclass(slots=True)
+class _Place:
+    """The rows of one place, merged: the first of them, and the shape of all tensors together, None if none fits."""
+
+    first: Row
+    stats: TensorStats | None
+    shape: list[int] | None
+    batches: int = 1
+    shapes: dict[tuple[int, ...], None] = field(default_factory=dict)
+    bad: int = 0
+
+    def note_bad(self, row: Row, batch: int) -> None:
+        if not self.bad and row.stats and (row.stats.nan or row.stats.inf):
+            self.bad = batch
+
+    def add(self, row: Row, rules: Sequence[Column]) -> None:
+        self.batches += 1
+        if rules:
+            self.first = Row({**self.first.values, **ruled([self.first, row], rules)}, self.first.stats)
+        self.stats = TensorStats.merge([one for one in (self.stats, row.stats) if one])
+        shape: Sequence[int] = row["shape"]
+        if len(self.shapes) < _SHAPES:
+            self.shapes[tuple(shape)] = None
+        if self.first.get("kind") != "parameter":
+            self.shape = concatenated(self.shape, shape)
+
+    def row(self) -> Row:
+        values: dict[str, Any] = {**self.first.values, "shape": self.shape, "batches": self.batches}
+        values |= {"bad_batch": self.bad} if self.bad else {}
+        if self.shape is None:
+            found = {tuple(self.first["shape"]): None} | self.shapes
+            values["shapes"] = [list(shape) for shape in found]
+        return Row(values, self.stats)

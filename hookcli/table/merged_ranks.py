@@ -10,8 +10,9 @@ from typing import Any
 from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import IDENTITY, place_of
 from hookcli.table.formatting import shape
+from hookcli.table.merge import ruled, rules_of
 from hookcli.table.rank_table import LAYOUT, Of, Place, RankTable, Values
-from hookcli.table.ranks import Parts, common_meta, common_skipped, common_totals, merges, ranks_named
+from hookcli.table.ranks import Parts, common_meta, common_skipped, common_totals, merges, ranks_named, rows_by_place
 
 SUMMANDS = "one for the whole batch: its gradient is a sum over ranks (--ranks each shows the summands)"
 SUMMED = "ranks hold summands of it: its figures are unknown (--ranks each shows the summands)"
@@ -37,6 +38,12 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     stats = table.stats([verdict.of for verdict in verdicts])
     pairs = [(each.values, found) for each, found in zip(verdicts, stats, strict=True) if each.values is not None]
     rows = [Row({k: v for k, v in values.items() if k not in LAYOUT}, found) for values, found in pairs]
+    if rules := rules_of(first.columns):
+        by_place = rows_by_place(parts)
+        of = [
+            [*by_place[key].values()] for key, each in zip(table.keys, verdicts, strict=True) if each.values is not None
+        ]
+        rows = [replace(row, values={**row.values, **ruled(own, rules)}) for row, own in zip(rows, of, strict=True)]
     remarks = [
         Skipped(str(place["fqn"]), each.remark, str(place["path"] or ""), each.reason)
         for key, each in zip(table.keys, verdicts, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from hookcli.table import Column, Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.folding import repeats
-from hookcli.table.formatting import listed
 from hookcli.table.levels import Levels
 from hookcli.table.merge import merged_values, origin
 from hookcli.table.names import prefixes, relative
@@ -24,7 +22,7 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
     if len(rows) > 1:
         # Values that differ between the rows and can't be merged are left out; they would be the first row's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
-        values |= merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | _said(rows)
+        values |= merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)}
         if differing & {"input_names", "input_shape"}:
             values.pop("input_names", None)
         if all(row.fqn == fqn for row in rows):
@@ -45,16 +43,6 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
     stats = [row.stats for row in rows if row.stats]
     together = TensorStats.merge(stats) if stats[1:] else next(iter(stats), None)
     return replace(rows[0], values=values, stats=together)
-
-
-def _said(rows: Sequence[Row]) -> dict[str, str]:
-    """Edits, changes and notes of the rows: the first of each kind, how many rows it holds for, and how many more."""
-    counts = {key: Counter(str(row[key]) for row in rows if row.get(key)) for key in ("edited", "change", "note")}
-    return {
-        key: listed([text if n == len(rows) else f"{text} ({n} of {len(rows)})" for text, n in found.items()], 1)
-        for key, found in counts.items()
-        if found
-    }
 
 
 def _distance(rows: Sequence[Row]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.table.column import Merge
-from hookcli.table.stats import COUNTS, RULES, STATS_KEYS, TensorStats
+from hookcli.table.stats import COUNTS, EXACT, FIGURES, RULES, STATS_KEYS, TensorStats
 
 Array: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -45,12 +45,15 @@ def parts_agree(figures: Array, held: Mask, tolerance: float) -> Mask:
         magnitude = np.fmax(abs(columns["min"]), abs(columns["max"]))
         magnitude = np.fmax(magnitude, np.fmax(abs(first["min"]), abs(first["max"])))
         agree = ~held
-        agree |= np.logical_and.reduce([columns[key] == first[key] for key in ("numel", "nan", "inf")])
-        for key in ("mean", "std", "min", "max"):
+        agree |= np.logical_and.reduce([columns[key] == first[key] for key in EXACT])
+        for key in _APART:
             own, other = columns[key], first[key]
             equal = (own == other) | (np.isnan(own) & np.isnan(other)) | (abs(own - other) <= tolerance * magnitude)
             agree &= equal | ~held
     return np.logical_and.reduce(agree, 0)  # type: ignore[no-any-return]
+
+
+_APART = tuple(key for key in FIGURES if key != "l2")  # which follows from the others
 
 
 def _spread(columns: Mapping[str, Array], sizes: NDArray[np.int64], solid: Mask) -> tuple[Array, Array]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from hookcli.table import Row
+from hookcli.table.column import Column, Merge
+from hookcli.table.columns.training import OF_PARAMETERS
+from hookcli.table.row import Row
 
-NORMS = ("param_grad", "weight", "update")
-COUNTS = ("grad_nan", "grad_inf")
 
-
-def gathered(rows: Iterable[Row]) -> dict[str, float | None]:
+def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, float | None]:
     """The norms over all parameters of the rows, their `ratio`, and counts of non-finite elements; None without any."""
     rows = list(rows)
-    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in (*NORMS, *COUNTS)}
-    found = {name: (norm if name in NORMS else sum)(parts) if parts else None for name, parts in known.items()}
+    found: dict[str, float | None] = {}
+    for column in columns:
+        parts = [row[column.name] for row in rows if row.get(column.name) is not None]
+        found[column.name] = (norm if column.merge == Merge.NORM else sum)(parts) if parts else None
     return found | {"ratio": ratio(found["update"], found["weight"])}
 
 

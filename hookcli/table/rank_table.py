@@ -18,8 +18,8 @@ from hookcli.table.measured_rows import MeasuredRows
 from hookcli.table.merging import Mask, merge_parts, parts_agree
 from hookcli.table.ranks import ALIKE, Parts, ranks_named
 
-DIVIDED = "differs between tensor-parallel ranks, divided in a way that a plain tensor does not tell: shape of one rank"
-CONSTANT = "one constant on tensor-parallel ranks, whether copies or parts: counted once, shape of one rank"
+DIVIDED = "hookcli can't tell how tensor-parallel ranks split this tensor: the shape is that of one rank"
+CONSTANT = "the same constant on all tensor-parallel ranks, copies or parts: counted once, with the shape of one rank"
 LAYOUT = ("sharded", "mesh", "partial")
 """The keys of a row that tell how a tensor is laid out over ranks (`tensors.tree.layout_of`)."""
 Values = Mapping[str, Any]

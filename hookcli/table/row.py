@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.table.histogram import QUANTILES, Histogram
+from hookcli.table.columns.statistics import OF_QUANTILES, QUANTILES
+from hookcli.table.histogram import Histogram
 from hookcli.table.stats import COUNTS, FIGURES, HIST_KEYS, STATS_KEYS, TensorStats
 
 
@@ -41,7 +42,7 @@ class Row:
         if self.stats and key in STATS_KEYS:
             return None if key in self.lacking and key in COUNTS else getattr(self.stats, key)
         if self.stats and key in HIST_KEYS:
-            known = key not in QUANTILES or not {"zeros", "min", "max"}.intersection(self.lacking)
+            known = key not in QUANTILES or not set(OF_QUANTILES).intersection(self.lacking)
             return self.stats.of_histogram(key) if known else None
         return self.values[key]
 

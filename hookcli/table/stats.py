@@ -10,8 +10,8 @@ from typing import Any
 
 from hookcli.table.column import Kind, Merge
 from hookcli.table.columns import names
-from hookcli.table.columns.statistics import HIST_COLUMNS, STATS_COLUMNS
-from hookcli.table.histogram import OUTSIDE, QUANTILES, Histogram
+from hookcli.table.columns.statistics import HIST_COLUMNS, OUTSIDE, QUANTILES, STATS_COLUMNS
+from hookcli.table.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,8 @@ def _merged_histograms(parts: Sequence[TensorStats]) -> Histogram | None:
 STATS_KEYS = names(STATS_COLUMNS)
 COUNTS = tuple(column.name for column in STATS_COLUMNS if column.merge == Merge.SUM)
 FIGURES = tuple(column.name for column in STATS_COLUMNS if column.kind == Kind.FIGURE)
+EXACT = tuple(column.name for column in STATS_COLUMNS if column.kind in (Kind.COUNT, Kind.FAULTS))
+"""Statistics that are the same in equal tensors, whatever rounding does; no tolerance applies to them."""
 HIST_KEYS = names(HIST_COLUMNS)
 _KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)
 RULES = {c.name: c.merge for c in STATS_COLUMNS if c.merge in (Merge.LEAST, Merge.MOST, Merge.NORM)}

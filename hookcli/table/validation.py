@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
+from hookcli.table.columns.layouts import GROUPS
 from hookcli.table.histogram import is_histogram
-from hookcli.table.report import SEVERITIES
+from hookcli.table.report import SEVERITIES, Finding
 from hookcli.table.stats import STATS_KEYS
 
 _GREATEST = 2**63
@@ -92,8 +94,9 @@ NEEDED = {
 COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 FINDING: Mapping[str, Fits] = {
-    **dict.fromkeys(("check", "severity", "fqn", "message", "hint", "remedy", "cause"), is_text),
-    **dict.fromkeys(("value", "threshold"), optional(is_figure)),
+    **dict.fromkeys((field.name for field in fields(Finding) if field.type == "str"), is_text),
+    "value": optional(is_figure),
+    "threshold": optional(is_figure),
     "file": optional(is_text),
     "line": optional(is_count),
 }
@@ -145,29 +148,16 @@ META: Mapping[str, Fits] = {
     "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
     **dict.fromkeys(("a", "b", "ddp", "metadata"), is_mapping),
 }
-_GROUP = (
-    "optimizer",
-    "group",
-    "parameters",
-    "lr",
-    "weight_decay",
-    "momentum",
-    "betas",
-    "param_grad",
-    "weight",
-    "ratio",
-)
 SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights", "times")
 """Totals that are printed on lines of their own."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
 """Totals that sentences say."""
 TOTALS: Mapping[str, Fits] = {
-    "groups": listed(lambda group: is_mapping(group) and all(key in group and ROW[key](group[key]) for key in _GROUP)),
+    **{name: optional(is_count) if name.endswith("_bytes") else test for name, test in ROW.items()},
+    "groups": listed(lambda group: is_mapping(group) and all(ROW[c.name](group[c.name]) for c in GROUPS)),
     **dict.fromkeys(
         (f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest", "hookcli")), is_figure
     ),
-    **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
-    **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
     **dict.fromkeys((*SENTENCES, "order", "kept_mode", "nothing"), is_text),
     **dict.fromkeys(OF_PEAK, lambda value: value is None or is_text(value) or is_count(value)),
     "dtypes": lambda value: (
@@ -176,5 +166,5 @@ TOTALS: Mapping[str, Fits] = {
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
     **dict.fromkeys(("forward_us", "backward_us"), is_figure),
     **dict.fromkeys(("errors", "warnings", "checks", "modules"), is_count),
-    **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes", "bytes"), is_count),
+    "kept_bytes": is_count,
 }

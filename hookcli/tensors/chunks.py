@@ -76,7 +76,7 @@ def chunks(tensors: Sequence[Tensor], size: int, dense: int = 0) -> Iterator[tup
     first = tensors[0]
     if first.numel() == 0:
         return
-    if is_dense(first) and all(x.stride() == first.stride() for x in tensors):
+    if is_gapless(first) and all(x.stride() == first.stride() for x in tensors):
         flat = [x.as_strided((x.numel(),), (1,), x.storage_offset()) for x in tensors]
         yield from zip(*(x.split(dense or size) for x in flat), strict=True)
     elif first.numel() <= size:
@@ -130,7 +130,7 @@ class Scratch(threading.local):
             self.chunks = [torch.empty(size, dtype=torch.float32, device="cpu") for _ in range(count)]
 
 
-def is_dense(tensor: Tensor) -> bool:
+def is_gapless(tensor: Tensor) -> bool:
     """True if the elements fill one stretch of memory, each place once (non-overlapping and dense)."""
     if tensor.is_contiguous():
         return True
@@ -144,12 +144,12 @@ def is_dense(tensor: Tensor) -> bool:
 
 def fetched(tensors: Sequence[Tensor]) -> list[list[Any]]:
     """Each tensor as a list, those of one device and of the same sizes but for dimension 0 in one copy."""
-    own = torch.accelerator.current_accelerator()
-    for device in {x.device for x in tensors if own and x.device.type == own.type}:
+    accelerator = torch.accelerator.current_accelerator()
+    for device in {x.device for x in tensors if accelerator and x.device.type == accelerator.type}:
         torch.accelerator.synchronize(device)  # figures may have been made on other streams than the current one
-    found: dict[int, list[Any]] = {}
+    lists: dict[int, list[Any]] = {}
     for kind in dict.fromkeys((x.device, x.shape[1:]) for x in tensors):
         there = [number for number, x in enumerate(tensors) if (x.device, x.shape[1:]) == kind]
         rows = iter(torch.cat([tensors[number] for number in there]).tolist())
-        found |= {number: [next(rows) for _ in range(len(tensors[number]))] for number in there}
-    return [found[number] for number in range(len(tensors))]
+        lists |= {number: [next(rows) for _ in range(len(tensors[number]))] for number in there}
+    return [lists[number] for number in range(len(tensors))]

@@ -34,8 +34,8 @@ def _attributes(value: Any) -> list[str]:
 
 def is_registered(value: Any) -> bool:
     """True for a value that only pytree can take apart."""
-    known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
-    return type(value) in registered_nodes and not known
+    is_container = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
+    return type(value) in registered_nodes and not is_container
 
 
 def _registered(value: Any) -> list[tuple[str, Any]] | None:

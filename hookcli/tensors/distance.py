@@ -63,7 +63,6 @@ class SameBits:
         self._differ: list[Tensor] = []
 
     def see(self, a: Tensor, b: Tensor) -> None:
-        """Compare two tensors of one shape."""
         if self.excluded:
             return
         with torch.no_grad(), torch.DisableTorchFunction():
@@ -84,11 +83,8 @@ class SameBits:
 
 def resolve(pending: Sequence[PendingFigures]) -> list[Discrepancy]:
     """The finished figures. On an accelerator this waits for them, once for each device."""
-    return resolved(pending, _finished, Discrepancy.merge)
-
-
-def _finished(part: Discrepancy | list[float]) -> Discrepancy:
-    return part if isinstance(part, Discrepancy) else Discrepancy.from_floats(part)
+    finished = lambda part: part if isinstance(part, Discrepancy) else Discrepancy.from_floats(part)  # noqa: E731
+    return resolved(pending, finished, Discrepancy.merge)
 
 
 def _plain(x: Tensor, paired: bool = False) -> Tensor:
@@ -121,12 +117,6 @@ class Apart(NamedTuple):
     of_b: float
 
 
-def _apart(a: Tensor, b: Tensor) -> Apart:
-    """The sums over two chunks of float32, float16 or bfloat16."""
-    found = library.loaded.distance(a, b) if library.loaded else None
-    return Apart(*found) if found else by_operators(a.float(), b.float())
-
-
 def by_operators(a: Tensor, b: Tensor) -> Apart:
     """The sums by PyTorch's operators."""
     error, product = (chunk[: a.numel()] for chunk in _scratch.chunks)
@@ -144,12 +134,13 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
-    found = _apart(a, b)
-    trusted = math.isfinite(found.total) and (found.peak == 0.0 or TINY < found.peak < HUGE)
-    if not (trusted and _trusted(found.of_a, a) and _trusted(found.of_b, b)):
+    figures = library.loaded.distance(a, b) if library.loaded else None
+    apart = Apart(*figures) if figures else by_operators(a.float(), b.float())
+    trusted = math.isfinite(apart.total) and (apart.peak == 0.0 or TINY < apart.peak < HUGE)
+    if not (trusted and _trusted(apart.of_a, a) and _trusted(apart.of_b, b)):
         return _exact_chunk(a, b)
-    error, of_a, of_b = (math.sqrt(squares) for squares in found[2:])
-    return Discrepancy(n, found.peak, found.total / n, error, of_a, of_b, finite=n)
+    error, of_a, of_b = (math.sqrt(squares) for squares in apart[2:])
+    return Discrepancy(n, apart.peak, apart.total / n, error, of_a, of_b, finite=n)
 
 
 def _trusted(squares: float, x: Tensor) -> bool:
@@ -225,7 +216,7 @@ def _device_piece(a: Tensor, b: Tensor) -> Tensor:
     lost = ~(torch.isfinite(x) & torch.isfinite(y))
     x, y, error = (some.masked_fill(lost, 0.0) for some in (x, y, error))
     n = error.new_full((), a.numel())
-    found = {
+    figures = {
         "numel": n,
         "max_abs": error.amax(),
         "mean_abs": (error / n).sum(),
@@ -235,4 +226,4 @@ def _device_piece(a: Tensor, b: Tensor) -> Tensor:
         "nonfinite": (lost & ~same).sum(),
         "finite": n - lost.sum(),
     }
-    return torch.stack([found[key].to(kind) for key in KEYS])
+    return torch.stack([figures[key].to(kind) for key in KEYS])

@@ -57,11 +57,11 @@ def _held(value: Any) -> Iterator[Any]:
 
 def _attributes(value: Any) -> Iterable[Any]:
     try:
-        own = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        own = {}
-    if type(own) is dict:
-        yield from own.values()
+        attributes = {}
+    if type(attributes) is dict:
+        yield from attributes.values()
     for kind in type(value).__mro__:
         for slot in vars(kind).values():
             if isinstance(slot, MemberDescriptorType):

@@ -31,17 +31,20 @@ _LAYOUTS = {torch.float32: _Layout(torch.int32, 23, 256), torch.float64: _Layout
 def histogram(chunk: Tensor) -> Histogram:
     """The histogram of a one-dimensional chunk on the CPU, of any real dtype."""
     if chunk.dtype is not torch.float32:
-        chunk = chunk.to(torch.float32 if _fits(chunk.dtype) else torch.float64)
+        narrow = chunk.dtype.is_floating_point and chunk.dtype.itemsize <= 2  # float32 has all of its values
+        chunk = chunk.to(torch.float32 if narrow else torch.float64)
     layout = _LAYOUTS[chunk.dtype]
     fields = _fields(chunk, layout)
     counts = torch.bincount(fields, minlength=2 * layout.exponents).tolist()
-    found = _histogram(counts, _overflows(chunk).tolist() if _any_large(counts, layout) else _NONE, layout)
+    first = layout.bias + _LARGE
+    large = any(any(counts[side + first : side + layout.exponents - 1]) for side in (0, layout.exponents))
+    normal = _histogram(counts, _overflows(chunk).tolist() if large else _NONE, layout)
     if not counts[0] + counts[layout.exponents]:
-        return found
+        return normal
     tiny = chunk[(fields == 0) | (fields == layout.exponents)].double()  # zeros, and subnormals
     raised = tiny[tiny != 0] * 2.0**_RAISED  # to normal numbers, exactly
     lowered = histogram(raised).scaled(2.0**-_RAISED) if len(raised) else None
-    return Histogram.merge([found, lowered]) if lowered else found
+    return Histogram.merge([normal, lowered]) if lowered else normal
 
 
 def device_counts(chunk: Tensor) -> Tensor:
@@ -60,17 +63,10 @@ def _piece_counts(piece: Tensor) -> Tensor:
     fields = _fields(copy, layout)
     subnormal = (fields % layout.exponents == 0) & (copy != 0)
     fields = torch.where(subnormal, fields + 1, fields).to(torch.int16)
-    counts = _counted(fields, 2 * layout.exponents)
+    # bincount would wait for the device, and histc fails there under `torch.use_deterministic_algorithms`.
+    ends = torch.arange(2 * layout.exponents + 1, dtype=fields.dtype, device=fields.device)
+    counts = torch.searchsorted(fields.sort().values, ends).diff()
     return torch.cat([counts.to(copy.dtype), _overflows(copy).to(copy.dtype)])
-
-
-def _counted(fields: Tensor, bins: int) -> Tensor:
-    """The number of elements equal to 0, to 1, ... to `bins` - 1.
-
-    bincount would wait for the device, and histc fails there under `torch.use_deterministic_algorithms`.
-    """
-    ends = torch.arange(bins + 1, dtype=fields.dtype, device=fields.device)
-    return torch.searchsorted(fields.sort().values, ends).diff()
 
 
 def from_device(numbers: Sequence[float]) -> Histogram:
@@ -86,19 +82,9 @@ _PIECE = 1 << 22  # elements: sorting takes 8 more bytes for each
 _LARGE = 8  # the lowest exponent of a number that overflows one of the formats
 
 
-def _fits(dtype: torch.dtype) -> bool:
-    """True if float32 has every value of the dtype."""
-    return dtype.is_floating_point and dtype.itemsize <= 2
-
-
 def _fields(chunk: Tensor, layout: _Layout) -> Tensor:
     """Sign and exponent of each element as one number; the sign is the higher half."""
     return (chunk.view(layout.bits) >> layout.shift) & (2 * layout.exponents - 1)
-
-
-def _any_large(counts: Sequence[int], layout: _Layout) -> bool:
-    first = layout.bias + _LARGE
-    return any(any(counts[side + first : side + layout.exponents - 1]) for side in (0, layout.exponents))
 
 
 def _overflows(chunk: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hookcli.table import STATS_KEYS
 from hookcli.table.histogram import FORMATS, Histogram
-from hookcli.tensors.chunks import is_dense
+from hookcli.tensors.chunks import is_gapless
 from hookcli.tensors.torch_private import is_copy_on_write
 
 DISTANCE = ("peak", "total", "errors", "of_a", "of_b")
@@ -59,14 +59,14 @@ class Library:
 
         Those of a forked process are always the library's.
         """
-        found = None
+        runtime = None
         if share:
             with suppress(OSError, AttributeError):
                 pytorch = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
                 everywhere = ctypes.CDLL(None)  # as the loader looks: a runtime in LD_PRELOAD is PyTorch's, too
-                found = getattr(everywhere, "GOMP_parallel", None) or pytorch.GOMP_parallel
-        self._use_openmp(ctypes.cast(found, _POINTER) if found else None)
-        return found is not None
+                runtime = getattr(everywhere, "GOMP_parallel", None) or pytorch.GOMP_parallel
+        self._use_openmp(ctypes.cast(runtime, _POINTER) if runtime else None)
+        return runtime is not None
 
     def statistics(self, x: Tensor, *, hist: bool) -> tuple[list[float], Histogram | None] | None:
         """The statistics by the names of STATS_KEYS, and the histogram if asked for; None if `x` is empty, or not for
@@ -79,10 +79,14 @@ class Library:
         figures = (ctypes.c_double * len(STATS_KEYS))()
         room, limits = (self._room(), self._limits) if hist else (None, None)
         values = _values_of_bytes(dtype) if dtype.itemsize == 1 else None
-        layout = (address, x.numel(), *((0, None, None) if is_dense(x) else _gaps(x)))
+        layout = (address, x.numel(), *((0, None, None) if is_gapless(x) else _gaps(x)))
         if not self._statistics(*layout, kind, values, torch.get_num_threads(), limits, figures, room):
             return None
-        return list(figures), _histogram(room) if room else None
+        if room is None:
+            return list(figures), None
+        (low, bins), begin = room[:2], 2 + len(FORMATS)
+        counts = room[begin : begin + 2 * bins]
+        return list(figures), Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(room[2:begin]))
 
     def distance(self, a: Tensor, b: Tensor) -> list[float] | None:
         """The sums by the names of `DISTANCE`, of float32, float16 or bfloat16 of one size; None if one of the tensors
@@ -90,9 +94,9 @@ class Library:
         """
         if not (is_readable(a) and is_readable(b)):
             return None
-        found = (ctypes.c_double * len(DISTANCE))()
+        sums = (ctypes.c_double * len(DISTANCE))()
         given = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
-        return list(found) if self._distance(*given, torch.get_num_threads(), found) else None
+        return list(sums) if self._distance(*given, torch.get_num_threads(), sums) else None
 
 
 def _text(library: ctypes.CDLL, name: str) -> str:
@@ -119,18 +123,18 @@ def _address(x: Tensor) -> int:
 
 def _gaps(x: Tensor) -> tuple[int, Any, Any]:
     """The number of dimensions, in as few as possible, and their sizes and strides; rows of the last one are read."""
-    found: list[tuple[int, int]] = []  # stride, size
+    dimensions: list[tuple[int, int]] = []  # stride, size
     for stride, size in sorted(zip(x.stride(), x.shape, strict=True), key=lambda one: (one[0] > 0, -one[0])):
         if size == 1:
             continue
-        if found and found[-1][0] == stride * size:
-            size *= found.pop()[1]
-        found.append((stride, size))
-    if found[-1][1] < _SHORT:
-        found.sort(key=lambda one: one[1])
-    strides, sizes = zip(*found, strict=True)
-    many = _INT64 * len(found)
-    return len(found), many(*sizes), many(*strides)
+        if dimensions and dimensions[-1][0] == stride * size:
+            size *= dimensions.pop()[1]
+        dimensions.append((stride, size))
+    if dimensions[-1][1] < _SHORT:
+        dimensions.sort(key=lambda one: one[1])
+    strides, sizes = zip(*dimensions, strict=True)
+    many = _INT64 * len(dimensions)
+    return len(dimensions), many(*sizes), many(*strides)
 
 
 @cache
@@ -142,17 +146,12 @@ def _values_of_bytes(dtype: torch.dtype) -> Any:
         return (ctypes.c_float * 256)(*numbers.to(torch.float32).tolist())
 
 
-def _histogram(room: ctypes.Array[ctypes.c_int64]) -> Histogram:
-    low, bins = room[:2]
-    begin = 2 + len(FORMATS)
-    overflows, counts = room[2:begin], room[begin : begin + 2 * bins]
-    return Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(overflows))
-
-
 def described() -> str:
     """The code that takes statistics on the CPU here, and its threads, or why it is not the library's."""
     if not loaded:
-        return f"PyTorch's operators ({_why_not()})"
+        another = f"{_FILE} is of another machine or of another hookcli: install hookcli again"
+        why = another if _FILE.exists() else "hookcli was installed without a C++ compiler"
+        return f"PyTorch's operators ({why})"
     count = torch.get_num_threads()
     threads = "one thread" if count == 1 else f"{count} threads of {'PyTorch' if loaded.shares_threads else 'its own'}"
     return f"the C++ library with {loaded.instructions}, in {threads}"
@@ -162,12 +161,6 @@ def _loaded() -> Library | None:
     with suppress(OSError, AttributeError, ValueError):  # without a compiler; of another machine; of another hookcli
         return Library()
     return None
-
-
-def _why_not() -> str:
-    if not _FILE.exists():
-        return "hookcli was installed without a C++ compiler"
-    return f"{_FILE} is of another machine or of another hookcli: install hookcli again"
 
 
 loaded = _loaded()

@@ -14,8 +14,8 @@ from hookcli.tensors.torch_private import is_mapped
 
 
 class Kinds(NamedTuple):
-    """Whether a tensor holds NaN or infinities of either sign; then whether its largest value is 0, and whether a row
-    along its last dimension holds nothing but -inf.
+    """Flags of a tensor: it holds NaN, infinities of either sign; its largest value is 0; a row along its last
+    dimension holds nothing but -inf.
     """
 
     nan: bool
@@ -35,7 +35,6 @@ class Kinds(NamedTuple):
         return bool(self.is_mask and self.hidden_row)
 
     def present(self) -> Iterator[str]:
-        """The names of the kinds that it holds."""
         return (name for name, found in zip(self._fields[:3], self[:3], strict=True) if found)
 
 

@@ -43,12 +43,12 @@ def accelerators(model: nn.Module, inputs: Any) -> list[torch.device]:
 def random_states(devices: Iterable[torch.device]) -> RandomStates:
     """The states of all generators; of accelerators those of these devices."""
     accelerated = (torch.get_device_module(device).get_rng_state(device) for device in devices)
-    own = (torch.get_rng_state(), *accelerated)
+    torch_states = (torch.get_rng_state(), *accelerated)
     if _run_on.get():
-        return RandomStates(own, None, None)
+        return RandomStates(torch_states, None, None)
     numpy = sys.modules.get("numpy.random")
     state = pickle.dumps(numpy.get_state(legacy=False)) if numpy else None
-    return RandomStates(own, random.getstate(), state)
+    return RandomStates(torch_states, random.getstate(), state)
 
 
 @contextmanager

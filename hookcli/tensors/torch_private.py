@@ -28,9 +28,9 @@ def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
 
     `owner` is an object, or the full name of one: "torch._C", "torch._guards.TracingContext".
     """
-    found = getattr(_resolved(owner) if isinstance(owner, str) else owner, name, _ABSENT)
-    if found is not _ABSENT:
-        return found
+    value = getattr(_resolved(owner) if isinstance(owner, str) else owner, name, _ABSENT)
+    if value is not _ABSENT:
+        return value
     named = owner if isinstance(owner, (type, ModuleType)) else type(owner)
     note_loss(f"{owner if isinstance(owner, str) else named.__name__}.{name}", lost)
     return otherwise
@@ -69,15 +69,15 @@ def noted(meta: Mapping[str, Any]) -> dict[str, Any]:
 def _resolved(path: str) -> Any:
     """The module or attribute of this full name; `_ABSENT`, which has no attributes, where there is none."""
     first, *rest = path.split(".")
-    found: Any = import_module(first)
+    resolved: Any = import_module(first)
     so_far = first
     for part in rest:
         so_far = f"{so_far}.{part}"
         try:
-            found = getattr(found, part, _ABSENT) if hasattr(found, part) else import_module(so_far)
+            resolved = getattr(resolved, part, _ABSENT) if hasattr(resolved, part) else import_module(so_far)
         except ImportError:
             return _ABSENT
-    return found
+    return resolved
 
 
 version: Callable[[Tensor], int] = getter(

@@ -51,12 +51,12 @@ def _inside(
         elif type(item) not in _PLAIN:
             if around is None:
                 around = {id(value)}
-            own = id(item)
-            if own not in around:
-                around.add(own)
+            identity = id(item)
+            if identity not in around:
+                around.add(identity)
                 yield from _inside(item, path + step, unseen, depth + 1, around)
                 if depth < _SHALLOW:
-                    around.discard(own)
+                    around.discard(identity)
 
 
 def arguments(
@@ -87,8 +87,8 @@ def once(change: Change) -> Change:
 
 def base(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of; the tensor itself if it is not a view."""
-    found = base_of_view(tensor) if is_view(tensor) else None
-    return tensor if found is None else found
+    viewed = base_of_view(tensor) if is_view(tensor) else None
+    return tensor if viewed is None else viewed
 
 
 def shape_of(tensor: Tensor) -> list[int]:
@@ -127,8 +127,8 @@ def is_plain(tensor: Tensor) -> bool:
     """True for a tensor in strided memory, as most operators need it: not nested, quantized, mapped by vmap, on the
     meta device or of a class that computes in its own way (MaskedTensor, DTensor).
     """
-    own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__ or is_mapped(tensor)
-    return is_dense(tensor) and not (own or tensor.is_quantized or tensor.is_meta)
+    special = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__ or is_mapped(tensor)
+    return is_dense(tensor) and not (special or tensor.is_quantized or tensor.is_meta)
 
 
 def is_sharded(tensor: Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import is_dense
+from hookcli.tensors.chunks import is_gapless
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
@@ -42,23 +42,23 @@ class Unchanged(Generic[T]):
         if glimpsed is None:
             return make(tensor)
         state = version(tensor), glimpsed
-        known = self._seen.get(tensor)
-        if known is None or known[0] != state:
+        result = self._seen.get(tensor)
+        if result is None or result[0] != state:
             shared = self._of_same_elements(tensor)
-            known = shared[0] if shared and shared[0][0] == state else (state, make(tensor))
-            self._seen[tensor] = known
-            shared[:] = [known]
-        return known[1]
+            result = shared[0] if shared and shared[0][0] == state else (state, make(tensor))
+            self._seen[tensor] = result
+            shared[:] = [result]
+        return result[1]
 
     def _of_same_elements(self, tensor: Tensor) -> list[tuple[object, T]]:
         """The place of the latest result, with its state, for tensors that have the same elements."""
-        if not self._views or not is_dense(tensor):
+        if not self._views or not is_gapless(tensor):
             return []
         memory = tensor.untyped_storage()
-        if (known := self._elements.get(memory)) is None:
-            known = self._elements[memory] = {}
+        if (results := self._elements.get(memory)) is None:
+            results = self._elements[memory] = {}
         bits = tensor.is_conj(), tensor.is_neg()
-        return known.setdefault((tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits), [])
+        return results.setdefault((tensor.storage_offset(), tensor.numel(), tensor.dtype, *bits), [])
 
 
 def glimpse(tensor: Tensor) -> object:
@@ -74,7 +74,7 @@ def glimpse(tensor: Tensor) -> object:
         if values.numel() <= _SMALL:
             total = values.sum().item()
             return total if cmath.isfinite(total) else None
-        if is_dense(values):
+        if is_gapless(values):
             step = values.numel() // _GLIMPSED
             return values.as_strided((_GLIMPSED,), (step,), values.storage_offset()).tolist()
     return None

@@ -34,7 +34,6 @@ class WeakIds(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value for a key; None if there is none."""
         entry = self._entries.get(id(key))
         return None if entry is None else entry[1]
 

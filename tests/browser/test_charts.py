@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import hookcli
 from hookcli import registry
 from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.question import MemoryQuestion
+from hookcli.engine.memory.request import MemoryRequest
 from hookcli.engine.setting import Setting
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
@@ -21,9 +21,9 @@ from hookcli.probes.parameters import ParametersProbe
 from hookcli.probes.shapes import ShapesProbe
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.table import Report, Row
+from hookcli.table.columns.statistics import QUANTILES
 from hookcli.table.formatting import number, size
 from hookcli.table.grouping import View
-from hookcli.table.histogram import QUANTILES
 
 Visit = Callable[..., Any]
 FIRST = ".chart-plot >> nth=0"
@@ -171,7 +171,7 @@ def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> No
 
 def test_the_memory_of_a_step_is_read_from_operator_to_operator(visit: Visit) -> None:
     recipe = Recipe("net", partial(nn.Linear, 8, 4), (InputSpec((2, 8)),))
-    reports = MemoryQuestion(recipe, Setting(train=True), MemoryPlan("sgd")).reports(["memory", "timeline"])
+    reports = MemoryRequest(recipe, Setting(train=True), MemoryPlan("sgd")).reports(["memory", "timeline"])
     page = visit(registry.load("reporters", "html")().render(reports, View()))
     page.get_by_role("tab", name="Over the step").click()
     texts = list(along(page))

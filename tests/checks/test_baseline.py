@@ -79,8 +79,11 @@ def test_in_the_configuration(cli: Cli, saved: Path) -> None:
         ran.code == 2
         and "was made by a different run: seed 0 → 3; repeat that run, or --save a new baseline" in ran.err
     )
-    (saved / "pyproject.toml").write_text("[tool.hookcli]\nrtol = -1\n")
-    assert "pyproject.toml [tool.hookcli] rtol = -1: give a number from 0" in cli("check").err
+    for rtol in ("-1", "1000000001"):
+        (saved / "pyproject.toml").write_text(f"[tool.hookcli]\nrtol = {rtol}\n")
+        advice = "give a number from 0 to 1,000,000,000\n"
+        assert f"pyproject.toml [tool.hookcli] rtol = {rtol}: {advice}" in cli("check").err
+        assert cli("check", "--rtol", rtol).code == 2
 
 
 def test_another_version_is_noted(cli: Cli, saved: Path) -> None:

@@ -64,6 +64,8 @@ def test_dead_and_saturated_functions_have_their_names_and_lines() -> None:
     report = checked(Net(dead=7, scale=1e4), select=["HK010", "HK011"])
     found = {(f.check, f.fqn): f for f in report.findings}
     assert found.keys() == {("HK010", ":relu_1"), ("HK011", ":hardtanh_1")}
+    sources = {row.fqn: row["source"].rpartition(":")[0] for row in report.rows}
+    assert sources == dict.fromkeys((":relu_1", ":hardtanh_1"), f"tests/checks/{SOURCE[:-1]}")
     dead = found["HK010", ":relu_1"]
     assert dead.value == 7 / 8 and dead.message == "7 of 8 channels zero for every input"
     lines = TableReporter().render([report], TableReporter().asked(report, depth=None, columns="", sort=None)[1])

@@ -1,4 +1,4 @@
-"""HK034 to HK037 on families of models: those that they must catch, and near misses."""
+"""HK034, HK036 and HK037 on families of models: those that they must catch, and near misses."""
 
 from __future__ import annotations
 
@@ -8,23 +8,13 @@ from typing import Any
 import pytest
 import torch
 from checks.broken import Fn
-from support import untouched
+from checks.wired import findings
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli import check
 
-WIRING = ["HK034", "HK035", "HK036", "HK037"]
 CLASSES = torch.arange(16) % 4
-
-
-def findings(model: nn.Module, x: Any = None, **settings: Any) -> list[tuple[str, str, str, float | None]]:
-    torch.manual_seed(0)
-    x = torch.randn(16, 4) if x is None else x
-    with untouched(model):
-        report = check(model, x, **{"select": WIRING, **settings})
-    assert report.totals["checks"] == len(report.meta["checks"]) == len(settings.get("select", WIRING))
-    return [(found.check, found.fqn, found.message, found.value) for found in report.findings]
 
 
 def places(model: nn.Module, x: Any = None, **settings: Any) -> list[tuple[str, str]]:
@@ -87,88 +77,6 @@ def test_a_doubled_softmax_is_found_without_values() -> None:
         model, x = ending(nn.Softmax(-1)), torch.empty(16, 4)
     report = check(model, x, select="HK034", loss="cross-entropy")
     assert [found.fqn for found in report.findings] == ["1"]
-
-
-# HK035.
-
-
-class Residual(nn.Module):
-    """The output of the layer with a bias is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(x)
-        return self.norm(y) + y
-
-
-class Transposed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.norm, self.out = nn.Linear(8, 6), nn.BatchNorm1d(6), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.out(self.norm(self.linear(x.flatten(1, 2)).transpose(1, 2))[..., :8])
-        return y
-
-
-def conv(*after: nn.Module, bias: bool = True) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 6, 3, bias=bias), *after, nn.ReLU(), nn.Conv2d(6, 2, 1))
-
-
-REMOVED: dict[str, nn.Module] = {
-    "batch norm": conv(nn.BatchNorm2d(6)),
-    "without statistics, in eval mode": conv(nn.BatchNorm2d(6, track_running_stats=False).eval()),
-    "instance norm": conv(nn.InstanceNorm2d(6)),
-    "a group per channel": conv(nn.GroupNorm(6, 6)),
-    "transposed": Transposed(),
-}
-KEPT: dict[str, nn.Module] = {
-    "no bias": conv(nn.BatchNorm2d(6), bias=False),
-    "layer norm": conv(nn.LayerNorm([6, 6, 6])),
-    "groups of two": conv(nn.GroupNorm(3, 6)),
-    "in eval mode": conv(nn.BatchNorm2d(6).eval()),
-    "a ReLU between": conv(nn.ReLU(inplace=True), nn.BatchNorm2d(6)),
-    "used beside": Residual(),
-}
-
-
-def bias_gradient(model: nn.Module) -> float:
-    """In float64, of the first bias against the weight's."""
-    torch.manual_seed(0)
-    model, x = model.double(), torch.randn(4, 3, 8, 8, dtype=torch.float64)
-    torch.manual_seed(1)
-    y = model(x)
-    owner = next(m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear)))
-    assert owner.bias is not None
-    grads = torch.autograd.grad((y * torch.randn_like(y)).sum(), [owner.bias, owner.weight])
-    model.float()
-    return float(grads[0].norm() / grads[1].norm())
-
-
-@pytest.mark.parametrize("name", REMOVED)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
-def test_a_bias_without_effect(name: str, scale: float) -> None:
-    torch.manual_seed(0)  # float32 leaves other remains with other numbers
-    model = REMOVED[name]
-    assert bias_gradient(model) < 1e-12
-    first = "linear" if name == "transposed" else "0"
-    found = findings(model, scale * torch.randn(4, 3, 8, 8))
-    if scale == 1e-3 and not found:
-        return  # the bias is most of the output, by whose size the input's is judged: rather silent than wrong
-    [(id_, fqn, said, value)] = found
-    assert (id_, fqn, value) == ("HK035", first, 6)
-    assert f"is removed by {'norm' if name == 'transposed' else '1'} (" in said
-
-
-@pytest.mark.parametrize("name", KEPT)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
-def test_a_bias_that_stays(name: str, scale: float) -> None:
-    model = KEPT[name]
-    assert name == "no bias" or bias_gradient(model) > 1e-6
-    assert findings(model, scale * torch.randn(4, 3, 8, 8)) == []
 
 
 # HK036.

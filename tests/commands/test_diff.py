@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,9 @@ def test_a_weight_changed_by_hand_is_found(cli: Cli, net: Path) -> None:
 
 
 def test_same_weights(cli: Cli, net: Path) -> None:
-    assert cli("diff", NET, f"{NET} --seed 5", *INPUT).code == 1
+    ran = cli("diff", NET, f"{NET} --seed 5", *INPUT)
+    (command,) = re.findall(r"^Next: hookcli (.*)", ran.out, re.MULTILINE)
+    assert ran.code == 1 and "--same-weights" in command and cli(*shlex.split(command)).code == 0
     assert cli("diff", NET, f"{NET} --seed 5", *INPUT, "--same-weights").code == 0
     ran = cli("diff", NET, f"{NET} --arg width=4", *INPUT, "--same-weights")
     assert ran.code == 1 and "--same-weights: 3 of 4 tensors of B have no counterpart" in ran.err

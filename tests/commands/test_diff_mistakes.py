@@ -89,9 +89,9 @@ def test_nothing_in_common(cli: Cli, net: Path) -> None:
 
 def test_fits_a_terminal() -> None:
     """The table of a wide report, at 80 columns."""
-    from hookcli.diff.tensors import TENSORS as COLUMNS
     from hookcli.reporters.table import TableReporter
     from hookcli.table import Report, Row
+    from hookcli.table.columns.layouts import TENSORS as COLUMNS
     from hookcli.table.grouping import View
 
     values = dict.fromkeys((column.name for column in COLUMNS), 0.0012345678)

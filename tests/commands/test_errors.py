@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,123 +20,97 @@ from hookcli.commands.app import COMMANDS, _LazyCommands
 
 Cli = Callable[..., Any]
 
-NET = ("net.py:Net", "--input", "2x3x4x4")
-MISTAKES: dict[tuple[str, ...], str] = {
-    ("shapes", "resnet5"): "unknown model 'resnet5'; did you mean resnet50",
-    ("shapes", "net.py"): "(name the class or function in the file: net.py:NAME)",
-    ("shapes", "net.py:Nett"): "net.py: unknown name 'Nett'",
-    ("shapes", "nope.py:Net"): "no file 'nope.py'",
-    ("shapes", "notes.txt:Net"): "'notes.txt' is not a Python file",
-    ("shapes", "syntax.py:f"): "syntax.py is not valid Python: line 1",
-    ("shapes", "binary.py:f"): "binary.py is not",
-    ("shapes", "fails.py:f"): "importing fails.py failed: ZeroDivisionError",
-    ("shapes", "no.such.module:f"): "no module 'no.such.module'",
-    ("shapes", "os:path"): "os:path is module: name a class or function that makes a model",
-    ("shapes", "net.py:Needs", "--arg", "depth=3"): "net.py:Needs needs an argument: give --arg hidden=...",
-    ("shapes", "net.py:Net", "--arg", "wdth=3"): "unknown argument of net.py:Net 'wdth'; did you mean width?",
-    ("shapes", "net.py:ready", "--arg", "width=3"): "is a module, not a function: remove --arg",
-    ("shapes", "net.py:number", "-i", "1"): "net.py:number returned int, not an nn.Module",
-    ("shapes", "net.py:boom", "-i", "1"): "building net.py:boom failed: ValueError: no such config",
-    ("shapes", "net.py:Net"): "net.py:Net: input shape needed, for example --input 1x3x224x224",
-    ("shapes", "--arg", "width"): "--arg 'width': give key=value",
-    ("shapes", "--input", "3x"): "--input '3x': give sizes as in 1x3x224x224",
-    ("shapes", "--input", "axb"): "--input 'axb'",
-    ("shapes", "--input", "1x3:float23"): "unknown dtype 'float23'; did you mean float32",
-    ("shapes", "--fill", "one"): "unknown --fill 'one'; did you mean ones",
-    ("shapes", "--dtype", "float23"): "unknown dtype 'float23'; did you mean float32",
-    ("shapes", "--dtype", "int64"): "give a floating-point dtype",
-    ("shapes", "--device", "warp"): "--device warp: not available; available: cpu",
-    ("activations", "--device", "meta"): "--device meta: no values",
-    ("shapes", "--depth", "deep"): "--depth 'deep': give a number from 1, or all",
-    ("shapes", *NET, "--match", "zz*"): "no module or parameter matches 'zz*'",
-    ("shapes", *NET, "--type", "Conv2"): "unknown --type 'Conv2'; did you mean Conv2d?",
-    ("shapes", *NET, "--columns", "fqn,mac"): "--columns: unknown column 'mac'; did you mean macs or MACs %?",
-    ("shapes", *NET, "--sort", "-mac"): "--sort: unknown column 'mac'",
-    ("shapes", *NET, "--format", "jsn"): "unknown --format 'jsn'; did you mean json?",
-    ("shapes", *NET, "--output", "x.jsn"): "unknown suffix '.jsn'; did you mean .json",
-    ("shapes", *NET, "--output", "no/such/x.json"): "--output no/such/x.json: can't write to no/such/",
-    ("shapes", *NET, "--output", "/proc/x.json"): "can't write to /proc/",
-    ("shapes", *NET, "--output", "."): "is a folder",
-    ("shapes", *NET, "--weights", "no.pt"): "--weights: no file 'no.pt'",
-    ("shapes", *NET, "--weights", "junk.pt"): "--weights junk.pt: was not written by torch.save",
-    ("shapes", *NET, "--weights", "junk.safetensors"): "--weights junk.safetensors: not a safetensors file",
-    ("shapes", *NET, "--weights", "whole.pt"): "--weights whole.pt: refused, since loading it could run code",
-    ("shapes", *NET, "--weights", "number.pt"): "--weights number.pt: holds an object of type int, not a state dict",
-    ("shapes", *NET, "--weights", "DEFAULT"): "this model has no published weights",
-    ("shapes", "resnet18", "--weights", "IMAGENET1K_V3"): "did you mean IMAGENET1K_V1",
-    ("activations", "resnet18", "--weights", "DEFAULT"): "hookcli does not download",
-    ("grads", *NET, "--of", "weights"): "unknown --of 'weights'",
-    (
-        "grads",
-        *NET,
-        "--loss",
-        "crossentropy",
-    ): "unknown loss 'crossentropy'; did you mean cross-entropy? (choose from: sum, mean, cross-entropy), or your own",
-    ("grads", *NET, "--loss", "net.py:los"): "net.py: unknown name 'los'; did you mean loss?",
-    ("grads", *NET, "--backward-vector", "one"): "unknown --backward-vector 'one'; did you mean ones?",
-    ("grads", *NET, "--loss", "sum", "--backward-vector", "ones"): "give one of them",
-    ("grads", "quantized_resnet18", "--arg", "quantize=true"): "no gradients",
-    ("activations", *NET[:1], "--input", "9000000x3x1024x1024"): "out of memory",
-    ("shapes", "--no-such-option"): "unknown option '--no-such-option'",
-    ("shapes", "a", "b"): "unexpected argument 'b'; usage: hookcli shapes [OPTIONS] [MODEL]",
-    ("shape",): "unknown command 'shape'; did you mean shapes",
-    (
-        "grads",
-        *NET,
-        "--loss",
-        "net.py:Net",
-    ): "the loss Net failed on the model's output: RuntimeError: ",
-    ("shapes", "torch.nn:Linea", "-i", "2x4"): "torch.nn: unknown name 'Linea'; did you mean Linear",
-    ("shapes", "--bath", "3"): "unknown option '--bath'; did you mean ",
-    ("grads", "--colums", "l2"): "unknown option '--colums'; did you mean --columns?",
-    ("shapes", "-z"): "unknown option '-z'; `hookcli shapes --help` lists all",
-    ("--hlp",): "unknown option '--hlp'; did you mean --help?",
-    ("shaps", "resnet18"): "unknown command 'shaps'; did you mean shapes?",
-    ("shapes", "--batch-size"): "--batch-size: a value is missing; give --batch-size N",
-    ("shapes", "--batch-size", "x"): "--batch-size 'x': give a whole number",
-    ("shapes", "--batch-size", "0"): "--batch-size '0': give a number from 1",
-    ("shapes", "--seed", str(2**70)): f"--seed '{2**70}': give a number up to {2**63 - 1}",
-    ("grads", "--passes", str(10**20)): f"--passes '{10**20}': give a number up to 1000000",
-    ("check", "resnet18", "--config", "/dev/zero"): "/dev/zero: can't be read as TOML: a device, not a file",
-    (
-        "check",
-        "resnet18",
-        "--against",
-        "/dev/zero",
-    ): "/dev/zero: can't be read as a baseline of hookcli (a device, not a",
-    ("diff", "zero.json", "zero.json"): "zero.json: can't be read as a saved report (a device, not a file)",
-    ("run", "/dev/zero"): "can't read the script '/dev/zero': a device, not a file",
-    ("activations", *NET, "--dump", "/no/such/x"): "--dump /no/such/x: no folder /no/; make it first",
-    (
-        "run",
-        "--first-bad",
-        "stop",
-        "--keep-bad",
-        "/no/such",
-        "fails.py",
-    ): "--keep-bad /no/such: no folder /no/; make it first",
-    ("activations", NET[0], "--input-file", "zz=x.npy"): "unknown keyword of forward 'zz'",
-    ("shapes", "hf:deep"): "hf:deep: num_hidden_layers = 1,000,000,000: give a number up to 262,144",
-    ("shapes", "hf:gpt2", "--arg", "n_layer=1000000000"): "hf:gpt2: n_layer = 1,000,000,000: give a number up to",
-    ("shapes", "hf:bert", "--arg", "num_labels=1000000000"): "hf:bert: num_labels = 1,000,000,000: give a number up",
-    ("shapes", "countless.py:f"): "more than 262,144 modules (at Deep.a): is a number of layers too large?",
-    ("shapes", "--quiet=3"): "--quiet=3: takes no value; give --quiet alone",
-    ("explain",): "ID is missing; usage: hookcli explain [OPTIONS] ID...",
-    ("shapes", *NET, "--columns", "Ouput"): "--columns: unknown column 'Ouput'; did you mean Output or Input?",
-    (
-        "shapes",
-        *NET,
-        "--sort",
-        "-Parms %",
-    ): "--sort: unknown column 'Parms %'; did you mean Params % or params or MACs %?",
-    ("activations", *NET, "--match", "*.bias"): "no module matches --match '*.bias'",
-    ("grads", *NET, "--type", "ReLU"): "no parameter matches --type ReLU",
-    ("activations", "net.py:pair", "-b", "3"): "--batch-size: net.py:pair comes with an example input",
-    ("grads", "ssdlite320_mobilenet_v3_large", "-i", "5"): "a detector takes images of 3 sizes",
-    ("shapes", *NET[:1], "-i", "1x99999999999999999999"): "preparing net.py:Net or its input failed",
-    ("shapes", "quits.py:f", "-i", "1"): "building quits.py:f failed: SystemExit",
-    ("shapes", "helped.py:f"): "helper_bad.py is not valid Python: line 1",
-    ("models", "resnt"): "unknown model 'resnt'; did you mean",
+NET = "net.py:Net --input 2x3x4x4"
+MISTAKES = {
+    "shapes resnet5": "unknown model 'resnet5'; did you mean resnet50",
+    "shapes net.py": "(name the class or function in the file: net.py:NAME)",
+    "shapes net.py:Nett": "net.py: unknown name 'Nett'",
+    "shapes nope.py:Net": "no file 'nope.py'",
+    "shapes notes.txt:Net": "'notes.txt' is not a Python file",
+    "shapes syntax.py:f": "syntax.py is not valid Python: line 1",
+    "shapes binary.py:f": "binary.py is not",
+    "shapes fails.py:f": "importing fails.py failed: ZeroDivisionError",
+    "shapes no.such.module:f": "no module 'no.such.module'",
+    "shapes os:path": "os:path is module: name a class or function that makes a model",
+    "shapes net.py:Needs --arg depth=3": "net.py:Needs needs an argument: give --arg hidden=...",
+    "shapes net.py:Net --arg wdth=3": "unknown argument of net.py:Net 'wdth'; did you mean width?",
+    "shapes net.py:ready --arg width=3": "is a module, not a function: remove --arg",
+    "shapes net.py:number -i 1": "net.py:number returned int, not an nn.Module",
+    "shapes net.py:boom -i 1": "building net.py:boom failed: ValueError: no such config",
+    "shapes net.py:Net": "net.py:Net: input shape needed, for example --input 1x3x224x224",
+    "shapes --arg width": "--arg 'width': give key=value",
+    "shapes --input 3x": "--input '3x': give sizes as in 1x3x224x224",
+    "shapes --input axb": "--input 'axb'",
+    "shapes --input 1x3:float23": "unknown dtype 'float23'; did you mean float32",
+    "shapes --fill one": "unknown --fill 'one'; did you mean ones",
+    "shapes --dtype float23": "unknown dtype 'float23'; did you mean float32",
+    "shapes --dtype int64": "give a floating-point dtype",
+    "shapes --device warp": "--device warp: not available; available: cpu",
+    "activations --device meta": "--device meta: no values",
+    "shapes --depth deep": "--depth 'deep': give a number from 1, or all",
+    f"shapes {NET} --match zz*": "no module or parameter matches 'zz*'",
+    f"shapes {NET} --type Conv2": "unknown --type 'Conv2'; did you mean Conv2d?",
+    f"shapes {NET} --columns fqn,mac": "--columns: unknown column 'mac'; did you mean macs or MACs %?",
+    f"shapes {NET} --sort -mac": "--sort: unknown column 'mac'",
+    f"shapes {NET} --format jsn": "unknown --format 'jsn'; did you mean json?",
+    f"shapes {NET} --output x.jsn": "unknown suffix '.jsn'; did you mean .json",
+    f"shapes {NET} --output no/such/x.json": "--output no/such/x.json: can't write to no/such/",
+    f"shapes {NET} --output /proc/x.json": "can't write to /proc/",
+    f"shapes {NET} --output .": "is a folder",
+    f"shapes {NET} --weights no.pt": "--weights: no file 'no.pt'",
+    f"shapes {NET} --weights junk.pt": "--weights junk.pt: was not written by torch.save",
+    f"shapes {NET} --weights junk.safetensors": "--weights junk.safetensors: not a safetensors file",
+    f"shapes {NET} --weights whole.pt": "--weights whole.pt: refused, since loading it could run code",
+    f"shapes {NET} --weights number.pt": "--weights number.pt: holds an object of type int, not a state dict",
+    f"shapes {NET} --weights DEFAULT": "this model has no published weights",
+    "shapes resnet18 --weights IMAGENET1K_V3": "did you mean IMAGENET1K_V1",
+    "activations resnet18 --weights DEFAULT": "hookcli does not download",
+    f"grads {NET} --of weights": "unknown --of 'weights'",
+    f"grads {NET} --loss crossentropy": "unknown loss 'crossentropy'; did you mean cross-entropy? "
+    "(choose from: sum, mean, cross-entropy), or your own",
+    f"grads {NET} --loss net.py:los": "net.py: unknown name 'los'; did you mean loss?",
+    f"grads {NET} --backward-vector one": "unknown --backward-vector 'one'; did you mean ones?",
+    f"grads {NET} --loss sum --backward-vector ones": "give one of them",
+    "grads quantized_resnet18 --arg quantize=true": "no gradients",
+    "activations net.py:Net --input 9000000x3x1024x1024": "out of memory",
+    "shapes --no-such-option": "unknown option '--no-such-option'",
+    "shapes a b": "unexpected argument 'b'; usage: hookcli shapes [OPTIONS] [MODEL]",
+    "shape": "unknown command 'shape'; did you mean shapes",
+    f"grads {NET} --loss net.py:Net": "the loss Net failed on the model's output: RuntimeError: ",
+    "shapes torch.nn:Linea -i 2x4": "torch.nn: unknown name 'Linea'; did you mean Linear",
+    "shapes --bath 3": "unknown option '--bath'; did you mean ",
+    "grads --colums l2": "unknown option '--colums'; did you mean --columns?",
+    "shapes -z": "unknown option '-z'; `hookcli shapes --help` lists all",
+    "--hlp": "unknown option '--hlp'; did you mean --help?",
+    "shaps resnet18": "unknown command 'shaps'; did you mean shapes?",
+    "shapes --batch-size": "--batch-size: a value is missing; give --batch-size N",
+    "shapes --batch-size x": "--batch-size 'x': give a whole number",
+    "shapes --batch-size 0": "--batch-size '0': give a number from 1",
+    f"shapes --seed {2**70}": f"--seed '{2**70}': give a number up to {2**63 - 1}",
+    f"grads --passes {10**20}": f"--passes '{10**20}': give a number up to 1000000",
+    "check resnet18 --config /dev/zero": "/dev/zero: can't be read as TOML: a device, not a file",
+    "check resnet18 --against /dev/zero": "/dev/zero: can't be read as a baseline of hookcli (a device, not a",
+    "diff zero.json zero.json": "zero.json: can't be read as a saved report (a device, not a file)",
+    "run /dev/zero": "can't read the script '/dev/zero': a device, not a file",
+    f"activations {NET} --dump /no/such/x": "--dump /no/such/x: no folder /no/; make it first",
+    "run --first-bad stop --keep-bad /no/such fails.py": "--keep-bad /no/such: no folder /no/; make it first",
+    "activations net.py:Net --input-file zz=x.npy": "unknown keyword of forward 'zz'",
+    "shapes hf:deep": "hf:deep: num_hidden_layers = 1,000,000,000: give a number up to 262,144",
+    "shapes hf:gpt2 --arg n_layer=1000000000": "hf:gpt2: n_layer = 1,000,000,000: give a number up to",
+    "shapes hf:bert --arg num_labels=1000000000": "hf:bert: num_labels = 1,000,000,000: give a number up",
+    "shapes countless.py:f": "more than 262,144 modules (at Deep.a): is a number of layers too large?",
+    "shapes --quiet=3": "--quiet=3: takes no value; give --quiet alone",
+    "explain": "ID is missing; usage: hookcli explain [OPTIONS] ID...",
+    f"shapes {NET} --columns Ouput": "--columns: unknown column 'Ouput'; did you mean Output or Input?",
+    f"shapes {NET} --sort '-Parms %'": "--sort: unknown column 'Parms %'; did you mean Params % or params or MACs %?",
+    f"activations {NET} --match *.bias": "no module matches --match '*.bias'",
+    f"grads {NET} --type ReLU": "no parameter matches --type ReLU",
+    "activations net.py:pair -b 3": "--batch-size: net.py:pair comes with an example input",
+    "grads ssdlite320_mobilenet_v3_large -i 5": "a detector takes images of 3 sizes",
+    "shapes net.py:Net -i 1x99999999999999999999": "preparing net.py:Net or its input failed",
+    "shapes quits.py:f -i 1": "building quits.py:f failed: SystemExit",
+    "shapes helped.py:f": "helper_bad.py is not valid Python: line 1",
+    "models resnt": "unknown model 'resnt'; did you mean",
 }
 
 
@@ -150,13 +125,8 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save(net / "x.npy", np.ones((1, 4), np.float32))
     (net / "deep").mkdir()
     (net / "deep" / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": 1000000000}')
-    lines = (
-        "import torch\nclass Deep(torch.nn.Module): pass",
-        "def f():",
-        "    x, y = Deep(), Deep()",
-        "    while 1: x.a = y",
-    )
-    (net / "countless.py").write_text("\n".join(lines))
+    lines = "class Deep(torch.nn.Module): pass", "def f():", "    x, y = Deep(), Deep()", "    while 1: x.a = y"
+    (net / "countless.py").write_text("\n".join(("import torch", *lines)))
     (net / "quits.py").write_text("import sys\ndef f():\n    sys.exit(0)\n")
     (net / "helped.py").write_text("import helper_bad\n")
     (net / "helper_bad.py").write_text("def f(:")
@@ -167,12 +137,12 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return net
 
 
-@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
-def test_one_clear_line(cli: Cli, mistakes: Path, argv: tuple[str, ...]) -> None:
-    ran = cli(*argv)
+@pytest.mark.parametrize("line", MISTAKES)
+def test_one_clear_line(cli: Cli, mistakes: Path, line: str) -> None:
+    ran = cli(*shlex.split(line))
     assert (ran.code, ran.out) == (2, ""), ran.out
     lines = ran.err.splitlines()
-    assert lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0], ran.err
+    assert lines[0].startswith("hookcli: error: ") and MISTAKES[line] in lines[0], ran.err
     assert len(lines) <= 2 and "Traceback" not in ran.err
 
 
@@ -214,11 +184,11 @@ def test_debug_shows_everything(cli: Cli, net: Path) -> None:
 
 def test_a_state_dict_that_does_not_fit_says_what_is_missing_and_extra(cli: Cli, net: Path) -> None:
     torch.save({"conv.weight": torch.ones(8, 3, 3, 3), "conv.bias": torch.ones(3), "head.bias": torch.ones(2)}, "w.pt")
-    ran = cli("activations", *NET, "--weights", "w.pt")
+    ran = cli("activations", *NET.split(), "--weights", "w.pt")
     assert ran.code == 2 and ran.err.strip().endswith("(--no-strict loads what fits)")
     for part in ("missing 2 (fc.weight, fc.bias)", "extra 1 (head.bias)", "wrong shape 1 (conv.bias is 3, not 8)"):
         assert part in ran.err
-    ran = cli("activations", *NET, "--weights", "w.pt", "--no-strict")
+    ran = cli("activations", *NET.split(), "--weights", "w.pt", "--no-strict")
     assert ran.code == 0 and "loaded 1 of 4 tensors" in ran.err
 
 
@@ -230,14 +200,9 @@ def test_our_own_bug_shows_its_traceback_and_is_no_finding(cli: Cli, monkeypatch
 
 def test_ctrl_c_reports_what_was_seen(cli: Cli, net: Path) -> None:
     (net / "stops.py").write_text(
-        "from torch import nn\n"
-        "class Stops(nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.first = nn.Linear(2, 2)\n"
-        "    def forward(self, x):\n"
-        "        self.first(x)\n"
-        "        raise KeyboardInterrupt\n"
+        "from torch import nn\nclass Stops(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.first = nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n        self.first(x)\n        raise KeyboardInterrupt\n"
     )
     ran = cli("activations", "stops.py:Stops", "-i", "1x2")
     assert ran.code == 130 and ran.err == "hookcli: interrupted\n" and "first" in ran.out

@@ -163,6 +163,8 @@ def test_a_model_that_runs_for_real_is_said_to(cli: Cli, tmp_path: Path) -> None
         ("--inference", "--optimizer", "sgd"): "--optimizer sgd: --inference has neither backward nor a step",
         ("--amp", "float64"): "unknown --amp 'float64'",
         ("--optimizer", "adamq"): "unknown --optimizer 'adamq'",
+        ("--optimizer", "adanw"): "did you mean adamw",
+        ("--ops", "aten"): "unknown --ops 'aten'; choose from: functions",
         ("--device", "gpu"): "unknown --device 'gpu'; did you mean cpu? (choose from: cpu, cuda)",
         ("--match", "nose"): "--match: no module or parameter matches 'nose'",
         ("--fits", "1GiB", "--match", "head"): "--match head: --fits has a row for each batch; leave one out",

@@ -207,3 +207,27 @@ def test_a_test_suite_that_reads_stderr_passes_quietly(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "") and "2 passed" in ran.stdout, ran.stdout
     found = [read_record(path) for path in tmp_path.glob("*.run.jsonl")]
     assert sorted(len(record.entries) for record in found) == [3, 3]
+
+
+FAILS_IN_CHILD = """
+    import os
+    import torch
+    from hookcli.record import process_recording
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    process_recording.ProcessSink = lambda *args, **options: 1 / 0
+    child = os.fork()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_child_that_hookcli_can_t_record_runs_on_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(dedent(FAILS_IN_CHILD))
+    ran = forks.run([*HOOKCLI, "train.py"], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False)
+    warning = "hookcli: warning: hookcli failed in a child process (ZeroDivisionError: division by zero)"
+    assert ran.returncode == 0 and ran.stderr.splitlines().count(warning) == 1, ran.stderr
+    assert len(read_record(tmp_path / "record.jsonl").entries) == 1

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands.value_commands import Cli, rows
+from engine.timed_models import stopped_clock
 
 NET = """
 from time import sleep
@@ -32,12 +36,15 @@ def net(tmp_path: Path) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("command", ["shapes", "activations"])
 def test_what_sleeps_takes_the_time(cli: Cli, net: tuple[str, ...], command: str) -> None:
+    began = time.perf_counter()
     ran = cli(command, *net, "--time", "--format", "json")
+    elapsed = time.perf_counter() - began
     report = json.loads(ran.out)["reports"][0]
     found = {row["fqn"]: row for row in report["rows"]}
     assert report["meta"]["device"] == "cpu" and ran.code == 0
     assert found["1"]["forward_us"] >= 4000 and found["2"]["forward_us"] >= 8000 > 2 * found["2"]["forward_self_us"]
     assert report["totals"]["forward_us"] == found[""]["forward_us"] >= 12_000
+    assert found[""]["forward_us"] < elapsed * 1e6
     alone = sum(row["forward_self_us"] for row in report["rows"])
     assert alone == pytest.approx(found[""]["forward_us"])
     assert {column["unit"] for column in report["columns"] if column["name"].endswith("_us")} == {"microseconds"}
@@ -81,15 +88,28 @@ def test_without_the_option_there_are_no_times(cli: Cli, net: tuple[str, ...]) -
     assert not any("forward_us" in row for row in rows(cli("activations", *net, "-f", "json").out))
 
 
-def test_both_sides_of_a_comparison(cli: Cli, net: tuple[str, ...], tmp_path: Path) -> None:
-    file = tmp_path / "slow.py"
-    file.with_name("slower.py").write_text(NET.replace("0.004", "0.009"))
-    (model, *options), other = net, f"{file.with_name('slower.py')}:net"
+def test_both_sides_of_a_comparison(
+    cli: Cli, net: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that only the models move, as nothing bounds what a busy machine takes."""
+    clock = stopped_clock(monkeypatch)
+    monkeypatch.setitem(
+        sys.modules, "stopped", SimpleNamespace(sleep=lambda s: setattr(clock, "time", clock.time + s * 1e6))
+    )
+    text = NET.replace("from time", "from stopped")
+    (tmp_path / "slow.py").write_text(text)
+    (tmp_path / "slower.py").write_text(text.replace("0.004", "0.009"))
+    (model, *options), other = net, f"{tmp_path / 'slower.py'}:net"
     ran = cli("diff", model, other, *options, "--time", "-f", "json")
     report = json.loads(ran.out)["reports"][0]
-    assert ran.code == 0 and "slower in B: " in report["totals"]["times"] and not ran.err
-    row = next(row for row in report["rows"] if row["fqn"] == "1")
-    assert row["b_forward_us"] >= 9000 and row["a_forward_us"] >= 4000 and row["slowdown"] > 1
+    assert ran.code == 0 and not ran.err
+    assert report["totals"]["times"].startswith("forward 12 ms → 27 ms (2.2x); slower in B: ")
+    times = ("a_forward_us", "a_forward_self_us", "b_forward_us", "b_forward_self_us", "slowdown")
+    assert {row["fqn"]: tuple(map(row.get, times)) for row in report["rows"] if row["fqn"] in ("", "1", "2")} == {
+        "": pytest.approx((12_000, 0, 27_000, 0, 2.25)),
+        "1": pytest.approx((4000, 4000, 9000, 9000, 2.25)),
+        "2": pytest.approx((8000, 0, 18_000, 0, 2.25)),
+    }
     again = cli("diff", model, model, *options[:-1], "--time", "-f", "csv")
     assert again.code == 0 and "forward " in again.err and "a_forward_us" in again.out
     ran = cli("diff", model, "a.json", "--time")

@@ -99,7 +99,7 @@ def test_examples(cli: Cli, folder: Path, line: str) -> None:
 
 
 def test_headers_alone(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.engine.weights.measured", None)
+    monkeypatch.setattr("hookcli.engine.weights_report.measured", None)
     header = {"fqn", "shape", "dtype", "bytes"}
     assert all(row.keys() == header for row in rows(cli, "a.safetensors", "--no-stats").values())
     assert len(rows(cli, "a.safetensors", "--columns", "fqn,bytes", "--sort", "-bytes")) == 4
@@ -167,15 +167,15 @@ def test_mistakes(cli: Cli, folder: Path, words: tuple[str, ...], said: str) -> 
 
 
 def test_what_was_read_before_a_failure_is_shown(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hookcli.engine import weights
+    from hookcli.engine import weights_report
 
     def fails(tensor: Any, tell: Any) -> Any:
         if tensor.name == "layers.1.weight":
             Path("a.safetensors").write_bytes(b"")
         return measured(tensor, tell)
 
-    measured = weights.measured
-    monkeypatch.setattr(weights, "measured", fails)
+    measured = weights_report.measured
+    monkeypatch.setattr(weights_report, "measured", fails)
     ran = cli("weights", "a.safetensors", "--depth", "all")
     assert ran.code == 2 and "layers.0.weight" in ran.out and "incomplete" in ran.out
     assert "a.safetensors: damaged: it ends within a tensor" in ran.err

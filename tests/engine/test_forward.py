@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.engine.forward import Forward
+from hookcli.engine.inputs import Forward
 from hookcli.errors import UsageError
 from hookcli.sources.data.base import AllInput
 

@@ -18,7 +18,7 @@ from hookcli.engine.capture import capture
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
-from hookcli.hooks.timers import DeviceTimer
+from hookcli.hooks.clock import DeviceTimer
 from hookcli.table import Report
 from hookcli.table.grouping import group_rows
 from hookcli.table.times import NAMES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
+from hookcli.engine.probing import parse_edits
 from hookcli.errors import ModelError
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import FULL_BACKWARD, SAVED_TENSOR, HookKind
@@ -104,12 +106,34 @@ def test_hooks_on_saved_tensors_take_no_call_for_a_checkpoint(reentrant: bool, k
     model, grads = Once(), []
     for asked in ((), kinds):
         model.zero_grad()
-        with HookSession(
-            model, edits=hookcli.engine.probing.parse_edits("part.0:output=noise(1)", model, True)
-        ) as session:
+        with HookSession(model, edits=parse_edits("part.0:output=noise(1)", model, True)) as session:
             for kind in asked:
                 session.on(kind, lambda event: None)
             model(X.clone()).backward()
+        grads.append([p.grad for p in model.parameters()])
+    assert equal(*grads)
+
+
+def test_a_recomputation_that_leaves_out_a_region_s_last_call_takes_that_of_no_other() -> None:
+    """The noise of a call is drawn anew for its recomputation: gradients are those without checkpoints."""
+
+    class Regions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.act = nn.ModuleList(nn.Linear(2, 2) for _ in range(3)), nn.Identity()
+
+        def forward(self, x: Tensor, checkpointed: bool) -> Tensor:
+            for layer in self.layers:
+                region = partial(lambda layer, y: self.act(layer(self.act(y))), layer)
+                x = checkpoint(region, x, use_reentrant=False) if checkpointed else region(x)
+            return x.pow(2).sum()
+
+    torch.manual_seed(0)
+    model, grads = Regions(), []
+    for checkpointed in (False, True):
+        model.zero_grad()
+        with HookSession(model, edits=parse_edits("act:output=noise(1)", model, True)):
+            model(X.clone(), checkpointed).backward()
         grads.append([p.grad for p in model.parameters()])
     assert equal(*grads)
 
@@ -137,7 +161,7 @@ def test_after_a_call_that_raised_its_lists_are_the_callers_and_names_are_right(
     def note(event: HookEvent) -> None:
         made.append((event.name, event.fqn))
 
-    with HookSession(model, edits=hookcli.engine.probing.parse_edits("fails:input=zero", model, True)) as session:
+    with HookSession(model, edits=parse_edits("fails:input=zero", model, True)) as session:
         session.input_grad(lambda event: None)
         session.on(HookKind.NODE_PRE, note)
         out = model(pair).sum()

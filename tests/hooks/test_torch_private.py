@@ -27,7 +27,6 @@ USES = {
     "hookcli.hooks.torch_private.dynamo": "compiled",
     "hookcli.hooks.torch_private.exchange": "run",
     "hookcli.hooks.torch_private.distributed": "comm",
-    "hookcli.hooks.torch_private.data": "run",
 }
 
 

@@ -5,9 +5,9 @@ from torch import nn
 
 from hookcli.checks.base import Check, Threshold
 from hookcli.errors import UsageError
-from hookcli.probes.base import Probe
+from hookcli.probes.base import Probe, StatsProbe, describe
 from hookcli.sources.base import InputSpec, Recipe
-from hookcli.table import Column, Row
+from hookcli.table import Bar, Column, Kind, Merge, Row, columns_named
 
 
 class DemoSource:
@@ -41,6 +41,21 @@ class DeadProbe(Probe):
 
     def rows(self):
         return [Row({"fqn": fqn, "units": units, "dead": int(dead)}) for fqn, units, dead in self.found]
+
+
+class EnergyProbe(StatsProbe):
+    """Half the sum of squares of what each module returns, with rules for merging, comparing and showing it."""
+
+    name = "energy"
+    energy = Column("energy", "Energy", "joule", Kind.FIGURE, merge=Merge.SUM, tolerance=0.1, bar=Bar.LOG)
+    columns = (*columns_named("fqn", "type", "call"), energy)
+
+    def attach(self, session):
+        self.session = session
+        session.forward(self.see)
+
+    def see(self, event):
+        self.take(describe(event, "") | {"energy": float(event.output.double().square().sum()) / 2}, event.output)
 
 
 class Narrow(Check):

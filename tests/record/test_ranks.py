@@ -10,7 +10,7 @@ import pytest
 import torch
 from ranks import RanksError, run_ranks, stop_ranks
 from record import rank_jobs
-from records import HEADER, end, recorded_step, save
+from records import HEADER, bad, end, recorded_step, save
 from support import equal
 
 from hookcli.record.file.ranks.rank_folder import rank_files
@@ -168,6 +168,24 @@ def test_parts_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
     tail = RankedTail(tmp_path)
     assert tail.poll() and list(tail.record.parts) == [0, 1] and len(tail.record.entries) == 1
     tail.close()
+
+
+def test_first_non_finite_values_come_by_step_and_then_by_rank(tmp_path: Path) -> None:
+    for rank, steps in enumerate(((9, 4), (4,), (2,), (4,))):
+        lines = (recorded_step(step) for step in range(10))
+        save(tmp_path / f"rank{rank}.jsonl", (replace(HEADER, rank=rank, ranks=4), *lines, *map(bad, steps), end()))
+    record = read_ranks(tmp_path)
+    found = [(rank, one.step) for rank, one in record.non_finite_by_rank()]
+    assert found == [(2, 2), (0, 4), (1, 4), (3, 4), (0, 9)] and [one.step for one in record.non_finite] == [
+        2,
+        4,
+        4,
+        4,
+        9,
+    ]
+    assert "non-finite first on rank 2, rank 0 from step 4, rank 1 from step 4, rank 3 from step 4" in rank_remarks(
+        record
+    )
 
 
 def test_steps_of_another_model_do_not_pass_a_rank_by(tmp_path: Path) -> None:

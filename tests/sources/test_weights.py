@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from hookcli.errors import UsageError
-from hookcli.sources.weights import fill, read_state
+from hookcli.sources.state_dicts import fill, read_state
 
 STATE = {"conv.weight": torch.full((8, 3, 3, 3), 2.0), "conv.bias": torch.ones(8), "fc.weight": torch.ones(10, 128)}
 STATE["fc.bias"] = torch.zeros(10)

@@ -25,7 +25,3 @@ LINES = {
 def test_lines(line: str) -> None:
     assert wrapped(line, 20).split("\n") == LINES[line]
     assert wrapped(line, None) == wrapped(line, 200) == wrapped(line, 5) == line
-
-
-def test_something_before_the_text() -> None:
-    assert wrapped("three words here", 20, used=9) == "three words\n  here"

@@ -201,3 +201,22 @@ def test_a_row_of_a_report_travels_in_a_few_hundred_bytes() -> None:
     """72 of statistics, and its place, of which the names repeat."""
     rows = [row(f"layers.{n // 10}.mlp.{n % 10}", torch.ones(4), type="Linear", call=0, index=n) for n in range(1000)]
     assert 72_000 < len(pack(report(*rows))) < 100_000
+
+
+PLACES = {"fqn": "ab", "kind": ("input", "output"), "path": ("[0]", "[1]"), "call": (0, 1), "pass": (1, 2)}
+PLACES |= {"hook": ("fp16", "powersgd"), "step": (0, 3), "bucket": (0, 1)}
+
+
+@pytest.mark.parametrize("key", PLACES)
+def test_rows_of_two_places_stay_apart(key) -> None:
+    values = PLACES[key]
+    whole = {value: torch.randn(4, 3) for value in values}
+    halves = [{value: x[2 * rank :][:2] for value, x in whole.items()} for rank in (0, 1)]
+    rows = [[row(**{"fqn": "a", "tensor": x, key: value}) for value, x in half.items()] for half in halves]
+    parts = {rank: report(*rows[rank]) for rank in (0, 1)}
+    together = merged(parts).rows
+    assert [each[key] for each in together] == [*values]
+    for each, x in zip(together, whole.values(), strict=True):
+        assert_stats(each.stats, float64_stats(x))
+    beside = ranks.beside({rank: replace(part, grouping="nested") for rank, part in parts.items()})
+    assert [(each[key], each["rank"]) for each in beside.rows] == [(value, rank) for value in values for rank in (0, 1)]

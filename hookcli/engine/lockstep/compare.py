@@ -16,18 +16,13 @@ from hookcli.diff.origin import Origin
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import UNSEEN, compiled
-from hookcli.engine.lockstep.lockstep import A, B, Lockstep
+from hookcli.engine.lockstep.compiled import UNSEEN, Watched, compiled
+from hookcli.engine.lockstep.further_runs import AddTimes, hide, operators_of, origin_between_modules, time_sides
+from hookcli.engine.lockstep.lockstep import A, B, Lockstep, ProcessState
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
-from hookcli.engine.lockstep.operators import hide, operators_of
-from hookcli.engine.lockstep.origin import origin_between_modules
-from hookcli.engine.lockstep.process_state import ProcessState
-from hookcli.engine.lockstep.settings_diff import settings_diff
-from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise, meta_of, share_parts
-from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
+from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise
+from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
-from hookcli.engine.lockstep.timed import AddTimes, time_sides
-from hookcli.engine.lockstep.watched import Watched
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo
@@ -79,8 +74,9 @@ def compare(
     then.
     """
     started = perf_counter()
-    if share_parts(a.model, b.model):
-        b = replace(b, model=copy_model(b.model))
+    parts = {id(part) for part in (*a.model.modules(), *a.model.parameters())}
+    if any(id(part) in parts for part in (*b.model.modules(), *b.model.parameters())):
+        b = replace(b, model=copy_model(b.model))  # else hooks could not tell their runs apart
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Comparison(a, b, step, select, ops, time)
     each = [(a.inputs, b.inputs, step.target)] if batches is None else batches
@@ -116,12 +112,11 @@ class _Comparison:
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
-        self.infos = [
-            replace(
-                side.described, fastpath=side.fastpath, edits=[edit.text for edit in changes] or UNSET, ops=ops or UNSET
-            )
-            for side, changes in zip(self.sides, self.edits, strict=True)
-        ]
+        self.infos = []
+        for side, edits in zip(self.sides, self.edits, strict=True):
+            info = replace(side.described, fastpath=side.fastpath, ops=ops or UNSET)
+            info.edits = [edit.text for edit in edits] or UNSET
+            self.infos.append(info)
         constants = (x for side in self.sides for x in (*side.model.parameters(), *side.model.buffers()))
         self.pairs = TensorPairs(self.alignment, constants=constants)
         self.watched = Watched(self.sides, self.alignment, select)
@@ -182,15 +177,18 @@ class _Comparison:
         weights = self.state_diff.rows(tolerance)
         rows = with_state_rows(self.pairs.rows(tolerance, info.complete), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        found = verdict.report(
+        metas = [
+            own.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
+            for side, own in zip(self.sides, self.infos, strict=True)
+        ]
+        columns = with_operators(TENSORS) if self.ops else TENSORS
+        report = verdict.report(
             rows,
             self.alignment,
             tolerance,
             model=" → ".join(names),
-            columns=[
-                c for c in (with_operators(TENSORS) if self.ops else TENSORS) if c.name != "kind" or self.step.backward
-            ],
-            metas=[meta_of(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
+            columns=[column for column in columns if column.name != "kind" or self.step.backward],
+            metas=metas,
             meta=info.to_meta(),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=verdict.weights_line(weights, self.state_diff.compared),
@@ -198,7 +196,7 @@ class _Comparison:
             origin=origin,
             identical=bool(info.complete) and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
-        return self.add_times(found, self.alignment) if self.add_times else found
+        return self.add_times(report, self.alignment) if self.add_times else report
 
     @contextmanager
     def _in_place(self, seed: int) -> Iterator[tuple[ProcessState, ProcessState]]:

@@ -1,8 +1,8 @@
-"""Compiles parts of a model, each by itself, for the time of a comparison."""
+"""Compiles parts of models for the time of a comparison, and tells which parts can be compared then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,25 +10,26 @@ from typing import Any
 import torch
 from torch import nn
 
+from hookcli.diff.align import Alignment
+from hookcli.engine.lockstep.lockstep import A
+from hookcli.engine.lockstep.side import Side
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.observing_mode import without_mode
+from hookcli.hooks.select import Select
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 from hookcli.hooks.unhooked import compiled_parts
-from hookcli.table.names import is_within_any, no_match
+from hookcli.table.names import is_within_any, no_match, operator_owner
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    """The modules that match a glob and lie in no other that matches; "(model)" and `*` match the whole model.
-
-    Raises UsageError if none matches.
-    """
-    found: dict[str, nn.Module] = {}
+    """The outermost modules that match a glob; "(model)" and `*` match the whole model. Raises UsageError for none."""
+    chosen: dict[str, nn.Module] = {}
     for fqn, module in model.named_modules():
-        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, found):
-            found[fqn] = module
-    if not found:
+        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, chosen):
+            chosen[fqn] = module
+    if not chosen:
         raise UsageError(f"--compile: {no_match(pattern, dict(model.named_modules()), 'module')}")
-    return found
+    return chosen
 
 
 UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
@@ -42,13 +43,10 @@ def unseen_parts(model: nn.Module, pattern: str | None) -> set[str]:
 
 @contextmanager
 def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
-    """Compile the forward of the outermost modules that match. Their own hooks fire as before, those inside don't.
-
-    Raises UsageError for an unknown backend.
-    """
-    known = torch.compiler.list_backends(exclude_tags=())
-    if backend not in known:
-        raise UsageError(unknown("--compile-backend", backend, known))
+    """Compile the outermost modules that match; hooks fire on them, not inside. Raises UsageError for the backend."""
+    backends = torch.compiler.list_backends(exclude_tags=())
+    if backend not in backends:
+        raise UsageError(unknown("--compile-backend", backend, backends))
     # Inductor's dropout would draw other random numbers than eager mode does.
     options: Any = {"fallback_random": True} if backend == "inductor" else None
     use_fake_tensors()  # the sides run in threads of their own
@@ -59,3 +57,36 @@ def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
             module.forward = without_mode(torch.compile(module.forward, backend=backend, options=options))
             stack.callback(*put_back)
         yield
+
+
+Names = tuple[set[str], set[str]]
+
+
+class Watched:
+    """The test of a side's parts; `hidden` modules have no hooks: they, or their counterparts, run compiled."""
+
+    def __init__(self, sides: Sequence[Side], alignment: Alignment, select: Select | None) -> None:
+        self.alignment = alignment
+        self._model, self._select = sides[A].model, select
+        parts = [unseen_parts(side.model, side.compile) for side in sides]
+        self.hidden = self._on_both(*parts)
+        compiled = [{*outermost(side.model, side.compile)} if side.compile else set[str]() for side in sides]
+        self._without_operators = self._on_both(*(own | more for own, more in zip(parts, compiled, strict=True)))
+
+    def __call__(self, side: int, fqn: str, part: Any) -> bool:
+        """True if a module, or an operator by its function, is compared."""
+        owner = operator_owner(fqn)
+        if fqn in self.hidden[side] or owner in self._without_operators[side]:
+            return False
+        if self._select is None or side == A:
+            return self._select is None or self._select(fqn, part)
+        name = self.alignment.name_in(A, fqn)
+        if name is None:
+            return False
+        return self._select(name, self._model.get_submodule(name) if owner is None else part)
+
+    def _on_both(self, a: set[str], b: set[str]) -> Names:
+        """These modules of each side, and the counterparts of the other's."""
+        to_b, to_a = self.alignment.in_b, self.alignment.in_a
+        of_a = a | {to_a[fqn] for fqn in b & to_a.keys()}
+        return of_a, b | {to_b[fqn] for fqn in of_a & to_b.keys()}

@@ -15,35 +15,25 @@ from hookcli.tensors import tree
 
 
 def parts_of(dump: Dump, others: Sequence[NamedPart] = ()) -> list[NamedPart]:
-    """The modules and operators of a dump, whose modules it may not list: then those of its tensors, with types that
-    `others` know.
-    """
-    if dump.modules:
-        return [*(NamedPart(fqn, kind) for fqn, kind in dump.modules), *operators_in(dump)]
-    known = {place.fqn: place.type for place in others}
-    owners = ((_owner(row["kind"], row.fqn), row["type"]) for row in sorted(dump.tensors, key=lambda row: row["index"]))
+    """The modules and operators of a dump; if it lists none, its tensors' modules, with types from `others`."""
+    if dump.modules:  # and the operators whose outputs, or their gradients, it has, in the order in which they ran
+        rows = sorted(dump.tensors, key=lambda row: (row["kind"] != OUTPUT, row["batch"], row["pass"], row["index"]))
+        parts = dict.fromkeys(NamedPart(row.fqn, row["type"]) for row in rows if row["kind"] != GRAD)
+        return [*(NamedPart(*module) for module in dump.modules), *(part for part in parts if part.is_operator)]
+    types_of_others = {part.fqn: part.type for part in others}
     types: dict[str, str] = {}
-    for fqn, kind in owners:
-        types[fqn] = types.get(fqn) or kind or known.get(fqn, "")
+    for row in sorted(dump.tensors, key=lambda row: row["index"]):
+        fqn = row.fqn.rpartition(".")[0] if row["kind"] == GRAD else row.fqn
+        types[fqn] = types.get(fqn) or row["type"] or types_of_others.get(fqn, "")
     return [NamedPart(fqn, kind) for fqn, kind in types.items()]
 
 
-def operators_in(dump: Dump) -> list[NamedPart]:
-    """The operators whose outputs, or their gradients, a dump has, in the order in which they ran."""
-    rows = sorted(dump.tensors, key=lambda row: (row["kind"] != OUTPUT, row["batch"], row["pass"], row["index"]))
-    found = (NamedPart(row.fqn, row["type"]) for row in rows if row["kind"] != GRAD)
-    return [*dict.fromkeys(place for place in found if place.is_operator)]
-
-
 def alignment_with(dump: Dump, modules: Sequence[NamedPart], side: int, other: Dump | None) -> Alignment:
-    """The alignment of a dump's modules, which are side `side`, with others.
-
-    A dump that does not list its modules lacks none.
-    """
+    """Align a dump's modules, which are side `side`, with others. A dump that does not list its modules lacks none."""
     mine = parts_of(dump, modules)
-    found = align(mine, modules) if side == A else align(modules, mine)
+    both = align(mine, modules) if side == A else align(modules, mine)
     unknown = [not dump.modules, other is not None and not other.modules][:: 1 if side == A else -1]
-    return replace(found, added=() if unknown[A] else found.added, removed=() if unknown[B] else found.removed)
+    return replace(both, added=() if unknown[A] else both.added, removed=() if unknown[B] else both.removed)
 
 
 class Extent:
@@ -71,25 +61,11 @@ def module_parts(model: nn.Module) -> list[NamedPart]:
 
 
 def in_common(dump: Dump, others: Sequence[NamedPart]) -> tuple[int, int]:
-    """Count the modules that a dump shares with others, and all modules of the dump; the whole model is not counted.
-
-    Shared modules are aligned and have the same type and last name.
-    """
+    """Count a dump's modules that others have with the same type and last name, and all; not the model itself."""
     mine = parts_of(dump, others)
-    alike = [
-        a
-        for a, b in align(mine, others).pairs
-        if a.type == b.type and _last(a.fqn) == _last(b.fqn) != "" and not a.is_operator
-    ]
-    return len(alike), sum(bool(place.fqn) and not place.is_operator for place in mine)
-
-
-def _last(fqn: str) -> str:
-    return fqn.rpartition(".")[2]
-
-
-def _owner(kind: str, fqn: str) -> str:
-    return fqn.rpartition(".")[0] if kind == GRAD else fqn
+    pairs = [(a, b) for a, b in align(mine, others).pairs if a.type == b.type and not a.is_operator]
+    names = [[part.fqn.rpartition(".")[2] for part in pair] for pair in pairs]
+    return sum(a == b != "" for a, b in names), sum(bool(part.fqn) and not part.is_operator for part in mine)
 
 
 def name_there(names: Mapping[str, str], kind: str, fqn: str) -> str | None:

@@ -13,9 +13,10 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import ModuleTensors
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.tensor_origins import version_of
+from hookcli.table import Skipped
 from hookcli.table.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.unchanged import glimpse
 from hookcli.tensors.weak import WeakIds
@@ -55,11 +56,12 @@ _Received = tuple[int, Pair | None]
 class KnownPairs:
     """Follows errors through the modules of the side `followed`, whose tensors are live.
 
-    `constants`: parameters and buffers, which are no input of an operator.
+    `constants`: parameters and buffers, which are no input of an operator. `skipped` gets arguments that can't be
+    compared.
     """
 
-    def __init__(self, followed: int, constants: Iterable[Tensor]) -> None:
-        self._followed = followed
+    def __init__(self, followed: int, constants: Iterable[Tensor], skipped: list[Skipped]) -> None:
+        self._followed, self._skipped = followed, skipped
         self._constants = {id(x) for x in constants}
         self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by the followed side's tensor
         self._received: dict[tuple[int, str, int], dict[str, _Received]] = {}
@@ -85,46 +87,49 @@ class KnownPairs:
             return [pair for _, pair in before[self._followed].values() if pair], False
         made = {id(x) for _, x in (*a.tensors, *b.tensors)}
         theirs = dict(b.received)
-        found = [
-            self._input(x, theirs[path])
+        pairs = [
+            self._input(a.fqn, path, x, theirs[path])
             if path in theirs and all(map(_is_unchanged, before, (path, path), (x, theirs[path]), (made, made)))
             else before[self._followed].get(path, (-1, None))[1]
             for path, x in a.received
             if id(x) not in self._constants
         ]
-        complete = None not in found and all(pair.pending or pair.values for pair in found if pair)
-        return [pair for pair in found if pair], complete
+        complete = None not in pairs and all(pair.pending or pair.values for pair in pairs if pair)
+        return [pair for pair in pairs if pair], complete
 
-    def _input(self, x: Tensor, y: Tensor) -> Pair | None:
-        """The pair of two arguments; None if they can't be compared."""
-        own, other = (x, y) if self._followed == A else (y, x)
-        if known := self.of(own, other):
-            return known
-        if reshaped(x, y):
-            return Pair({"differs": True}, _NOWHERE)
+    def _input(self, fqn: str, path: str, x: Tensor, y: Tensor) -> Pair | None:
+        """The pair of two arguments of a module; None if they can't be compared."""
+        followed, other = (x, y) if self._followed == A else (y, x)
+        if compared := self.of(followed, other):
+            return compared
         try:
+            if reshaped(x, y):
+                return Pair({"differs": True}, _NOWHERE)
             pair = Pair({}, _NOWHERE, pending=compare_tensors(x, y))
-        except Exception:  # of a layout or dtype that PyTorch can't reduce
+        except Exception as error:
+            self._skipped.append(incomparable(error, x, y, fqn, path, "its input "))
             return None
-        self.remember(own, other, pair)
+        self.remember(followed, other, pair)
         return pair
 
-    def remember(self, own: Tensor, other: Tensor, pair: Pair) -> None:
+    def remember(self, followed: Tensor, other: Tensor, pair: Pair) -> None:
         """Note the pair of a tensor of the followed side and one of the other."""
-        if not own.is_inference():
-            self._of[own] = _Compared(_state(own), ref(other), _state(other), pair)
+        if not followed.is_inference():
+            self._of[followed] = _Compared(_state(followed), ref(other), _state(other), pair)
 
     def of(self, x: Tensor, y: Tensor | None = None) -> Pair | None:
         """The pair that a tensor of the followed side, unchanged since, was part of; with `y`, only one with that."""
-        known = self._of.get(x)
-        if known is None or known.state != _state(x):
+        compared = self._of.get(x)
+        if compared is None or compared.state != _state(x):
             return None
         # Without a glimpse nothing tells whether a tensor was written to without a new version.
         if y is not None and (
-            known.other() is not y or None in known.state + known.other_state or known.other_state != _state(y)
+            compared.other() is not y
+            or None in compared.state + compared.other_state
+            or compared.other_state != _state(y)
         ):
             return None
-        return known.pair
+        return compared.pair
 
 
 def _state(x: Tensor) -> tuple[Any, Any]:
@@ -142,6 +147,12 @@ def reshaped(x: Tensor, y: Tensor) -> str:
     """Describe how the shapes differ; "" if they don't. Nested tensors differ if one of their items does."""
     if x.is_nested and y.is_nested and x.size(0) == y.size(0) and not (x.is_meta or y.is_meta):
         items = enumerate(zip(x.detach().unbind(), y.detach().unbind(), strict=True))
-        return next((f"item {number}: {said}" for number, pair in items if (said := reshaped(*pair))), "")
+        return next((f"item {number}: {difference}" for number, pair in items if (difference := reshaped(*pair))), "")
     a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))
     return f"shape {a} → {b}" if a != b else ""
+
+
+def incomparable(error: Exception, x: Tensor, y: Tensor, fqn: str, path: str = "", which: str = "") -> Skipped:
+    """The row of `skipped` for a layout or dtype that PyTorch can't reduce, which is no reason to lose the run."""
+    dtypes = " → ".join(dict.fromkeys((tree.dtype_text(x), tree.dtype_text(y))))
+    return Skipped(fqn, f"{which}can't be compared ({dtypes}, {cause(error, x, y)})", path)

@@ -7,24 +7,40 @@ the other side has come; copies are made only where the two come in different or
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Generic, TypeVar
+
+import torch
+
+from hookcli.tensors.random_state import random_states, set_random_states
 
 T = TypeVar("T")
 
 A, B = 0, 1
 
 
-class SideState(Protocol):
-    """A side's own part of the process's state."""
+class SideState:
+    """A side's own part of the process's state: in place from `enter` to `leave`, or while a call's block runs."""
 
     def enter(self) -> None:
-        """Put it in place when the side's turn begins."""
+        raise NotImplementedError
 
     def leave(self) -> None:
-        """Take it away when the side's turn ends."""
+        raise NotImplementedError
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
 
 
 class Stopped(BaseException):
@@ -85,10 +101,7 @@ class Lockstep(Generic[T]):
         return self._sides[A].error, self._sides[B].error
 
     def arrive(self, number: int, key: Hashable, thing: T) -> None:
-        """Called by a side with a thing to compare: compares it with the other side's of that key, or waits for it.
-
-        Raises Stopped if the other side has failed.
-        """
+        """Compare a side's thing with the other side's of that key, or wait for it. Raises Stopped if that failed."""
         self._check()
         side, other = self._sides[number], self._sides[1 - number]
         if key in other.parked:
@@ -121,8 +134,7 @@ class Lockstep(Generic[T]):
     def _park(self, number: int) -> None:
         side = self._sides[number]
         assert side.waiting is not None
-        key, thing = side.waiting
-        side.waiting = None
+        (key, thing), side.waiting = side.waiting, None
         side.parked[key] = self._keep(thing)
         if len(side.parked) > self._patience:
             self._alone(number, *side.parked.popitem(last=False))
@@ -154,3 +166,59 @@ class Lockstep(Generic[T]):
             other.state.enter()
             if other.gate.locked():  # it isn't if an interrupt came just as the other was given its turn
                 other.gate.release()
+
+
+class SourceTree(SideState):
+    """Modules imported from one folder, apart from others of the same names; older and installed ones are shared."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._modules: dict[str, ModuleType] = {}
+        self._path: list[str] | None = None
+        self._before: dict[str, ModuleType] = {}
+        self._outside: list[str] = []
+
+    def enter(self) -> None:
+        self._before, self._outside = dict(sys.modules), list(sys.path)
+        sys.modules.update(self._modules)
+        sys.path[:] = self._path or [str(self._folder), *sys.path]
+
+    def leave(self) -> None:
+        new = {name: module for name, module in sys.modules.items() if self._before.get(name) is not module}
+        self._modules = {name: module for name, module in new.items() if self._owns(module)}
+        for name in self._modules:
+            del sys.modules[name]
+        sys.modules.update({name: module for name, module in self._before.items() if name in self._modules})
+        self._path, sys.path[:] = list(sys.path), self._outside
+
+    def _owns(self, module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
+        if not file or module.__name__.partition(".")[0] == "hookcli":
+            return False
+        path = Path(file).resolve()
+        return path.is_relative_to(self._folder) and "site-packages" not in path.parts
+
+
+class ProcessState(SideState):
+    """Random states, the switch of fused attention and a source tree: as at its creation until first entered."""
+
+    def __init__(self, devices: Iterable[torch.device], tree: SourceTree | None = None) -> None:
+        self._devices = sorted(devices, key=str)
+        self._tree = tree
+        self._note()
+
+    def enter(self) -> None:
+        set_random_states(self._devices, self._states)
+        torch.backends.mha.set_fastpath_enabled(self._fastpath)
+        if self._tree:
+            self._tree.enter()
+
+    def leave(self) -> None:
+        """Keep the state as it is now, for the next turn."""
+        self._note()
+        if self._tree:
+            self._tree.leave()
+
+    def _note(self) -> None:
+        self._states = random_states(self._devices)
+        self._fastpath = torch.backends.mha.get_fastpath_enabled()

@@ -1,4 +1,4 @@
-"""One side of a comparison, and the alignment of both sides' modules."""
+"""The sides of a comparison: their models, the alignment of their modules, and their weights made the same."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine import failure
-from hookcli.engine.lockstep.process_state import SourceTree
+from hookcli.engine.lockstep.lockstep import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit
@@ -39,7 +40,6 @@ class Side:
 
     @property
     def described(self) -> RunInfo:
-        """The description of its run."""
         return self.info or describe_run(self.model, self.inputs)
 
 
@@ -49,26 +49,33 @@ def alignment_of(a: nn.Module, b: nn.Module, operators: Sequence[Sequence[NamedP
     return align(*([*modules, *own] for modules, own in zip(parts, operators, strict=True)))
 
 
-def meta_of(side: Side, info: RunInfo) -> dict[str, Any]:
-    """The description of its run."""
-    return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
-
-
-def share_parts(a: nn.Module, b: nn.Module) -> bool:
-    """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
-    ours = {id(part) for part in (*a.modules(), *a.parameters())}
-    return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
-
-
 def error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
     """The error to raise: that of a side, with the side's letter, else an interrupt; None if both sides succeeded."""
     for number, error in enumerate(errors):
         if error is None or isinstance(error, KeyboardInterrupt):
             continue
-        label = "AB"[number]
         ours = isinstance(error, HookcliError)
-        said = str(error if ours else failure.explain(error, sides[number].model))
-        labelled = (type(error) if ours else ModelError)(f"{label}: {said}")
+        message = str(error if ours else failure.explain(error, sides[number].model))
+        labelled = (type(error) if ours else ModelError)(f"{'AB'[number]}: {message}")
         labelled.__cause__ = error
         return labelled
     return next((error for error in errors if error is not None), None)
+
+
+def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None:
+    """Copy A's parameters and buffers to their counterparts in B, cast and moved. Returns a remark on those left."""
+    state = b.state_dict()
+    ours = {alignment.counterpart(name): value for name, value in a.state_dict().items()}
+    left = []
+    with torch.no_grad():
+        for name, value in state.items():
+            own = ours.get(name)
+            if isinstance(value, Tensor):  # extra state belongs to the module
+                if isinstance(own, Tensor) and own.shape == value.shape:
+                    value.copy_(own)
+                else:
+                    left.append(name)
+    if not left:
+        return None
+    names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
+    return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"

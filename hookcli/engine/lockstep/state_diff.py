@@ -1,4 +1,4 @@
-"""Compares the parameters and buffers of two models."""
+"""Compares the parameters, buffers and settings of two models at rest."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.diff.align import Alignment
 from hookcli.diff.origin import WEIGHT
+from hookcli.diff.settings import changed_settings
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import reshaped
+from hookcli.engine.lockstep.known_pairs import incomparable, reshaped
 from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
+from hookcli.probes.settings import settings_of
 from hookcli.table import Row, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures, cause
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import SameBits, compare, resolve
 
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
 
 
 class StateDiff:
-    """Compares the parameters and buffers of modules that both models have, at the time of its creation.
-
-    `select` narrows by A's modules. Tensors that differ get rows; equal ones are only counted in `compared`.
-    """
+    """Compares parameters and buffers of modules that both models have, as it is made. `select` narrows A's modules."""
 
     def __init__(self, a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> None:
         self.compared = 0
@@ -50,10 +49,7 @@ class StateDiff:
                 self._unlike.append(Row(_place(fqn, x) | {"change": "added"}))
 
     def rows(self, tolerance: Tolerance) -> list[Row]:
-        """A row for each tensor that differs or that only one side has.
-
-        Rows that are `aside` are not shown to people: those within tolerance, and all rows if many are beyond it.
-        """
+        """A row per tensor that differs or one side lacks; `aside` (not for people) within tolerance, or if many."""
         distances = resolve([pending for *_, pending in self._pending])
         apart = [
             MeasuredPair(values, distance, dtypes)
@@ -80,16 +76,18 @@ class StateDiff:
         self.compared += 1
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values |= {"shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
-        if said := reshaped(x, y):
-            self._unlike.append(Row(values | {"differs": said, "beyond": True}))
+        if difference := reshaped(x, y):
+            self._unlike.append(Row(values | {"differs": difference, "beyond": True}))
             return
+        # Tensors that are surely equal need no exact comparison; one with NaN is not equal to itself.
+        alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
         try:
             self._same_bits.see(x, y)
-            pending = None if _equal(x, y) else compare(x, y)
-        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+            equal = alike and not (x.is_meta or x.is_nested) and torch.equal(x, y)
+            pending = None if equal else compare(x, y)
+        except Exception as error:
             self.compared -= 1
-            reason = f"can't be compared ({values['dtype']}, {cause(error)})"
-            self.skipped.append(Skipped(fqn, reason))
+            self.skipped.append(incomparable(error, x, y, fqn))
             return
         if pending is not None:
             self._pending.append((values, dtypes, pending))
@@ -116,7 +114,13 @@ def _place(fqn: str, x: Tensor) -> dict[str, Any]:
     return {"fqn": fqn, "type": kind, "kind": WEIGHT, "call": 0, "index": 0, "path": ""}
 
 
-def _equal(x: Tensor, y: Tensor) -> bool:
-    """True if the tensors are surely equal; those with NaN are left to the exact comparison."""
-    alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
-    return alike and not (x.is_meta or x.is_nested) and torch.equal(x, y)
+def settings_diff(a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> dict[str, str]:
+    """The settings that differ, by A's names, of modules of one type that have any. `select` narrows A's modules."""
+    changes: dict[str, str] = {}
+    for ours, theirs in alignment.pairs:
+        module = a.get_submodule(ours.fqn)
+        if ours.type == theirs.type and (select is None or select(ours.fqn, module)):
+            old, new = settings_of(module), settings_of(b.get_submodule(theirs.fqn))
+            if old and new and (change := changed_settings(old, new)):
+                changes[ours.fqn] = change
+    return changes

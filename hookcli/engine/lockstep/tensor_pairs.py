@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.merged_pairs import Compared, MergedPairs
 from hookcli.diff.origin import both_sources
-from hookcli.diff.tensors import MeasuredPair, tensor_rows
+from hookcli.diff.tensors import Compared, MeasuredPair, MergedPairs, tensor_rows
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import Inputs, KnownPairs, Pair, reshaped
+from hookcli.engine.lockstep.known_pairs import Inputs, KnownPairs, Pair, incomparable, reshaped
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, GRAD_OUTPUT, OUTPUT, ModuleTensors, only, place
 from hookcli.hooks.events import HookEvent
@@ -23,7 +22,6 @@ from hookcli.probes.shared.unmeasured import UNINITIALISED
 from hookcli.table import Row, Skipped
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import cause
 from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
 
@@ -40,12 +38,12 @@ class TensorPairs:
     def __init__(self, alignment: Alignment, followed: int = A, constants: Iterable[Tensor] = ()) -> None:
         self.alignment = alignment
         self._followed = followed
-        self.known = KnownPairs(followed, constants)
         self._pairs: list[Pair] = []
         self._unmatched: tuple[dict[Hashable, ModuleTensors], dict[Hashable, ModuleTensors]] = ({}, {})
         self._latest: dict[tuple[int, int, int], float] = {}
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
+        self.known = KnownPairs(followed, constants, self._skipped)
         self._merged = MergedPairs()
         self.same_bits = SameBits()
 
@@ -109,15 +107,15 @@ class TensorPairs:
         If a side failed, tensors that the other waited with are no difference, and rows of tensors on one side alone
         are left out: a table of these would look like a comparison that was never made.
         """
-        found = self._merged.found()  # whole batches alone, if there are several
+        items = self._merged.found()  # whole batches alone, if there are several
         if complete:
             self._settle()
         else:
-            found = [item for item in found if isinstance(item, MeasuredPair) or not _one_sided(item)]
+            items = [item for item in items if isinstance(item, MeasuredPair) or not _one_sided(item)]
             self._pairs = [pair for pair in self._pairs if not _one_sided(pair.values)]
-        found = found or self._found()
-        rows = iter(tensor_rows([item for item in found if isinstance(item, MeasuredPair)], tolerance))
-        return [next(rows) if isinstance(item, MeasuredPair) else Row(item) for item in found]
+        items = items or self._found()
+        rows = iter(tensor_rows([item for item in items if isinstance(item, MeasuredPair)], tolerance))
+        return [next(rows) if isinstance(item, MeasuredPair) else Row(item) for item in items]
 
     def batch_ended(self) -> None:
         """Merge the pairs of a batch with those of the batches before."""
@@ -128,7 +126,7 @@ class TensorPairs:
 
     def _found(self) -> list[Compared]:
         """The compared tensors, in order."""
-        every = {id(pair): pair for known in self._pairs for pair in (known, *known.received)}
+        every = {id(pair): pair for result in self._pairs for pair in (result, *result.received)}
         reduced = [pair for pair in every.values() if pair.pending is not None]
         resolved = resolve([pair.pending for pair in reduced if pair.pending is not None])
         figures = dict(zip(map(id, reduced), resolved, strict=True))
@@ -154,11 +152,11 @@ class TensorPairs:
         values["dtype"] = " → ".join(dict.fromkeys(dtypes))
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes, None, *inputs)
-        if any("differs" in known.values for known in pair.received):
+        if any("differs" in argument.values for argument in pair.received):
             pair.values["received"] = "differ"
         self._pairs.append(pair)
-        own, other = (x, y) if self._followed == A else (y, x)
-        again = self.known.of(own, other)
+        followed, other = (x, y) if self._followed == A else (y, x)
+        again = self.known.of(followed, other)
         try:
             if differs := reshaped(x, y):
                 pair.values |= {"differs": differs, "beyond": True}
@@ -166,24 +164,23 @@ class TensorPairs:
             pair.pending = again.pending if again else compare_tensors(x, y)
             if not (again and again.values):  # only results are seen, not arguments
                 self.same_bits.see(x, y)
-        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+        except Exception as error:
             self._pairs.pop()
             self.same_bits.excluded = True
-            reason = f"can't be compared ({values['dtype']}, {cause(error, x, y)})"
-            self._skipped.append(Skipped(a.fqn, reason, path))
+            self._skipped.append(incomparable(error, x, y, a.fqn, path))
             return
-        self.known.remember(own, other, pair)
+        self.known.remember(followed, other, pair)
 
     def _order(self, seen: ModuleTensors) -> tuple[int, int, int, float]:
         return seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index
 
-    def note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
+    def note_unmatched(self, side: int, seen: ModuleTensors, values: dict[str, Any]) -> None:
         """Add rows of one side; those of B come after A's latest."""
         order = self._order(seen)
         if side == B:
             order = *order[:3], self._latest.get(order[:3], -1) + 0.5
         for path in [path for path, _ in seen.tensors] or [""]:
-            self._pairs.append(Pair({**place(seen, path), **said}, order))
+            self._pairs.append(Pair({**place(seen, path), **values}, order))
 
     def _settle(self) -> None:
         """Add rows of unmatched tensors; those unmatched on both sides came too far out of order."""

@@ -22,29 +22,26 @@ def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     chosen = outermost(model, patterns)
     modules = dict(model.named_modules())
     for fqn in chosen:
-        modules[fqn].forward = _checkpointed(modules[fqn].forward)
+        modules[fqn].forward = partial(_recomputed, modules[fqn].forward)
     return chosen
 
 
-def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """The modules that the patterns name and that lie in no other of them, without lists of modules, which never run.
+def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
 
-    A pattern is one of `--match`: a glob, or a part of a name or class.
+
+def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """The modules that the patterns of `--match` name and that lie in no other of them.
+
+    Without lists of modules, which never run.
     """
     types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
     runs = {fqn: kind for fqn, kind in types.items() if kind not in ("ModuleList", "ModuleDict")}
-    found: dict[str, None] = {}
+    matched: set[str] = set()
     for pattern in patterns:
         matches = name_filter(pattern, runs)
         named = [fqn for fqn, kind in runs.items() if matches(fqn, kind)]
         if not named:
             raise UsageError(f"--checkpoint: {no_match(pattern, runs, 'module')}", option="checkpoint")
-        found |= dict.fromkeys(named)
-    return [fqn for fqn in runs if fqn in found and not is_within_any(fqn, found)]
-
-
-def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
-
-    return run
+        matched.update(named)
+    return [fqn for fqn in runs if fqn in matched and not is_within_any(fqn, matched)]

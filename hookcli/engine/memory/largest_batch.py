@@ -1,14 +1,69 @@
-"""Finds the largest batch whose peak of memory is within a limit."""
+"""Finds the largest batch whose training step fits into a given memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hookcli.engine.memory.profile import MemoryProfile
+from hookcli.engine.memory.reports import by_column, peak_text, where
+from hookcli.errors import ModelError
+from hookcli.table import Report, Row
+from hookcli.table.columns.layouts import FITS
+from hookcli.table.formatting import size
+
 MOST = 2**20
 """The largest batch that is tried: a model whose peak is still within the limit has nothing that grows with it."""
-
 _FARTHEST = 64
+_CPU = (
+    "kernels and workspaces are a CPU's; --device cuda has those of a GPU",
+    "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too",
+)
+
+
+def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processes: int = 1) -> Report:
+    """The largest batch whose peak is within `limit` bytes, with all batches that were simulated to find it.
+
+    `profile_of` simulates a batch, of each of so many `processes`. Where a batch of one can't be trained, as with batch
+    normalization of one value, the smallest is two.
+    """
+    profiles: dict[int, MemoryProfile] = {}
+
+    def peak_of(batch: int) -> int:
+        profiles[batch] = profile_of(batch)
+        return profiles[batch].steady.peak.bytes
+
+    search = BatchSearch(peak_of, limit)
+    try:
+        largest = search.largest()
+    except ModelError:
+        if profiles:
+            raise
+        largest = search.largest(lowest=2)
+    best = profiles[largest or min(profiles)]
+    general = () if best.info.simulated == "cuda" else _CPU  # the notes of CUDA say it in detail
+    meta = {**best.info.to_meta(), "notes": [*best.notes, *general]}
+    totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
+    rows = []
+    for batch, profile in sorted(profiles.items()):
+        moment = profile.steady.peak.moment
+        left = {"batch": batch, "highest": moment.highest, "left_bytes": limit - moment.highest}
+        at = {"phase": moment.phase, "fqn": where(moment.place, moment.phase)}
+        rows.append(Row(left | at | by_column(moment.held)))
+    return Report("fits", best.model, FITS, rows, meta, totals, grouping="list")
+
+
+def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, processes: int) -> str:
+    if largest == MOST:
+        return f"Every batch up to {MOST:,} fits into {size(limit)}: the peak hardly grows with the batch"
+    over = largest + 1 if largest else min(profiles)
+    above = profiles[over].steady.peak.moment
+    if not largest:
+        return f"Nothing fits into {size(limit)}: a batch of {over:,} takes {peak_text(above)}"
+    each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
+    left = size(limit - profiles[largest].steady.peak.bytes)
+    more = peak_text(above, above.highest - limit)
+    return f"Largest batch in {size(limit)}: {largest:,}{each} ({left} left); a batch of {over:,} needs {more}"
 
 
 @dataclass
@@ -27,13 +82,14 @@ class BatchSearch:
         """The largest batch from `lowest`; 0 if not even that is within the limit; `MOST` if nothing exceeds it."""
         if not self._fits(lowest):
             return 0
-        fits, exceeds, narrowed = lowest, None, 0
-        while fits < MOST and (exceeds is None or exceeds - fits > 1):
-            if exceeds is None:
+        fits, exceeds, narrowed = lowest, MOST + 1, 0
+        while fits < MOST and exceeds - fits > 1:
+            if exceeds > MOST:
                 batch = self._further(fits)
             else:
                 narrowed += 1
-                batch = (fits + exceeds) // 2 if narrowed % 3 == 0 else self._between(fits, exceeds)
+                batch = (fits + exceeds) // 2 if narrowed % 3 == 0 else self._at_limit(fits, exceeds)
+            batch = min(max(batch, fits + 1), exceeds - 1)
             if self._fits(batch):
                 fits = batch
             else:
@@ -51,12 +107,10 @@ class BatchSearch:
         """
         before = max((batch for batch in self.peaks if batch < fits), default=fits)
         rise = self.peaks[fits] - self.peaks[before]
-        guess = fits + (self.limit - self.peaks[fits]) * (fits - before) // rise if rise > 0 else 2 * fits
-        farthest = MOST if rise * _FARTHEST > self.peaks[fits] else _FARTHEST * fits
-        return min(max(guess, fits + 1), farthest, MOST)
+        guess = self._at_limit(fits, before) if rise > 0 else 2 * fits
+        return guess if rise * _FARTHEST > self.peaks[fits] else min(guess, _FARTHEST * fits)
 
-    def _between(self, fits: int, exceeds: int) -> int:
-        """A batch between the two: where the line through them meets the limit."""
-        rise = self.peaks[exceeds] - self.peaks[fits]
-        guess = fits + (self.limit - self.peaks[fits]) * (exceeds - fits) // rise
-        return min(max(guess, fits + 1), exceeds - 1)
+    def _at_limit(self, fits: int, other: int) -> int:
+        """The batch at which the line through two peaks meets the limit."""
+        rise = self.peaks[other] - self.peaks[fits]
+        return fits + (self.limit - self.peaks[fits]) * (other - fits) // rise

@@ -7,7 +7,7 @@ CPU multiplies the inputs of all steps at once, and has oneDNN compute an LSTM.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,44 +21,32 @@ from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
 
 
-def autocast(dtype: torch.dtype | None) -> AbstractContextManager[Any]:
-    """A block in which operators run in this precision, as on the CPU; None: in that of their arguments."""
-    return torch.autocast("cpu", dtype=dtype) if dtype is not None else nullcontext()
-
-
 @contextmanager
 def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterator[PreparedRun]:
     """The run with tensors that say they are on the CPU, where autocast or recurrent layers ask for that.
 
     Raises UsageError where this PyTorch lacks such tensors, and autocast needs them.
     """
-    wanted = dtype is not None or (device == "cpu" and is_recurrent(run.model))
-    fake = FakeCpu() if wanted and any(p.is_meta for p in run.model.parameters()) else None
-    if fake is None or not (fake.available or dtype):
+    recurrent = device == "cpu" and any(isinstance(module, nn.RNNBase) for module in run.model.modules())
+    if (dtype is None and not recurrent) or not any(p.is_meta for p in run.model.parameters()):
         yield run
-        return
-    if not fake.available:
-        raise UsageError(f"--amp: torch {torch.__version__} has no fake tensors", option="amp")
-    with ExitStack() as stack:
+    elif (fake := FakeCpu()).available:
         _replace(run.model, fake)
         inputs = tree.replace(run.inputs, tree.once(lambda path, x: fake.tensor(x)))
-        stack.enter_context(fake.mode())
-        yield replace(run, inputs=inputs)
-
-
-def is_recurrent(model: nn.Module) -> bool:
-    """True if the model has an RNN, GRU or LSTM."""
-    return any(isinstance(module, nn.RNNBase) for module in model.modules())
+        with fake.mode():
+            yield replace(run, inputs=inputs)
+    elif dtype is None:
+        yield run
+    else:
+        raise UsageError(f"--amp: torch {torch.__version__} has no fake tensors", option="amp")
 
 
 def _replace(model: nn.Module, fake: FakeCpu) -> None:
     """Replace the parameters and buffers in place; a tied one stays one."""
-    made: dict[int, Any] = {}
-    for module in model.modules():
-        for table in part_tables(module)[:2]:
-            for name, tensor in table.items():
-                if tensor is not None and id(tensor) not in made:
-                    new = fake.tensor(tensor)
-                    parameter = isinstance(tensor, nn.Parameter)
-                    made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if parameter else new
-                table[name] = made.get(id(tensor))
+    made: dict[int, Any] = {id(None): None}
+    for table in (table for module in model.modules() for table in part_tables(module)[:2]):
+        for name, tensor in table.items():
+            if id(tensor) not in made:
+                new = fake.tensor(tensor)
+                made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+            table[name] = made[id(tensor)]

@@ -1,10 +1,11 @@
-"""The memory of one of several processes that train a model together, from the timeline of one that trains alone.
+"""The memory of one of several processes that train a model together, from the timeline of a process that trains alone.
 
-A process of DistributedDataParallel holds all that one alone does, and buckets as large as the gradients. A process of
-FSDP2 (`fully_shard` on each block) holds its share of parameters, gradients and optimizer state. While a block runs
-forward, its parameters are gathered, and the buffers of its gathering and of the block before are in use. While it runs
-backward, those of the next one are gathered too, its gradients are whole, and those of the block before are being
-reduced; at its end its own are copied to be reduced.
+DistributedDataParallel: a process holds what a process alone holds, and buckets as large as the gradients.
+
+FSDP2 (`fully_shard` on each block): a process holds its share of parameters, gradients and optimizer state. While a
+block runs forward, its whole parameters are in use, and the buffers that gathered them and those of the block before.
+While a block runs backward, its whole parameters and gradients are in use, the whole parameters of the block that runs
+next, and the gradients of the block before, which are being reduced; when it ends, its gradients are copied for that.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _ASSUMED = {
 }
 
 
-def one_of(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfile:
-    """The memory of each of these processes; the profile is of one that computes such a process's part of the batch."""
+def one_process(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfile:
+    """The memory of each of these processes, from the profile of a process alone with a process's part of the batch."""
     if parallel == "ddp" and not any(moment.phase == "backward" for moment in profile.steady.timeline):
         return profile  # without gradients there is nothing to communicate
     sharding = _Sharding(profile, processes)
@@ -38,7 +39,7 @@ def one_of(profile: MemoryProfile, parallel: str, processes: int) -> MemoryProfi
 
 
 class _Sharding:
-    """The parameters of each block, in bytes, which are divided among processes. The block "" is the rest."""
+    """The parameters of each block, in bytes, which are divided among processes; `rest` are those outside of blocks."""
 
     def __init__(self, profile: MemoryProfile, processes: int) -> None:
         self._blocks = profile.blocks
@@ -46,50 +47,42 @@ class _Sharding:
         self._sizes = Counter[str]()
         for fqn, size in profile.parameters.items():
             self._sizes[self._block(Place(fqn))] += size
+        self._rest = self._sizes.pop("", 0)
 
     def moments(self, step: StepMemory) -> Iterator[Moment]:
         """The moments of a process with its shards."""
+        sizes, processes = self._sizes, self._processes
         called = [block for m in step.timeline if m.phase == "forward" and (block := self._block(m.place))]
         upcoming = dict(pairwise(reversed(dict.fromkeys(called))))
         block, before, done = "", "", 0
         for moment, following in pairwise([*step.timeline, None]):
             assert moment is not None
             here, whole = self._block(moment.place), moment.held.get(Kind.GRADIENTS, 0)
-            if moment.phase != "backward":
-                yield self._without_gradients(moment, here)
+            if moment.phase != "backward":  # the buffers of gathering a block and the one before are as large as it
+                yield self._divided(moment, self._rest + 3 * sizes[here] if moment.phase != "step" else 0)
                 continue
             if here and here != block:
                 before, block, done = block, here, whole
+            unreduced = whole - done if block else 0
+            upcoming_size = sizes[upcoming.get(block, "")]
+            gathered = self._rest + sizes[block] + upcoming_size + upcoming_size // processes
             ends = following is None or following.phase != "backward" or self._block(following.place) != here
-            next_one = self._sizes[upcoming[block]] if block in upcoming else 0
-            gathered = self._sizes[""] + next_one + next_one // self._processes
-            own = whole - done if block else 0
-            copied = own + own // self._processes if ends and block else 0
-            yield self._divided(
-                moment,
-                gathered + (self._sizes[block] if block else 0),
-                own,
-                copied + (self._sizes[before] if before else 0),
-            )
+            copied = unreduced + unreduced // processes if ends and block else 0
+            yield self._divided(moment, gathered, unreduced, copied + sizes[before])
 
-    def _without_gradients(self, moment: Moment, block: str) -> Moment:
-        """A moment of forward or of the optimizer's step, in which gradients are sharded, if there are any."""
-        gathered = self._sizes[""] + 3 * (self._sizes[block] if block else 0)  # the buffers are as large as the block
-        return self._divided(moment, gathered if moment.phase != "step" else 0, 0, 0)
-
-    def _divided(self, moment: Moment, gathered: int, own: int, copied: int) -> Moment:
-        """A moment with shards; `own` gradients are whole, and `gathered` and `copied` are in use besides."""
+    def _divided(self, moment: Moment, gathered: int, unreduced: int = 0, copied: int = 0) -> Moment:
+        """A moment with shards; `unreduced` gradients are whole; `gathered` and `copied` bytes are in use besides."""
         share = {kind: moment.held.get(kind, 0) for kind in (Kind.PARAMETERS, Kind.GRADIENTS, Kind.OPTIMIZER_STATE)}
-        share[Kind.GRADIENTS] -= own
+        share[Kind.GRADIENTS] -= unreduced
         change = {kind: size // self._processes - size for kind, size in share.items()}
         change[Kind.PARAMETERS] += gathered
         change[Kind.GRADIENTS] += copied
         return _changed(moment, change)
 
     def _block(self, place: Place) -> str:
-        """The block that a place is in."""
-        fqn = place.fqn
-        return next((b for b in self._blocks if fqn is not None and (fqn == b or is_within(fqn, b))), "")
+        """The block that a place is in; "" outside of them."""
+        fqn = place.fqn or ""
+        return next((block for block in self._blocks if fqn == block or is_within(fqn, block)), "")
 
 
 def _changed(moment: Moment, change: dict[Kind, int]) -> Moment:

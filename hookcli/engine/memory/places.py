@@ -5,19 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from torch.autograd.graph import Node
-
 from hookcli.engine.memory.profile import Place
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.operators.calls import numbered
-from hookcli.hooks.operators.functions import shown
+from hookcli.hooks.operators.functions import function_names
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import current_node, in_backward, next_sequence_number, sequence_number
 
 OUTSIDE = Place()
-Called = tuple[str, str]
-"""An operator's name and the line that called it."""
 
 
 class Places:
@@ -26,7 +22,8 @@ class Places:
     In backward it is the place whose forward created the running node. Autograd numbers nodes as they are created, so
     that it is enough to note the number of the next node wherever the place changes.
 
-    Where the session watches operators they are places, too; `operators` are those that ran, by fqn.
+    Where the session watches operators they are places, too; `operators` has the name of each that ran, by fqn, and the
+    line that called it.
     """
 
     def __init__(self, session: HookSession) -> None:
@@ -35,7 +32,7 @@ class Places:
         self._places: list[Place] = []
         self._last = OUTSIDE
         self._next = 0
-        self.operators: dict[str, Called] = {}
+        self.operators: dict[str, tuple[str, str]] = {}
         self._running: tuple[Call, Place] | None = None
         if session.ops:
             session.before_operators.append(self._begin)
@@ -43,7 +40,7 @@ class Places:
 
     def _begin(self, call: Call, function: Any) -> None:
         """Note the operator that a function will be, if it makes a tensor."""
-        self._running = call, Place(numbered(call, shown(function)[0]), call.number)
+        self._running = call, Place(numbered(call, function_names(function)[0]), call.number)
 
     def _end(self, event: HookEvent) -> None:
         if event.operator is not None:
@@ -53,9 +50,11 @@ class Places:
     def __call__(self) -> Place:
         call = self._calls.innermost()
         if call is None and in_backward():
-            node = current_node()
-            if node is not None:  # none while autograd adds two gradients up
-                self._last = self._creator(node)
+            node: Any = current_node()
+            # None while autograd adds two gradients up; a parameter's gradient follows the node that made it.
+            if node is not None and getattr(node, "variable", None) is None:
+                after = bisect_right(self._numbers, sequence_number(node))
+                self._last = self._places[after - 1] if after else OUTSIDE
             return self._last
         place = Place(call.hooked.fqn, call.number) if call else OUTSIDE
         if self._running and self._running[0] is call:
@@ -66,10 +65,3 @@ class Places:
         self._next = next_sequence_number()
         self._last = place
         return place
-
-    def _creator(self, node: Node) -> Place:
-        variable: Any = getattr(node, "variable", None)
-        if variable is not None:  # a parameter's gradient: whose node ran before
-            return self._last
-        found = bisect_right(self._numbers, sequence_number(node))
-        return self._places[found - 1] if found else OUTSIDE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 
 from hookcli.engine.run_info import RunInfo
 
@@ -61,13 +62,6 @@ class Peak:
         """The peak itself."""
         return self.moment.highest
 
-    def by_kind(self) -> dict[Kind, int]:
-        """The bytes by kind; kinds without any are left out."""
-        found: dict[Kind, int] = {}
-        for (_, kind), size in self.held.items():
-            found[kind] = found.get(kind, 0) + size
-        return {kind: found[kind] for kind in Kind if found.get(kind)}
-
 
 @dataclass(frozen=True, slots=True)
 class StepMemory:
@@ -79,10 +73,8 @@ class StepMemory:
 
     def by_phase(self) -> dict[str, int]:
         """The highest number of bytes in use in each phase."""
-        highest: dict[str, int] = {}
-        for moment in self.timeline:
-            highest[moment.phase] = max(highest.get(moment.phase, 0), moment.highest)
-        return highest
+        phases = groupby(self.timeline, lambda moment: moment.phase)
+        return {phase: max(moment.highest for moment in moments) for phase, moments in phases}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ computed (`kernels`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import unwrap
@@ -23,13 +24,13 @@ from hookcli.engine.capture import on_meta
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.checkpointing import checkpoint_modules
-from hookcli.engine.memory.kernels import cpu, cuda
-from hookcli.engine.memory.lives import Lives
-from hookcli.engine.memory.mixed_precision import autocast, castable
-from hookcli.engine.memory.optimizers import make_optimizer
-from hookcli.engine.memory.places import OUTSIDE, Called, Places
+from hookcli.engine.memory.kernels.cpu import CpuKernels
+from hookcli.engine.memory.kernels.cuda import CudaKernels
+from hookcli.engine.memory.mixed_precision import castable
+from hookcli.engine.memory.places import OUTSIDE, Places
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
+from hookcli.engine.memory.timelines import Timelines
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.run_info import UNSET, RunInfo
@@ -88,60 +89,52 @@ class _Simulation:
         self._plan = plan
         self._model = run.model
         self._session = HookSession(run.model, ops=plan.ops)
-        self._owners = dict(_owners(run.model))
-        self._unfused = False
+        parameters = [(fqn, p) for fqn, p in run.model.named_parameters() if not is_lazy(p)]
+        self._owners = {id(parameter): Place(owner_of(fqn)) for fqn, parameter in parameters}
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
-        real, on_cuda = run.info.device != META.type, plan.device == "cuda"
-        self._kernels = cuda.CudaKernels(real, fake=plan.amp is not None) if on_cuda else cpu.CpuKernels()
-        ran = [f"ran for real, not on the meta device: {run.info.not_on_meta}"] if real else []
-        self._notes = [*ran, *(cuda.remarks(run.model, real) if on_cuda else cpu.remarks(run.model))]
+        self._real = run.info.device != META.type
+        self._kernels: CpuKernels | CudaKernels = CpuKernels()
+        if plan.device == "cuda":
+            self._kernels = CudaKernels(self._real, fake=plan.amp is not None)
 
     def profile(self) -> MemoryProfile:
         """Run both steps."""
         run, model = self._run, self._model
-        with (
-            run.step.mode(),
-            uncompiled(model),
-            self._kernels.choices(self._note_unfused),
-            fused_on_meta(),
-            self._session,
-        ):
+        unfused: dict[str, None] = {}
+        choices = self._kernels.choices(lambda: unfused.update({UNFUSED: None}))
+        with run.step.mode(), uncompiled(model), choices, fused_on_meta(), self._session:
             self._session.modules.hook(everything=True)
             places = Places(self._session)
             self._lifetimes = StorageLifetimes(lambda args: places(), self._kernels)
             self._hold_what_exists()
-            optimizer = make_optimizer(self._plan, [p for p in model.parameters() if p.requires_grad])
+            optimizer = self._plan.make_optimizer([p for p in model.parameters() if p.requires_grad])
             self._note_state(optimizer)  # Adagrad has it from the beginning
-            lives = Lives(self._lifetimes)
+            timelines = Timelines(self._lifetimes)
             with self._lifetimes, UserCode(partial(failure.crashed, model, run.info)):
                 for _ in range(2):
                     self._step(optimizer)
-                    lives.step_ended()
-        called = places.operators
-        types = dict(_types(model, called))
+                    timelines.step_ended()
+        real = [f"ran for real, not on the meta device: {run.info.not_on_meta}"] if self._real else []
         modules = {id(module): fqn for fqn, module in model.named_modules()}
         return MemoryProfile(
             run.name,
             run.info,
-            lives.steps[1],
-            lives.steps[0],
-            types,
-            [*self._notes, *([UNFUSED] if self._unfused else [])],
+            steady=timelines.steps[1],
+            first=timelines.steps[0],
+            types=dict(_types(model, places.operators)),
+            notes=[*real, *self._kernels.remarks(model), *unfused],
             parameters={fqn: _nbytes(module.parameters(recurse=False)) for fqn, module in model.named_modules()},
             trained=_nbytes(p for p in model.parameters() if p.requires_grad),
             blocks=[modules[id(block)] for block in blocks(model)],
             checkpointed=self._checkpointed,
-            sources={fqn: source for fqn, (_, source) in called.items()},
+            sources={fqn: source for fqn, (_, source) in places.operators.items()},
         )
 
-    def _note_unfused(self) -> None:
-        self._unfused = True
-
     def _hold_what_exists(self) -> None:
-        for fqn, parameter in self._model.named_parameters():
-            self._lifetimes.hold([parameter], Kind.PARAMETERS, Place(fqn.rpartition(".")[0]))
-        for fqn, buffer in self._model.named_buffers():
-            self._lifetimes.hold([buffer], Kind.BUFFERS, Place(fqn.rpartition(".")[0]))
+        model = self._model
+        for kind, named in ((Kind.PARAMETERS, model.named_parameters()), (Kind.BUFFERS, model.named_buffers())):
+            for fqn, tensor in named:
+                self._lifetimes.hold([tensor], kind, Place(owner_of(fqn)))
         self._lifetimes.hold([x for _, x in tree.leaves(self._run.inputs)], Kind.INPUTS, OUTSIDE)
 
     def _step(self, optimizer: torch.optim.Optimizer | None) -> None:
@@ -151,12 +144,13 @@ class _Simulation:
         for parameter in trained:
             parameter.grad = None
         args, kwargs = arguments(self._run.inputs)
-        if self._plan.inference:
-            with autocast(self._plan.amp):
-                self._model(*args, **kwargs)
-            return
-        with autocast(self._plan.amp):
-            roots = self._loss(args, kwargs)
+        with torch.autocast("cpu", self._plan.amp) if self._plan.amp is not None else nullcontext():
+            output = self._model(*args, **kwargs)
+            if self._plan.inference:
+                return
+            lifetimes.mark("loss")
+            roots = self._run.step.start(self._session, output, self._run.info)
+            del output
         for storage in lifetimes.alive():
             storage.kind = storage.kind or Kind.ACTIVATIONS
         lifetimes.mark("backward")
@@ -169,11 +163,6 @@ class _Simulation:
             with torch.no_grad():  # as PyTorch's wrapper of `step`, which also imports torch.compile (2 s)
                 unwrap(type(optimizer).step)(optimizer)
             self._note_state(optimizer)
-
-    def _loss(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor] | None]:
-        output = self._model(*args, **kwargs)
-        self._lifetimes.mark("loss")
-        return self._run.step.start(self._session, output, self._run.info)
 
     def _note_state(self, optimizer: torch.optim.Optimizer | None) -> None:
         for parameter, state in optimizer.state.items() if optimizer is not None else ():
@@ -196,7 +185,7 @@ def _describe(plan: MemoryPlan, info: RunInfo) -> None:
         info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
 
 
-def _types(model: nn.Module, operators: Mapping[str, Called]) -> Iterable[tuple[str, str]]:
+def _types(model: nn.Module, operators: Mapping[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
     """The class of each module, and after it the names of the operators that ran in it."""
     of = defaultdict[str, list[str]](list)
     for operator in operators:
@@ -213,11 +202,6 @@ def _make_lazy_parameters(run: PreparedRun) -> None:
     args, kwargs = arguments(run.inputs)
     with torch.no_grad(), uncompiled(run.model), UserCode(partial(failure.crashed, run.model, run.info)):
         run.model(*args, **kwargs)
-
-
-def _owners(model: nn.Module) -> Iterable[tuple[int, Place]]:
-    """The module that owns each parameter, by the parameter's id."""
-    return ((id(p), Place(fqn.rpartition(".")[0])) for fqn, p in model.named_parameters() if not is_lazy(p))
 
 
 def _nbytes(parameters: Iterable[nn.Parameter]) -> int:

@@ -12,7 +12,7 @@ import platform
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 
@@ -45,6 +45,7 @@ class Group:
         self.backend = ""
         self.patience = timedelta(seconds=timeout + _GRACE)
         self.watchdog = Watchdog(world, store.clone(), timeout)
+        self.stage = self.watchdog.stage
         self._meetings = 0
 
     def connect(self, backend: str | None, device: torch.device) -> None:
@@ -61,10 +62,6 @@ class Group:
         )
         self.stage("finding the model")
 
-    def stage(self, text: str) -> None:
-        """Name what this process does from now on, and restart the timeout."""
-        self.watchdog.stage(text)
-
     def largest(self, value: int) -> int:
         """The largest of the ranks' values. Waits for all ranks, without a collective."""
         self._meetings += 1
@@ -78,35 +75,23 @@ class Group:
         return int(self.store.get(answer))
 
     def tells(self, error: BaseException) -> bool:
-        """True if this rank is the one to report its failure; the others wait here until the launcher ends them.
-
-        The error's message gets the rank's number unless all ranks have the same error.
-        """
-        try:
-            return self._claims(error)
-        except dist.DistError:  # the store is gone, together with the launcher
-            return False
-
-    def _claims(self, error: BaseException) -> bool:
-        if _CONNECTION.search(str(error)):
-            time.sleep(_LOST)
-            if gone := self._gone():
-                error.args = (f"rank {gone[0]} ended in the middle of the run with no error message",)
-        self.store.set(f"failed/{self.world.rank}", str(error))
-        if self.store.add("failures", 1) != 1:
+        """True if this rank reports its failure, with its number unless all have the same; others wait for the end."""
+        with suppress(dist.DistError):  # the store is gone, together with the launcher
+            if _CONNECTION.search(str(error)):
+                time.sleep(_LOST)
+                here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
+                gone = (rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid)))
+                if (rank := next(gone, None)) is not None:
+                    error.args = (f"rank {rank} ended in the middle of the run with no error message",)
+            self.store.set(f"failed/{self.world.rank}", str(error))
+            if self.store.add("failures", 1) == 1:
+                if not self._everywhere():
+                    error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
+                return True
             time.sleep(_END)
-            return False
-        if not self._everywhere():
-            error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
-        return True
-
-    def _gone(self) -> list[int]:
-        """The ranks of this machine whose processes have ended."""
-        here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
-        return [rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid))]
+        return False
 
     def _everywhere(self) -> bool:
-        """True if all ranks fail with the same error."""
         keys, began = self._of_all("failed"), time.monotonic()
         until = began + _AGREE
         while not self.store.check(keys):
@@ -143,14 +128,14 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
             raise
         raise ToldError("interrupted") from None
     except Exception as error:
-        said = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
-        if not group.tells(said):
-            raise ToldError(str(said)) from error
-        if isinstance(said, HookcliError):
-            said.own = True
-        if said is error:
+        told = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
+        if not group.tells(told):
+            raise ToldError(str(told)) from error
+        if isinstance(told, HookcliError):
+            told.own = True
+        if told is error:
             raise
-        raise said from error
+        raise told from error
 
 
 def _runs(pid: int) -> bool:

@@ -8,7 +8,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -26,10 +26,10 @@ _GIVES_WAY = 5  # seconds for a process to end by itself after another has faile
 
 
 def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> int:
-    """Run `hookcli ARGUMENTS` as `processes` ranks on this machine and return the exit code.
-
-    A rank that fails reports its error itself. Raises HookcliError for one that died without an error message.
-    """
+    """Run `hookcli ARGUMENTS` as ranks here; return the exit code. Raises HookcliError for a rank that just died."""
+    # The time that the others have after a failure; in torch 2.11 it is always 30 s.
+    has_timeout = "shutdown_timeout" in {field.name for field in fields(LaunchConfig)}
+    patience: dict[str, Any] = {"shutdown_timeout": _GIVES_WAY} if has_timeout else {}
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -39,9 +39,13 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         rdzv_endpoint="localhost:0",  # any free port
         local_addr="localhost",
         max_restarts=0,
-        **_patience(),
+        **patience,
     )
-    with _environment(processes), _silent(debug):
+    with ExitStack() as stack:
+        stack.enter_context(_environment(processes))
+        stack.callback(logging.disable, logging.root.manager.disable)
+        if not debug:  # the failing rank has reported its failure already
+            logging.disable(logging.CRITICAL)
         try:
             with interrupts.raising(partial(SignalException, "interrupted", signal.SIGINT)):
                 elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
@@ -62,18 +66,9 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
     raise HookcliError(f"rank {rank} died: {name}{often}")
 
 
-def _patience() -> dict[str, Any]:
-    """Return the setting for the time that the others have after a failure; torch 2.11 has none: it is 30 s."""
-    known = {field.name for field in fields(LaunchConfig)}
-    return {"shutdown_timeout": _GIVES_WAY} if "shutdown_timeout" in known else {}
-
-
 @contextmanager
 def _environment(processes: int) -> Iterator[None]:
-    """Set the processes' environment: an equal share of the cores, unless it is set already, and the launcher's pid.
-
-    The launcher handles all signals but SIGINT itself.
-    """
+    """Share the cores among processes, unless that is set, and name the launcher, which handles all but SIGINT."""
     cores = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
     values = {"OMP_NUM_THREADS": cores, LAUNCHER: str(os.getpid()), _SIGNALS: "SIGTERM,SIGHUP,SIGQUIT"}
     before = {name: os.environ[name] for name in values if name in os.environ}
@@ -84,15 +79,3 @@ def _environment(processes: int) -> Iterator[None]:
         for name in values:
             del os.environ[name]
         os.environ.update(before)
-
-
-@contextmanager
-def _silent(debug: bool) -> Iterator[None]:
-    """Suppress the launcher's own account of a failure, which the failing rank has reported already."""
-    before = logging.root.manager.disable
-    if not debug:
-        logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

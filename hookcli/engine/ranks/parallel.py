@@ -15,10 +15,7 @@ preload()  # the first DistributedDataParallel does it: not in the time of a run
 
 
 def replicated(model: nn.Module) -> nn.Module:
-    """The model in DistributedDataParallel, which averages the gradients of parameters over the processes.
-
-    `find_unused_parameters` is on: otherwise buckets with unused parameters would keep each process's own gradients.
-    """
+    """The model in DistributedDataParallel. Unused parameters' buckets would else keep each process's gradients."""
     device = next(model.parameters()).device
     return DistributedDataParallel(
         model, device_ids=None if device.type == "cpu" else [device], find_unused_parameters=True
@@ -26,19 +23,14 @@ def replicated(model: nn.Module) -> nn.Module:
 
 
 def shard(model: nn.Module, device: torch.device, processes: int) -> None:
-    """Shard the parameters over the processes, in place: each block of a container by itself, then the rest.
-
-    `fully_shard` moves parameters to the device block by block, so the whole model never needs to fit on one.
-    """
+    """Shard parameters in place, a container's block at a time, so that no device needs to hold the whole model."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard  # its import takes as long as torch itself
 
     mesh = init_device_mesh(device.type, (processes,))
-    found = list(blocks(model))
-    shared = Counter(id(p) for block in found for p in block.parameters())
-    for block in found:
-        if all(
-            shared[id(p)] == 1 for p in block.parameters()
-        ):  # parameters that blocks share belong to the model's own group
+    parts = list(blocks(model))
+    shared = Counter(id(p) for block in parts for p in block.parameters())
+    for block in parts:
+        if all(shared[id(p)] == 1 for p in block.parameters()):  # shared ones belong to the model's own group
             fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -40,7 +40,7 @@ class Watchdog:
         self._world = world
         self._store = store
         self._timeout = self._limit = timeout
-        self._stage = ""
+        self.doing = ""
         self._since = time.monotonic()
         self._main = threading.main_thread()
         self._over = threading.Event()
@@ -50,12 +50,7 @@ class Watchdog:
 
     def stage(self, text: str, least: float = 0.0) -> None:
         """Begin a stage, which may take as long as the timeout, or `least` seconds if that is longer."""
-        self._stage, self._since, self._limit = text, time.monotonic(), max(self._timeout, least)
-
-    @property
-    def doing(self) -> str:
-        """The present stage."""
-        return self._stage
+        self.doing, self._since, self._limit = text, time.monotonic(), max(self._timeout, least)
 
     def __enter__(self) -> Self:
         if _SIGNAL and threading.current_thread() is self._main:
@@ -63,9 +58,7 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._over.set()
         self._thread.join()
         if _SIGNAL and self._before is not None:
@@ -105,12 +98,12 @@ class Watchdog:
         """Wait for a busy rank to report first, since it knows where it hangs; return at once if all ranks wait."""
         until = time.monotonic() + _END
         while time.monotonic() < until and not self._store.check(["failures"]):
-            known = self._known()
-            if len(known) == self._world.size and all(state["waits"] for state in known.values()):
+            overdue = self._overdue()
+            if len(overdue) == self._world.size and all(state["waits"] for state in overdue.values()):
                 return
             time.sleep(_LOOK)
 
-    def _known(self) -> dict[int, dict[str, Any]]:
+    def _overdue(self) -> dict[int, dict[str, Any]]:
         """The state of all ranks that ran out of time."""
         ranks = range(self._world.size)
         return {r: json.loads(self._store.get(f"stuck/{r}")) for r in ranks if self._store.check([f"stuck/{r}"])}
@@ -122,18 +115,18 @@ class Watchdog:
         while frame is not None and frame.f_code.co_filename.startswith((str(Path(torch.__file__).parent), _OURS)):
             frame = frame.f_back
         place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}" if frame else "?"
-        return {"waits": waits, "stage": self._stage, "place": place}
+        return {"waits": waits, "stage": self.doing, "place": place}
 
     def _account(self) -> str:
         """One line that says which rank keeps the others waiting."""
-        known = self._known()
-        silent = [rank for rank in range(self._world.size) if rank not in known]
-        busy = [rank for rank in known if not known[rank]["waits"]]
+        overdue = self._overdue()
+        silent = [rank for rank in range(self._world.size) if rank not in overdue]
+        busy = [rank for rank in overdue if not overdue[rank]["waits"]]
         waited = self._waited
         if busy:
-            at = known[busy[0]]
+            at = overdue[busy[0]]
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"
         if silent:
-            return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self._stage}"
+            return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self.doing}"
         why = "a collective that not all ranks call, or a Future that is never completed"
-        return f"all ranks wait for one another, {self._stage}, {waited}: {why}"
+        return f"all ranks wait for one another, {self.doing}, {waited}: {why}"

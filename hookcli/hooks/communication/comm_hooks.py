@@ -84,7 +84,7 @@ def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMP
         inner = find_hook(rest, rank_approximation, warm_up)
         return replace(inner, name=f"{prefix}+{inner.name}", function=_WRAPPERS[prefix](inner.function), exact=False)
     if ":" in spec:
-        return _own(spec)
+        return _user_defined(spec)
     if spec not in _FUNCTIONS:
         other = " (combined: fp16+powersgd; your own: pkg.mod:fn or path/to/file.py:fn)"
         raise UsageError(unknown("--hook", spec, COMM_HOOKS) + other)
@@ -130,36 +130,29 @@ class _Trial:
     """The part of a GradBucket that these hooks use; Python code can't make a real one."""
 
     def buffer(self) -> Tensor:
-        """Return a small gradient."""
         return torch.arange(16.0, device="cpu" if dist.get_backend() == "gloo" else "cuda")
 
     def index(self) -> int:
-        """Return the bucket's number."""
         return 0
 
-    def is_last(self) -> bool:
-        """Say that no bucket follows."""
+    def is_last(self) -> bool:  # PowerSGD's state asks
         return True
 
 
-def _own(spec: str) -> CommHook:
+def _user_defined(spec: str) -> CommHook:
+    """A user's hook. Raises UsageError for one that `DistributedDataParallel.register_comm_hook` would not take."""
     target = load_object(spec)
-    _check_signature(spec, target)
-    name = spec.rpartition("/")[2]
-    if hasattr(target, "__name__") and hasattr(target, "__qualname__"):
-        return CommHook(name, target)
-    wants = "register_comm_hook takes functions only, so in training wrap it in one"
-    return CommHook(name, target, remark=f"{spec} is a {type(target).__name__}: {wants}")
-
-
-def _check_signature(spec: str, target: Any) -> None:
-    """Check, before the run, what `DistributedDataParallel.register_comm_hook` requires of a hook."""
     if not callable(target) or isinstance(target, type):
         what = "is a class" if isinstance(target, type) else f"is of type {type(target).__name__}"
         raise UsageError(f"--hook {spec}: {what}; give a function (state, bucket) -> Future")
     signature = inspect.signature(target)
     named = list(signature.parameters)
-    if named[1:2] != ["bucket"] or not _takes_two(signature):
+    try:
+        signature.bind(None, None)
+        takes_two = True
+    except TypeError:
+        takes_two = False
+    if named[1:2] != ["bucket"] or not takes_two:
         raise UsageError(
             f"--hook {spec}: takes ({', '.join(named)}); a communication hook takes (state, bucket), and PyTorch "
             "requires the second to be named bucket"
@@ -175,13 +168,9 @@ def _check_signature(spec: str, target: Any) -> None:
                 "`from __future__ import annotations`, or the annotations"
             )
         if annotation not in (inspect.Parameter.empty, right):
-            shown = getattr(annotation, "__qualname__", annotation)
-            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch accepts `{of}`, or no annotation")
-
-
-def _takes_two(signature: inspect.Signature) -> bool:
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        return False
-    return True
+            name = getattr(annotation, "__qualname__", annotation)
+            raise UsageError(f"--hook {spec}: is annotated with {name}; PyTorch accepts `{of}`, or no annotation")
+    wants = "register_comm_hook takes functions only, so in training wrap it in one"
+    is_function = hasattr(target, "__name__") and hasattr(target, "__qualname__")
+    remark = "" if is_function else f"{spec} is a {type(target).__name__}: {wants}"
+    return CommHook(spec.rpartition("/")[2], target, remark=remark)

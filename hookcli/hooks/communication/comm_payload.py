@@ -47,14 +47,14 @@ class Payload:
         """Count in this block; after it, no process group keeps a hook."""
         self._seen = []
         with ExitStack() as stack:
-            watched = self._groups()
+            watched = process_groups() - {self.ours}
             for group in watched:
                 if hasattr(group, "register_pre_hook"):
                     key = id(self)  # registering a key that is in use would replace its hook
                     group.register_pre_hook(key, partial(self._count, group))
                     stack.callback(group.unregister_pre_hook, key)
             yield
-        if self._groups() != watched:
+        if process_groups() - {self.ours} != watched:
             for counted in self._seen:
                 counted.uncounted = NEW_GROUP
 
@@ -76,18 +76,15 @@ class Payload:
         with self._lock:
             self._open.remove(counted)
 
-    def _groups(self) -> set[ProcessGroup]:
-        return process_groups() - {self.ours}
-
     def _count(self, group: ProcessGroup, args: Any) -> None:
         name = args.name.name
         handed = sum(t.numel() * t.element_size() for t in args.input_tensors)
         if name in _RECEIVES or (name in _FROM_ROOT and args.root != group.rank()):
             handed = 0
         with self._lock:
-            own = getattr(self._local, "counted", None)
-            if own is not None:
-                own.payload += handed
+            here = getattr(self._local, "counted", None)
+            if here is not None:
+                here.payload += handed
             elif len(self._open) == 1:
                 self._open[0].payload += handed
             else:

@@ -4,20 +4,21 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.communication.comm_hooks import CommHook
 from hookcli.hooks.communication.comm_payload import Payload
-from hookcli.hooks.communication.exact_means import HALF, ExactMeans
 from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 
 __all__ = ["BucketListener", "CommObserver", "ExactMeans", "Exchange", "Payload"]
@@ -84,6 +85,50 @@ class BucketListener(Protocol):
         """Take the hook's result and the exact mean."""
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
+class ExactMeans:
+    """The exact means by parameter, in at least float32. They are taken once: all steps have the same gradients.
+
+    A mean is taken by an allreduce over `group`, which is no one else's, so that it can't get between the collectives
+    that some hooks issue in callbacks. Later steps, also of other hooks and with other buckets, look it up. `wanted`: a
+    hook will look up means, so those that another hook returns are kept, too.
+    """
+
+    def __init__(self, group: ProcessGroup, wanted: bool = True) -> None:
+        self.group = group
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._of_parameters: dict[str, Tensor] = {}
+        self._of_buckets: dict[tuple[str, ...], Tensor] = {}
+
+    def of(self, fqns: tuple[str, ...], sizes: Sequence[int], buffer: Tensor) -> Tensor:
+        """The mean of a bucket with these parameters of these sizes; computed with the other ranks if it is new."""
+        with self._lock:
+            if fqns not in self._of_buckets:
+                parts = [self._of_parameters[fqn] for fqn in fqns if fqn in self._of_parameters]
+                if len(parts) == len(fqns):
+                    mean = torch.cat(parts)
+                else:
+                    mean = torch.empty_like(buffer, dtype=torch.float32 if buffer.dtype in HALF else None)
+                    dist.all_reduce(mean.copy_(buffer).div_(self.group.size()), group=self.group)
+                self._hold(fqns, sizes, mean)
+            return self._of_buckets[fqns]
+
+    def note(self, fqns: tuple[str, ...], sizes: Sequence[int], mean: Tensor) -> None:
+        """Keep a mean that a hook has returned, if it is wanted and new."""
+        with self._lock:
+            if self._wanted and not all(fqn in self._of_parameters for fqn in fqns):
+                self._hold(fqns, sizes, mean.clone())
+
+    def _hold(self, fqns: tuple[str, ...], sizes: Sequence[int], mean: Tensor) -> None:
+        """Keep a bucket's mean, and those of its parameters as parts of it; earlier buckets with them are forgotten."""
+        self._of_buckets = {key: kept for key, kept in self._of_buckets.items() if not set(key) & set(fqns)}
+        self._of_buckets[fqns] = mean
+        self._of_parameters |= dict(zip(fqns, mean.split(list(sizes)), strict=True))
+
+
 @dataclass
 class CommObserver:
     """Wraps `hook`, and registers the wrapper on a DDP model. `fqns` maps the ids of the model's parameters to names.
@@ -103,7 +148,6 @@ class CommObserver:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def register(self, ddp: DistributedDataParallel) -> None:
-        """Register the wrapped hook on a DDP model."""
         ddp.register_comm_hook(self.hook.make_state(), self.observe)
 
     def begin(self, step: int) -> None:
@@ -123,22 +167,17 @@ class CommObserver:
             itself = self.hook.exact and buffer.dtype not in HALF
             exact = None if itself else self.means.of(fqns, sizes, buffer)
             exchange.ready = StreamTime(buffer.device)
-            with self.payload.within(exchange):
-                future = self._called(exchange, state, bucket)
+            failed = UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}"))
+            with self.payload.within(exchange), failed:
+                future = self.hook.function(state, bucket)
+            if not isinstance(future, FutureBase):
+                returned = f"{self.hook.name} returned {_what(future)} for {exchange}: a communication hook returns a "
+                right = "torch.futures.Future of a tensor, such as dist.all_reduce(..., async_op=True).get_future()"
+                raise CommHookError(f"{returned}{right}.then(...)")
             return future.then(partial(self._finish, exchange, sizes, exact, buffer.shape))
         except Exception as error:
             self._fail(error)
             raise
-
-    def _called(self, exchange: Exchange, state: object, bucket: GradBucket) -> Future[Tensor]:
-        with UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}")):
-            future = self.hook.function(state, bucket)
-        if not isinstance(future, FutureBase):
-            raise CommHookError(
-                f"{self.hook.name} returned {_what(future)} for {exchange}: a communication hook returns a "
-                "torch.futures.Future of a tensor, such as dist.all_reduce(..., async_op=True).get_future().then(...)"
-            )
-        return future
 
     def _finish(
         self, exchange: Exchange, sizes: list[int], exact: Tensor | None, shape: torch.Size, future: Future[Any]
@@ -147,7 +186,14 @@ class CommObserver:
             with UserCode(lambda error: CommHookError(f"{self.hook.name} failed in a callback for {exchange}")):
                 result = future.value()
             exchange.done = StreamTime(torch.device("cpu") if exchange.ready is None else exchange.ready.device)
-            self._check(exchange, result, shape)
+            # PyTorch would accept such results silently, or abort the process for them.
+            where = f"{self.hook.name}, {exchange}: its Future resolves to {_what(result)}"
+            if isinstance(result, list):
+                raise CommHookError(f"{where}: PyTorch takes one tensor, so end with .then(lambda fut: fut.value()[0])")
+            if not isinstance(result, Tensor) or result.shape != shape:
+                raise CommHookError(f"{where}: it must be a tensor of the bucket's shape, {tuple(shape)}")
+            if not (result.is_floating_point() or result.is_complex()):
+                raise CommHookError(f"{where}, which PyTorch would use as gradients: decode it in .then first")
             self.payload.close(exchange)
             if exact is None:
                 self.means.note(exchange.fqns, sizes, result)
@@ -155,17 +201,7 @@ class CommObserver:
         except Exception as error:
             self._fail(error)
             raise
-        return result  # type: ignore[no-any-return]
-
-    def _check(self, exchange: Exchange, result: Any, shape: torch.Size) -> None:
-        """Raise CommHookError for a result that PyTorch would accept silently, or abort the process for."""
-        where = f"{self.hook.name}, {exchange}: its Future resolves to {_what(result)}"
-        if isinstance(result, list):
-            raise CommHookError(f"{where}: PyTorch takes one tensor, so end with .then(lambda fut: fut.value()[0])")
-        if not isinstance(result, Tensor) or result.shape != shape:
-            raise CommHookError(f"{where}: it must be a tensor of the bucket's shape, {tuple(shape)}")
-        if not (result.is_floating_point() or result.is_complex()):
-            raise CommHookError(f"{where}, which PyTorch would use as gradients: decode it in .then first")
+        return result
 
     def _fail(self, error: Exception) -> None:
         """Keep the first error: PyTorch passes on only its text, or another error that follows from it."""

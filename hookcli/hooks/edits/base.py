@@ -12,8 +12,8 @@ import ast
 import inspect
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -80,44 +80,23 @@ class Edit:
         with UserCode(lambda error: UsageError(f"{where}: {self.op} failed: {in_brief(error)}")):
             y = self.function(x, *self.arguments, **settings)
         refuse_coroutine(y, f"{where}: {self.op}")
-        changed = _checked(where, x, y, version)
+        if not isinstance(y, Tensor):
+            raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
+        if y.shape != x.shape:
+            raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
+        if y.dtype != x.dtype or y.device != x.device:
+            given = f"a tensor of {dtype_text(x)} on {x.device}"
+            raise UsageError(f"{where}: returned {dtype_text(y)} on {y.device} for {given}")
+        if version_of(x) != version:
+            raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
         self.applied += 1
-        return changed
-
-
-class Applied(list[str]):
-    """The names of the edits that changed something."""
-
-    @contextmanager
-    def noting(self, edit: Edit) -> Iterator[None]:
-        """Add the edit to the list if it changes something in this block."""
-        before = edit.applied
-        yield
-        if edit.applied > before:
-            self.append(edit.op)
-
-    def __str__(self) -> str:
-        return ", ".join(self)
+        return y
 
 
 def _takes_generator(function: Callable[..., Any]) -> bool:
     with suppress(TypeError, ValueError):  # built in C
         return "generator" in inspect.signature(function).parameters
     return False
-
-
-def _checked(where: str, x: Tensor, y: Any, version: int) -> Tensor:
-    if not isinstance(y, Tensor):
-        raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
-    if y.shape != x.shape:
-        raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
-    if y.dtype != x.dtype or y.device != x.device:
-        raise UsageError(
-            f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
-        )
-    if version_of(x) != version:
-        raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
-    return y
 
 
 def parse_edit(text: str, seed: int = 0) -> Edit:
@@ -133,14 +112,14 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "")
-    given = {"generator": None} if _takes_generator(function) else {}
-    if given.keys() & settings.keys():
+    ours = {"generator": None} if _takes_generator(function) else {}
+    if ours.keys() & settings.keys():
         raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; seed it with --seed")
     try:
-        inspect.signature(function).bind(None, *arguments, **settings, **given)
+        inspect.signature(function).bind(None, *arguments, **settings, **ours)
     except TypeError as error:
-        known = list(inspect.signature(function).parameters.values())[1:]
-        takes = [p.name for p in known if p.kind != p.KEYWORD_ONLY and p.name not in given]
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        takes = [p.name for p in parameters if p.kind != p.KEYWORD_ONLY and p.name not in ours]
         right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
         raise UsageError(f"--edit {text!r}: {error}; use {right}") from error
     except ValueError:  # built in C: let it speak for itself
@@ -151,17 +130,17 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
 def _function(text: str, name: str) -> Callable[..., Any]:
     if ":" in name:
         try:
-            found = load_object(name)
+            operation = load_object(name)
         except HookcliError as error:
             raise type(error)(f"--edit {text!r}: {error}") from error
     elif name in registry.names("edits"):
-        found = registry.load("edits", name)
+        operation = registry.load("edits", name)
     else:
-        known = unknown("operation", name, registry.names("edits"))
-        raise UsageError(f"--edit {text!r}: {known}, or your own function as pkg.mod:fn")
-    if not callable(found):
-        raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
-    return cast("Callable[..., Any]", found)
+        names = unknown("operation", name, registry.names("edits"))
+        raise UsageError(f"--edit {text!r}: {names}, or your own function as pkg.mod:fn")
+    if not callable(operation):
+        raise UsageError(f"--edit {text!r}: {name} is {type(operation).__name__}, not a function from tensor to tensor")
+    return cast("Callable[..., Any]", operation)
 
 
 def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
@@ -180,11 +159,11 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
 
 def matching_edits(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
     """Return the edits that apply to a module or parameter, by what they change, in their order."""
-    found: dict[str, list[Edit]] = {}
+    by_place: dict[str, list[Edit]] = {}
     for edit in edits:
         if edit.matches(fqn):
-            found.setdefault(edit.what, []).append(edit)
-    return found
+            by_place.setdefault(edit.what, []).append(edit)
+    return by_place
 
 
 def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
@@ -204,7 +183,12 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
     parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
     kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
     for name in filter(edit.matches, right):
-        return _why_not_this(name, right[name], model)
+        named = [*model.named_parameters(), *model.named_modules()]
+        first = next(known for known, item in named if item is right[name])
+        if first != name:
+            return f"{name} is another name of {first}: use that"
+        why = "lazy: it takes no hook yet" if right[name].requires_grad else "frozen (requires_grad=False)"
+        return f"{name} is {why}"
     for name in filter(edit.matches, other):
         if edit.what == "grad":
             return f"{name or 'the model'} is a module: name its parameters, as in '{f'{name}.*'.lstrip('.')}:grad'"
@@ -212,26 +196,15 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
     return no_match(edit.pattern, right, kind)
 
 
-def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:
-    named = [*model.named_parameters(), *model.named_modules()]
-    first = next(known for known, item in named if item is found)
-    if first != name:
-        return f"{name} is another name of {first}: use that"
-    assert isinstance(found, nn.Parameter)
-    return f"{name} is " + ("lazy: it takes no hook yet" if found.requires_grad else "frozen (requires_grad=False)")
-
-
 def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
     """Raise UsageError, with the run's reports, for an edit that was never applied."""
-    for edit in edits:
-        if not edit.applied:
-            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}", reports)
-
-
-def _why_never(edit: Edit) -> str:
-    if edit.left_alone:
-        return f"it reached only {edit.left_alone} tensors, which edits leave alone"
     never = "what it matches was never called, or"
-    if "grad" in edit.what:
-        return f"no gradient reached it; {never} needs none"
-    return f"{never} had no tensor as {edit.what}"
+    for edit in edits:
+        if edit.applied:
+            continue
+        why = f"no gradient reached it; {never} needs none"
+        if "grad" not in edit.what:
+            why = f"{never} had no tensor as {edit.what}"
+        if edit.left_alone:
+            why = f"it reached only {edit.left_alone} tensors, which edits leave alone"
+        raise UsageError(f"--edit {edit.text!r} changed nothing: {why}", reports)

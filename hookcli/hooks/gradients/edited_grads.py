@@ -91,5 +91,4 @@ class Alias(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        """Pass the gradient on."""
         return grads[0]

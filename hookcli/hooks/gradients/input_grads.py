@@ -23,7 +23,7 @@ from hookcli.hooks.gradients.tensor_hooks import TensorHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.graph_walk import walk
-from hookcli.hooks.nodes.node_creation import NodeCreation
+from hookcli.hooks.nodes.node_hooks import NodeCreation
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.tensor_origins import version_of
 from hookcli.hooks.tensor_versions import Edge, ReceivedTensor, TensorVersion
@@ -51,23 +51,23 @@ class InputGrads:
 
     def receive(self, call: Call, tensors: Sequence[tuple[str, Tensor]], hidden: Sequence[Tensor]) -> None:
         """Hook the tensors that require grad as a call receives them. `hidden`: those in objects that it receives."""
-        found: dict[int, ReceivedTensor] = {}
+        received: dict[int, ReceivedTensor] = {}
         places = Counter(map(id, (*(x for _, x in tensors), *hidden)))
         for path, x in tensors:
             if not self._hooks.hookable(x):
                 continue
             event = HookEvent(HookKind.TENSOR_GRAD_INPUT, call.hooked.fqn, call.hooked.module, call.number, path=path)
-            if id(x) in found:
-                found[id(x)].events.append(event)
+            if id(x) in received:
+                received[id(x)].events.append(event)
                 continue
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
-            use = found[id(x)] = ReceivedTensor(edge, [event], shape, version_of(x), places[id(x)])
+            use = received[id(x)] = ReceivedTensor(edge, [event], shape, version_of(x), places[id(x)])
             settle = unserializable_hook(self._core.guarded(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
                 self._open.setdefault(edge, []).append(use)
-        call.received = found
+        call.received = received
         call.began = next_sequence_number()
 
     def returned(
@@ -81,8 +81,12 @@ class InputGrads:
         kept = list(kept_tensors(call.hooked.module))
         out, stored = set(map(id, (*returned, *hidden, *kept))), set(map(id, kept))
         plain = [y for y in (*hidden, *kept) if type(y) is Tensor]  # others may refuse, as uninitialized buffers do
-        if not self._creation.available:
-            self._search([*returned, *(y for y in (*received, *plain) if not is_view(y))], call)
+        if not self._creation.available:  # hook the nodes that the call created, as far as its outputs lead to them
+            uses = {use.edge: [use] for use in call.received.values()}
+            outputs = [*returned, *(y for y in (*received, *plain) if not is_view(y))]
+            ends = [y.grad_fn for y in outputs if y.grad_fn is not None]
+            for node in list(walk(ends, lambda node: sequence_number(node) >= call.began)):
+                self._hook(uses, node)
         bases = {id(tree.base(y)) for y in (*returned, *plain) if is_view(y)}
         places = Counter(map(id, received))
         for key, x in {id(x): x for x in received}.items():
@@ -90,22 +94,18 @@ class InputGrads:
                 for outer in self._core.calls.running if key in stored else ():  # the tensor came through these
                     if key in outer.received:
                         outer.received[key].handed_on = True
-                handed_on = use.handed_on or key in out or places[key] > use.places
-                self._compare(x, use, handed_on=handed_on, seen=id(tree.base(x)) in bases)
-
-    def _compare(self, x: Tensor, use: ReceivedTensor, *, handed_on: bool, seen: bool) -> None:
-        changed = version_of(x) != use.version
-        use.lost = changed and is_view(x)  # its gradient goes past it, to the tensor that it is a view of
-        use.handed_on = handed_on and not changed
-        if (seen or (use.handed_on and is_view(x))) and use.version >= 0:  # others may change the view in place
-            use.views.append(TensorVersion(x))
+                changed = version_of(x) != use.version
+                use.lost = changed and is_view(x)  # its gradient goes past it, to the tensor that it is a view of
+                use.handed_on = (use.handed_on or key in out or places[key] > use.places) and not changed
+                viewed = id(tree.base(x)) in bases or (use.handed_on and is_view(x))
+                if viewed and use.version >= 0:  # others may change the view in place
+                    use.views.append(TensorVersion(x))
 
     def leave(self, call: Call) -> None:
-        """Forget a call that is over, however it ended."""
         for use in call.received.values():
-            if found := self._open.get(use.edge):
-                found[:] = [other for other in found if other is not use]
-                if not found:
+            if uses := self._open.get(use.edge):
+                uses[:] = [other for other in uses if other is not use]
+                if not uses:
                     del self._open[use.edge]
             use.edge = 0  # the node would hold its own hook, and so itself
         call.received = {}
@@ -126,13 +126,6 @@ class InputGrads:
                 self._hooks.keep(handle)
                 self._hooks.keep(node.register_prehook(self._core.guarded(partial(_put_last, handle))))
 
-    def _search(self, outputs: Sequence[Tensor], call: Call) -> None:
-        """Hook the nodes that a call created since it began, as far as its outputs lead to them."""
-        uses = {use.edge: [use] for use in call.received.values()}
-        ends = [y.grad_fn for y in outputs if y.grad_fn is not None]
-        for node in list(walk(ends, lambda node: sequence_number(node) >= call.began)):
-            self._hook(uses, node)
-
     # Gradients.
 
     def _arrive(self, use: ReceivedTensor, place: int, grad_inputs: Grads, _: Grads) -> None:
@@ -144,22 +137,20 @@ class InputGrads:
             with torch.no_grad():
                 use.add(grad.detach())
         if use.arrived == use.made:
-            self._tell(use)
+            self._emit(use)
 
     def _settle(self, use: ReceivedTensor, grad: Tensor | None) -> None:
         """Emit what has arrived: the tensor's gradient is complete, though backward may not have reached every node."""
         if use.handed_on and grad is not None:
             self._emit(use, grad.detach())
         elif use.arrived:
-            self._tell(use)
+            self._emit(use)
 
-    def _tell(self, use: ReceivedTensor) -> None:
-        total, use.total, use.arrived = use.total, None, 0
-        if total is not None:
-            self._emit(use, total)
-
-    def _emit(self, use: ReceivedTensor, grad: Tensor) -> None:
-        if use.lost or any(version.changed() for version in use.views):
+    def _emit(self, use: ReceivedTensor, grad: Tensor | None = None) -> None:
+        """Emit a tensor's whole gradient; without one, the sum of what has arrived."""
+        if grad is None:
+            grad, use.total, use.arrived = use.total, None, 0
+        if grad is None or use.lost or any(version.changed() for version in use.views):
             return
         for event in use.events:
             self._core.emit_gradient(replace(event, handed_on=use.handed_on), grad)

@@ -10,11 +10,10 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.select import selects_parameter
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.session_core import HookGroup, SessionCore
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.tensors.tree import is_dense
 
@@ -33,23 +32,28 @@ class ParameterHooks(HookGroup):
         self._grouped = False
 
     def release(self) -> None:
-        """See HookGroup."""
         self.watched.clear()
 
     def start(self, kind: HookKind) -> None:
-        """Register hooks of this kind on the selected parameters."""
-        if not self.watched:
-            self._find()
+        for fqn, parameter in () if self.watched else self.core.model.named_parameters():
+            if selects_parameter(self.core.select, self.core.model, fqn):
+                self.watched[fqn] = parameter
+                if parameter.requires_grad and not is_lazy(parameter):
+                    self.hooked.add(fqn)
         if kind is HookKind.MULTI_GRAD:
             # Not earlier: with such a hook on leaves, autograd.grad inside the model's forward raises.
-            self.core.before_backward(lambda roots: self._hook_groups())
+            self.core.before_backward(self._hook_groups)
             return
         for fqn in filter(self.hooked.__contains__, self.watched):
             # The closure must not hold the parameter: it would outlive even the garbage collector.
             parameter = self.watched[fqn]
             if kind is HookKind.POST_ACCUMULATE_GRAD:
-                handle = parameter.register_post_accumulate_grad_hook(partial(self._accumulated, fqn))
-                _to_the_front(parameter)
+                accumulated = partial(lambda name, p: self._emit(HookKind.POST_ACCUMULATE_GRAD, name, p.grad), fqn)
+                handle = parameter.register_post_accumulate_grad_hook(accumulated)
+                # To the front: a hook of the program's may step an optimizer and drop `.grad`.
+                table = post_accumulate_grad_hooks(parameter) or {}
+                for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
+                    table[key] = table.pop(key)
             else:
                 handle = parameter.register_hook(partial(self._arrive, fqn))
             self.core.stack.enter_context(handle)
@@ -64,14 +68,7 @@ class ParameterHooks(HookGroup):
             for edit in edits:
                 self.core.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
 
-    def _find(self) -> None:
-        for fqn, parameter in self.core.model.named_parameters():
-            if selects_parameter(self.core.select, self.core.model, fqn):
-                self.watched[fqn] = parameter
-                if parameter.requires_grad and not is_lazy(parameter):
-                    self.hooked.add(fqn)
-
-    def _hook_groups(self) -> None:
+    def _hook_groups(self, roots: object) -> None:
         """Register a hook on the parameters of each module, and one on all; PyTorch takes no nested or sparse ones."""
         if self._grouped:
             return
@@ -79,8 +76,8 @@ class ParameterHooks(HookGroup):
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
         groups = {"": whole} if self.core.select is None else {}
         for fqn, module in self.core.model.named_modules():
-            own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
-            groups |= {fqn: own} if own else {}
+            group = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
+            groups |= {fqn: group} if group else {}
         with self._nodes.ours():  # registering creates nodes
             for fqn, group in groups.items():
                 tensors = [p for p in group if p.requires_grad and is_dense(p)]  # frozen by forward; refused
@@ -91,9 +88,6 @@ class ParameterHooks(HookGroup):
         if grad is not None:
             self._emit(HookKind.TENSOR_GRAD_PARAMETER, fqn, grad)
 
-    def _accumulated(self, fqn: str, parameter: Tensor) -> None:
-        self._emit(HookKind.POST_ACCUMULATE_GRAD, fqn, parameter.grad)
-
     def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
         index = self.core.next_arrival()
         module = self.core.model.get_submodule(fqn)
@@ -102,10 +96,3 @@ class ParameterHooks(HookGroup):
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
         self.core.emit(HookEvent(kind, fqn, index=self.core.next_arrival(), grad=grad, edited=edited))
-
-
-def _to_the_front(parameter: Tensor) -> None:
-    """Make the last hook the first: a hook of the program's may step an optimizer and drop `.grad`."""
-    table = post_accumulate_grad_hooks(parameter) or {}
-    for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
-        table[key] = table.pop(key)

@@ -18,12 +18,10 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.edited_grads import EditedGrads
 from hookcli.hooks.gradients.input_grads import InputGrads
 from hookcli.hooks.gradients.tensor_hooks import GRADIENT_EDITS, TensorHooks
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.nodes.node_creation import NodeCreation
-from hookcli.hooks.nodes.node_hooks import NodeHooks
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.nodes.node_hooks import NodeCreation, NodeHooks
+from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.tensors import tree
 from hookcli.tensors.hidden import hidden_tensors
 from hookcli.tensors.torch_private import version
@@ -45,7 +43,6 @@ class TensorGradHooks(HookGroup):
         self._edited = EditedGrads(core, nodes, self.hooks) if edited else None
 
     def start(self, kind: HookKind) -> None:
-        """Prepare to hook tensors of this kind as modules are called."""
         if kind is _IN:
             self._inputs.start()
 
@@ -75,8 +72,12 @@ class TensorGradHooks(HookGroup):
             returned = list(tree.leaves(output, "", within))
             if call.received:
                 self._inputs.returned(call, received + _hidden(among), [y for _, y in returned], _hidden(within))
-            if outputs:
-                self._hook_outputs(call, {id(x) for x in received}, returned)
+            ids = {id(x) for x in received}
+            for path, y in returned if outputs else ():
+                before = call.versions.get(id(tree.base(y)))
+                handed_on = id(y) in ids and (y.is_inference() or version(y) == before)
+                if y.requires_grad and self.hooks.hookable(y, None if id(y) in ids else before):
+                    self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)
         return output
 
     def made(self, event: HookEvent, output: Any, written: Collection[int]) -> None:
@@ -87,15 +88,7 @@ class TensorGradHooks(HookGroup):
                 self.hooks.observe(replace(event, kind=_OUT, path=path), y)
 
     def leave(self, call: Call) -> None:
-        """Forget a call that is over, however it ended."""
         self._inputs.leave(call)
-
-    def _hook_outputs(self, call: Call, received: set[int], returned: list[tuple[str, Tensor]]) -> None:
-        for path, y in returned:
-            before = call.versions.get(id(tree.base(y)))
-            handed_on = id(y) in received and (y.is_inference() or version(y) == before)
-            if y.requires_grad and self.hooks.hookable(y, None if id(y) in received else before):
-                self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)
 
 
 def _hidden(unseen: tree.Unseen) -> list[Tensor]:

@@ -16,12 +16,12 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.gradients.grad_arrivals import all_gone
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.tensor_versions import TensorVersion
 from hookcli.hooks.torch_private.autograd import tensor_hooks
+from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
 
 GRADIENT_EDITS = {HookKind.TENSOR_GRAD_INPUT: "grad_input", HookKind.TENSOR_GRAD_OUTPUT: "grad_output"}
@@ -69,15 +69,8 @@ class TensorHooks:
         edits = call.hooked.edits.get(GRADIENT_EDITS[kind], [])
         hooks: list[_Hook] = [partial(_edit, edit, call.hooked.fqn, call.number, path) for edit in edits]
         if self._core.watches(call.hooked, kind):
-            event = HookEvent(
-                kind,
-                call.hooked.fqn,
-                call.hooked.module,
-                call.number,
-                path=path,
-                edited=", ".join(edit.op for edit in edits),
-                handed_on=handed_on,
-            )
+            event = HookEvent(kind, call.hooked.fqn, call.hooked.module, call.number, path=path, handed_on=handed_on)
+            event.edited = ", ".join(edit.op for edit in edits)
             hooks.append(self._arrival(event, x))
         self._register(hooks, x)
         return x
@@ -88,7 +81,8 @@ class TensorHooks:
             self._register([self._arrival(event, x)], x)
 
     def _arrival(self, event: HookEvent, x: Tensor) -> _Hook:
-        version = TensorVersion.of_view(x)
+        # Of a tensor that is no view, the hooks stay with its value.
+        version = TensorVersion(x) if is_view(x) and not x.is_inference() else None
         hook: Any = self._core.guarded(partial(self._arrive, event, version))
         hook.version = version
         return cast(_Hook, hook)
@@ -117,3 +111,36 @@ class TensorHooks:
 
 def _edit(edit: Edit, fqn: str, call: int, path: str, grad: Tensor | None) -> Tensor | None:
     return None if grad is None else edit.at(fqn, call)(path, grad)
+
+
+def all_gone(handles: Iterable[RemovableHandle]) -> bool:
+    """Return whether none of these hooks on tensors can fire any more: autograd has released the tensors."""
+    return all(handle.hooks_dict_ref() is None for handle in handles)
+
+
+class GradArrivals:
+    """Hooks on a model's outputs. `times` counts the gradients that arrived at them."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._handles: list[RemovableHandle] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._handles)
+
+    def watch(self, output: Any) -> None:
+        """Hook the tensors of an output that have a graph, except views, whose hooks in-place operations drop."""
+        for _, y in tree.leaves(output):
+            if y.requires_grad and not y.is_leaf and not is_view(y):
+                arrive = unserializable_hook(partial(self._arrive))  # marked, which a bound method can't be
+                self._handles.append(y.register_hook(arrive))
+
+    def gone(self) -> bool:
+        return all_gone(self._handles)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _arrive(self, _: Tensor | None) -> None:
+        self.times += 1

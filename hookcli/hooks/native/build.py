@@ -19,8 +19,8 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -88,30 +88,25 @@ def _library(on_build: Callable[[str], None] | None) -> str:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _refuse_others(folder)
             _build_alone(folder, stamp, chosen, on_build)
-        return str(_own_library(folder, stamp))
+        library = folder / content(stamp, 4096, folder).decode("utf-8", "replace").strip()
+        if library.parent != folder or library.is_symlink() or not library.is_file():
+            named = shortened(str(library), 80)
+            raise UsageError(f"{stamp} names {named!r}, which is not a file in this folder: delete {folder}")
+        for path in (folder, stamp, library):
+            _refuse_others(path)
+        return str(library)
     except OSError as error:
         raise UsageError(f"the C++ hooks are built in {folder}, which can't be used: {error.strerror}") from error
 
 
-def _own_library(folder: Path, stamp: Path) -> Path:
-    """The library that `built` names. Raises UsageError where others than this user could have put it there."""
-    library = folder / content(stamp, 4096, folder).decode("utf-8", "replace").strip()
-    if library.parent != folder or library.is_symlink() or not library.is_file():
-        named = shortened(str(library), 80)
-        raise UsageError(f"{stamp} names {named!r}, which is not a file in this folder: delete {folder}")
-    for path in (folder, stamp, library):
-        _refuse_others(path)
-    return library
-
-
 def _refuse_others(path: Path) -> None:
     """Raise UsageError for a folder or file that others may write: code loaded from there runs as this user."""
-    found = path.lstat()
+    status = path.lstat()
     if not hasattr(os, "getuid"):
         return
-    if found.st_uid not in (os.getuid(), *_TRUSTED):
+    if status.st_uid not in (os.getuid(), *_TRUSTED):
         raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it")
-    if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+    if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w or delete it")
 
 
@@ -131,16 +126,20 @@ def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str
     """Build, unless another process has done so while this one waited for the lock."""
     from filelock import FileLock  # comes with torch
 
-    with _private_files(), FileLock(folder / "hookcli.lock"):
-        if stamp.exists():
-            return
-        if on_build:
-            on_build(f"building the C++ hooks with {chosen}: once, for about 15 seconds")
-        (folder / "lock").unlink(missing_ok=True)  # torch 2.11 would wait forever for a build that was killed
-        library = Path(_compile(folder, chosen))
-        scratch = stamp.with_suffix(f".{os.getpid()}")
-        scratch.write_text(library.name, "utf-8")
-        scratch.replace(stamp)
+    umask = os.umask(0o077)  # only this user may write the files
+    try:
+        with FileLock(folder / "hookcli.lock"):
+            if stamp.exists():
+                return
+            if on_build:
+                on_build(f"building the C++ hooks with {chosen}: once, for about 15 seconds")
+            (folder / "lock").unlink(missing_ok=True)  # torch 2.11 would wait forever for a build that was killed
+            library = Path(_compile(folder, chosen))
+            scratch = stamp.with_suffix(f".{os.getpid()}")
+            scratch.write_text(library.name, "utf-8")
+            scratch.replace(stamp)
+    finally:
+        os.umask(umask)
 
 
 def _compile(folder: Path, chosen: str) -> str:
@@ -159,7 +158,12 @@ def _compile(folder: Path, chosen: str) -> str:
                 )
         except RuntimeError as error:
             error.add_note(str(getattr(error.__cause__, "output", b"") or b"", "utf-8", "replace"))
-            raise UsageError(f"the C++ hooks could not be built with {chosen}: {_first_error(str(error))}") from error
+            lines = [line.strip() for line in str(error).splitlines()]
+            pattern = re.compile(r"\b(fatal error|error|not found)\b", re.IGNORECASE)
+            errors = (line for line in lines if pattern.search(line[1:]))
+            # The first line is torch's own "Error building extension ...", without the reason.
+            why = next((line for line in errors if not line.startswith("Error building")), (lines or ["no reason"])[0])
+            raise UsageError(f"the C++ hooks could not be built with {chosen}: {why}") from error
     return str(library)
 
 
@@ -187,23 +191,6 @@ class _Grouped:
         if check and process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command, output)
         return subprocess.CompletedProcess(command, process.returncode, output)
-
-
-@contextmanager
-def _private_files() -> Iterator[None]:
-    """Create files in this block that only this user may write, whatever the umask is."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines()]
-    named = (line for line in lines if re.search(r"\b(fatal error|error|not found)\b", line[1:], re.IGNORECASE))
-    # The first line is torch's own "Error building extension ...", without the reason.
-    return next((line for line in named if not line.startswith("Error building")), lines[0] if lines else "no reason")
 
 
 def _ninja_on_path() -> Any:

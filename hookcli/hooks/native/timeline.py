@@ -7,10 +7,9 @@ its gradient accumulator), in the order of the roots, then of `next_edges()`; ea
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -21,12 +20,13 @@ from hookcli.table import TensorStats
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import resolve
 
+T = TypeVar("T")
 _NONE = -1  # C++'s value for None
 
 
 @dataclass(frozen=True, slots=True)
 class GradRecord:
-    """One gradient. `stats` is None if nobody asked for statistics, or if `unmeasured` gives a reason."""
+    """One gradient. `stats` is None if `unmeasured` gives a reason."""
 
     shape: tuple[int, ...]
     dtype: str  # in PyTorch's spelling: float32
@@ -91,25 +91,15 @@ class Timeline:
     extension can't be built (see `build.load`), or if a root or leaf requires no gradient.
     """
 
-    def __init__(
-        self,
-        roots: Sequence[Tensor],
-        leaves: Sequence[Tensor] = (),
-        *,
-        statistics: bool = True,
-        on_build: Callable[[str], None] | None = None,
-        _as_on_device: bool = False,  # for tests: run the operations for accelerators on the CPU
-    ) -> None:
+    def __init__(self, roots: Sequence[Tensor], leaves: Sequence[Tensor] = (), *, _as_on_device: bool = False) -> None:
+        # `_as_on_device`, for tests: run the operations for accelerators on the CPU.
         for what, tensors in (("root", roots), ("leaf", leaves)):
             for place, tensor in enumerate(tensors):
                 if what == "leaf" and tensor.is_leaf and tensor_hooks(tensor):
                     raise UsageError(f"leaf {place} of the timeline has Python hooks, which C++ hooks would drop")
                 if not tensor.requires_grad:
                     raise UsageError(f"{what} {place} of the timeline requires no gradient: nothing would reach it")
-        self._statistics = statistics
-        self._timeline = build.load(on_build).Timeline(list(roots), list(leaves), statistics, _as_on_device)
-        self._resolved: dict[int, GradRecord] = {}
-        self._lock = threading.Lock()
+        self._timeline = build.load().Timeline(list(roots), list(leaves), True, _as_on_device)
 
     def __enter__(self) -> Timeline:
         return self
@@ -122,29 +112,9 @@ class Timeline:
         self._timeline.detach()
 
     @property
-    def names(self) -> list[str]:
-        """The nodes' names in walk order."""
-        return [row[0] for row in self._timeline.nodes()]
-
-    @property
-    def passes(self) -> int:
-        """Number of backward passes that ended without an exception, from `Engine::queue_callback`."""
-        return int(self._timeline.passes()[0])
-
-    @property
     def finished_ns(self) -> int | None:
         """The time at which the last pass ended, from `Engine::queue_callback`; None if none did."""
         return _or_none(self._timeline.passes()[1])
-
-    @property
-    def firings_under_gil(self) -> int:
-        """Number of firings of hooks that held Python's global lock; 0 unless something is wrong."""
-        return int(self._timeline.passes()[2])
-
-    @property
-    def reductions(self) -> int:
-        """Number of tensors that were reduced; an unchanged tensor, or a view of all of it, counts once."""
-        return int(self._timeline.passes()[3])
 
     def nodes(self) -> list[NodeRecord]:
         """Return every node, in walk order. Call it after the pass: on an accelerator it waits for the statistics."""
@@ -152,7 +122,7 @@ class Timeline:
 
         def node(row: Any) -> NodeRecord:
             name, order, fired, began, ended, outputs, inputs = row
-            came, went = (tuple(None if g == _NONE else grads[g] for g in some) for some in (outputs, inputs))
+            came, went = (tuple(_item(grads, place) for place in some) for some in (outputs, inputs))
             return NodeRecord(name, _or_none(order), fired, _or_none(began), _or_none(ended), came, went)
 
         return [node(row) for row in self._timeline.nodes()]
@@ -171,31 +141,22 @@ class Timeline:
         grads = self._gradients()
         leaves = self._leaves(grads)
         return [
-            CaptureRecord(
-                place,
-                _or_none(node),
-                _or_none(leaf),
-                at,
-                None if gradient == _NONE else grads[gradient],
-                None if leaf == _NONE else leaves[leaf],
-            )
+            CaptureRecord(place, _or_none(node), _or_none(leaf), at, _item(grads, gradient), _item(leaves, leaf))
             for place, node, leaf, at, gradient in self._timeline.captures()
         ]
 
     def _leaves(self, grads: list[GradRecord]) -> list[LeafRecord]:
         return [
-            LeafRecord(_or_none(order), fired, _or_none(at), None if gradient == _NONE else grads[gradient])
+            LeafRecord(_or_none(order), fired, _or_none(at), _item(grads, gradient))
             for order, fired, at, gradient in self._timeline.leaves()
         ]
 
     def _gradients(self) -> list[GradRecord]:
         rows = self._timeline.gradients()
-        found = resolve([_pending(row) for row in rows])
+        statistics = resolve([_pending(row) for row in rows])
         return [
-            GradRecord(
-                tuple(shape), _DTYPES.get(dtype, dtype), device, stats if self._statistics and not why else None, why
-            )
-            for (shape, dtype, device, why, *_), stats in zip(rows, found, strict=True)
+            GradRecord(tuple(shape), _DTYPES.get(dtype, dtype), device, None if why else stats, why)
+            for (shape, dtype, device, why, *_), stats in zip(rows, statistics, strict=True)
         ]
 
 
@@ -211,6 +172,10 @@ def _pending(row: Any) -> PendingFigures:
 
 def _or_none(value: int) -> int | None:
     return None if value == _NONE else int(value)
+
+
+def _item(records: Sequence[T], place: int) -> T | None:
+    return None if place == _NONE else records[place]
 
 
 # The names of dtypes in C++, and in Python.

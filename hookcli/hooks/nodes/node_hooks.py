@@ -8,30 +8,49 @@ nor the tensors that they saved are kept alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from torch import Tensor
+from torch.autograd import graph
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent, NodeInfo
-from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.graph_walk import gradient_accumulator, nodes_of, walk
-from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.select import selects_parameter
-from hookcli.hooks.session_core import SessionCore
-from hookcli.hooks.torch_private.autograd import next_sequence_number, queue_callback, sequence_number
+from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
+from hookcli.hooks.torch_private.autograd import next_sequence_number, queue_callback, sequence_number, tracing_context
 from hookcli.tensors import tree
 
 OUTSIDE = "(loss)"
 """The place of nodes that no module created."""
 LEAF = "(leaf)"
 """The place of leaves that are no parameters: the model's inputs, and tensors that it creates in forward."""
+
+
+class NodeCreation:
+    """One hook, shared by everything that listens for new autograd nodes. `available`: this PyTorch has such hooks."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self.available = hasattr(graph, "node_creation_hook")
+        self._core = core
+        self._listeners: list[Callable[[Node], None]] = []
+
+    def listen(self, listener: Callable[[Node], None]) -> None:
+        """Call `listener` with every node that is created from now on."""
+        if not self._listeners:
+            self._core.stack.enter_context(graph.node_creation_hook(self._core.guarded(self._created)))
+        self._listeners.append(listener)
+
+    def _created(self, node: Node) -> None:
+        if tracing_context() is None:  # else torch.compile is tracing: this graph never runs
+            for listener in self._listeners:
+                listener(node)
 
 
 class NodeHooks(HookGroup):
@@ -73,36 +92,33 @@ class NodeHooks(HookGroup):
         self.core.before_backward(self._hook_graph)
 
     @contextmanager
-    def _marking(self) -> Iterator[None]:
+    def ours(self) -> Iterator[None]:
+        """Mark nodes that are created in this block as hookcli's own."""
         self._ours = True
         first = next_sequence_number()
         try:
             yield
         finally:
             self._ours = False
-            if not self.exact:  # known by their numbers once a module claims them
+            if self._started and not self.exact:  # known by their numbers once a module claims them
                 self._numbers |= {*range(first, next_sequence_number())}
-
-    def ours(self) -> AbstractContextManager[None]:
-        """Mark nodes that are created in this block as hookcli's own."""
-        return self._marking() if self._started else nullcontext()
 
     def claim(self, value: Any, call: Call | None = None) -> None:
         """Assign the unclaimed nodes behind a value to this call, or to the innermost one."""
         if not self._started or self.exact:
             return
         ends = [x.grad_fn for _, x in tree.leaves(value) if x.grad_fn is not None]
-        found = list(walk(ends, lambda node: self._key not in _notes(node)))
-        for node, made in [(node, self._note(node, call)) for node in found]:
+        unclaimed = list(walk(ends, lambda node: self._key not in _notes(node)))
+        for node, made in [(node, self._note(node, call)) for node in unclaimed]:
             self._hook(node, made)
 
     def following(self, made: NodeInfo) -> list[int | None]:
         """Return the ids of the nodes that get its gradients, skipping hookcli's own nodes."""
-        found: list[int | None] = []
+        ids: list[int | None] = []
         for after in made.next:
             ours = after is not None and self.made[after].ours
-            found += self.following(self.made[after]) if after is not None and ours else [after]
-        return found
+            ids += self.following(self.made[after]) if after is not None and ours else [after]
+        return ids
 
     def _created(self, node: Node) -> None:
         made = self._made(node)
@@ -141,8 +157,16 @@ class NodeHooks(HookGroup):
                     self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
             self._hook(node, self._made(node))
-        if self.core.wants(HookKind.ENGINE_CALLBACK):
-            self._queue_callback(ends[0])
+        queued = not self.core.wants(HookKind.ENGINE_CALLBACK)
+
+        def queue(grads: Any) -> None:
+            nonlocal queued
+            if not queued:
+                queued = True
+                queue_callback(partial(self._emit, HookKind.ENGINE_CALLBACK, None))
+
+        if not queued:
+            self.core.stack.enter_context(ends[0].register_prehook(queue))
 
     def in_walk_order(self, roots: Iterable[Tensor]) -> list[NodeInfo]:
         """Return the nodes below these tensors in walk order, as the C++ hooks number them."""
@@ -155,35 +179,20 @@ class NodeHooks(HookGroup):
         made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
         if not made.hooked and self.core.wants(HookKind.NODE_PRE, HookKind.NODE):
             made.hooked = True
-            if self.core.wants(HookKind.NODE_PRE):
-                self.core.stack.enter_context(node.register_prehook(self.core.guarded(partial(self._pre, made))))
-            if self.core.wants(HookKind.NODE):
-                self.core.stack.enter_context(node.register_hook(self.core.guarded(partial(self._post, made))))
+            for kind, register in ((HookKind.NODE_PRE, node.register_prehook), (HookKind.NODE, node.register_hook)):
+                if self.core.wants(kind):
+                    self.core.stack.enter_context(register(self.core.guarded(partial(self._emit, kind, made))))
 
-    def _queue_callback(self, first: Node) -> None:
-        queued = False
-
-        def queue(grads: Any) -> None:
-            nonlocal queued
-            if not queued:
-                queued = True
-                queue_callback(partial(self._emit, HookKind.ENGINE_CALLBACK, None))
-
-        self.core.stack.enter_context(first.register_prehook(queue))
-
-    def _pre(self, made: NodeInfo, grad_outputs: tuple[Tensor | None, ...]) -> None:
-        self._emit(HookKind.NODE_PRE, made, grad_outputs=grad_outputs)
-
-    def _post(self, made: NodeInfo, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
-        self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
-
-    def _emit(self, kind: HookKind, made: NodeInfo | None, **shown: Any) -> None:
+    def _emit(self, kind: HookKind, made: NodeInfo | None, *grads: tuple[Tensor | None, ...]) -> None:
+        """Emit an event. `grads`: the gradients that a pre-hook gets, of outputs; or a hook, of inputs and outputs."""
         if not self.core.wants(kind) or (made and (made.ours or not (made.watched or self.unwatched_too))):
             return
-        where: dict[str, Any] = (
-            {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
-        )
-        self.core.emit(HookEvent(kind, index=self.core.next_arrival(), **where, **shown))
+        event = HookEvent(kind, "", index=self.core.next_arrival())
+        if made:
+            event.fqn, event.call, event.name, event.node = made.fqn, made.call, made.name, made
+        if grads:
+            event.grad_inputs, event.grad_outputs = grads[0] if grads[1:] else (), grads[-1]
+        self.core.emit(event)
 
     def _forget(self) -> None:
         for notes in self._noted:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -18,7 +19,7 @@ from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
-from hookcli.hooks.operators.functions import Given, given_tensors, reads_attribute, shown, writes
+from hookcli.hooks.operators.functions import ArgumentTensors, function_names, given_tensors, reads_attribute, writes
 from hookcli.hooks.operators.source_lines import SourceLines, called_by_pytorch
 from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
@@ -43,19 +44,18 @@ class OperatorCalls(ObservingMode):
         self.core = core
         self._lines = SourceLines()
         self._sharded = "torch.distributed.fsdp" in sys.modules
-        self._names: dict[Any, tuple[str, str]] = {}
+        self._named = cache(function_names)
+        self._selects = cache(core.select) if core.select else None
         self._whole: dict[int, bool] = {}
-        self._watched: dict[str, bool] = {}
         self._inside: list[Call] = []
         self._uninitialised = UninitialisedMemory()
         self._see = core.guarded(self._seen)
 
     def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """See ObservingMode."""
         call = self._owner()
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
-        given = Given(given_tensors(args, kwargs))
+        given = ArgumentTensors(given_tensors(args, kwargs))
         if any(map(is_lazy, given.tensors)):  # a layer that makes its parameters in its first call
             return run(*args, **kwargs)
         for begin in self.core.before_operators:
@@ -89,19 +89,19 @@ class OperatorCalls(ObservingMode):
         return None if in_backward() else call
 
     def _is_whole(self, module: nn.Module) -> bool:
-        known = self._whole.get(id(module))
-        if known is None:
-            known = self._whole[id(module)] = self.core.ops != "aten" and is_whole(module)
-        return known
+        whole = self._whole.get(id(module))
+        if whole is None:
+            whole = self._whole[id(module)] = self.core.ops != "aten" and is_whole(module)
+        return whole
 
-    def _seen(self, call: Call, func: Any, given: Given, args: Any, kwargs: Any, output: Any) -> None:
+    def _seen(self, call: Call, func: Any, given: ArgumentTensors, args: Any, kwargs: Any, output: Any) -> None:
         name, full = self._named(func)
         fqn = numbered(call, name)
         call.operators[name] = call.operators.get(name, 0) + 1
         index = self.core.calls.next_index()
         written = given.written()
         self._uninitialised.called(name, args, kwargs, output, output if writes(func) else written)
-        if not self._is_watched(fqn, func):
+        if self._selects is not None and not self._selects(fqn, func):
             return
         made = written[0] if output is None and written else output
         event = HookEvent(HookKind.FORWARD, fqn, None, call.number, index)
@@ -109,20 +109,6 @@ class OperatorCalls(ObservingMode):
         self.core.emit(replace(event, args=args, kwargs=kwargs, output=made))
         if torch.is_grad_enabled() and self.core.wants_of_operators(HookKind.TENSOR_GRAD_OUTPUT):
             self._gradients.made(event, made, {id(x) for x in written})
-
-    def _named(self, func: Any) -> tuple[str, str]:
-        known = self._names.get(func)
-        if known is None:
-            known = self._names[func] = shown(func)
-        return known
-
-    def _is_watched(self, fqn: str, func: Any) -> bool:
-        if self.core.select is None:
-            return True
-        known = self._watched.get(fqn)
-        if known is None:
-            known = self._watched[fqn] = self.core.select(fqn, func)
-        return known
 
 
 class AtenCalls(TorchDispatchMode):
@@ -139,11 +125,11 @@ class AtenCalls(TorchDispatchMode):
 
 def failed_operator(frame: FrameType) -> tuple[str, str] | None:
     """The name and source line of the operator that a frame of an error's traceback was running; None for others."""
-    known = frame.f_locals if frame.f_code is OperatorCalls.observe.__code__ else {}
-    call: Call | None = known.get("call")
-    if call is None or "output" in known:
+    variables = frame.f_locals if frame.f_code is OperatorCalls.observe.__code__ else {}
+    call: Call | None = variables.get("call")
+    if call is None or "output" in variables:
         return None
-    name = shown(known["func"])[0]
+    name = function_names(variables["func"])[0]
     return numbered(call, name), SourceLines().caller(frame)
 
 

@@ -30,16 +30,16 @@ def writes(function: Any) -> bool:
 
 def given_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """The tensors among a function's arguments, and in the lists and mappings there."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple, dict)):
-            found += (x for _, x in tree.leaves(value))
-    return found
+            tensors += (x for _, x in tree.leaves(value))
+    return tensors
 
 
-class Given:
+class ArgumentTensors:
     """The tensors that a call received, with the versions that they had before it. It lives as long as the call."""
 
     __slots__ = ("tensors", "versions")
@@ -63,7 +63,7 @@ class Given:
         return bool(self.written())
 
 
-def shown(what: Any) -> tuple[str, str]:
+def function_names(what: Any) -> tuple[str, str]:
     """The short name of a function, and PyTorch's full name of it: `add` and `torch.Tensor.__add__`."""
     if isinstance(what, OPERATORS):  # aten.add.Tensor, or torchvision.nms
         return str(what).split(".")[1], f"torch.ops.{what}"
@@ -71,16 +71,16 @@ def shown(what: Any) -> tuple[str, str]:
         return what.__name__, f"{what.__module__}.{what.__qualname__}"
     if not isinstance(what, (FunctionType, BuiltinFunctionType)) and isinstance(getattr(what, "name", None), str):
         return what.name, f"TorchScript {what.name}"
-    own = getattr(what, "__name__", type(what).__name__)
-    full = str(torch.overrides.resolve_name(what) or own).removesuffix(".__get__")
-    if full.rpartition(".")[2] != own and getattr(torch, own, None) == what:  # one function of two names: mm and spmm
-        full = f"torch.{own}"
+    name = getattr(what, "__name__", type(what).__name__)
+    full = str(torch.overrides.resolve_name(what) or name).removesuffix(".__get__")
+    if full.rpartition(".")[2] != name and getattr(torch, name, None) == what:  # one function of two names: mm and spmm
+        full = f"torch.{name}"
     return _plain_name(full.rpartition(".")[2]), full
 
 
 def type_of(part: Any) -> str:
     """The type of a part of a model: the name of a module's class, or an operator's short name."""
-    return tree.type_text(part) if isinstance(part, nn.Module) else shown(part)[0]
+    return tree.type_text(part) if isinstance(part, nn.Module) else function_names(part)[0]
 
 
 def _plain_name(name: str) -> str:

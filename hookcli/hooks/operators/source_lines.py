@@ -61,10 +61,10 @@ class SourceLines:
             frame = frame.f_back
         otherwise = ""
         while frame is not None:
-            path, own = self._file(frame.f_code)
-            if own and path:
+            path, programs = self._file(frame.f_code)
+            if programs and path:
                 return self._line(frame, path)
-            if not (own or path):
+            if not (programs or path):
                 break
             if path and Path(path).name != "overrides.py":  # there PyTorch passes calls on to modes
                 otherwise = otherwise or self._line(frame, path)
@@ -73,25 +73,21 @@ class SourceLines:
 
     def _file(self, code: CodeType) -> tuple[str, bool]:
         """The path of a frame's code, "" for hookcli's, and whether it is the program's own, or one of our modes'."""
-        known = self._files.get(id(code))
-        if known is None:
+        file = self._files.get(id(code))
+        if file is None:
             name = code.co_filename
             self._codes.append(code)
-            known = self._files[id(code)] = (
-                ("", name.startswith(_HOOKS)) if name.startswith(_OURS) else (shown_path(name), _is_own(name))
-            )
-        return known
+            if name.startswith(_OURS):
+                file = "", name.startswith(_HOOKS)
+            else:  # the program's own, or of a library that is not PyTorch's
+                built_in = name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)
+                file = shown_path(name), not (built_in or name.startswith((_TORCH, "<frozen ")))
+            self._files[id(code)] = file
+        return file
 
     def _line(self, frame: FrameType, path: str) -> str:
         key = id(frame.f_code), frame.f_lineno
-        known = self._lines.get(key)
-        if known is None:
-            known = self._lines[key] = f"{path}:{key[1]}"
-        return known
-
-
-def _is_own(filename: str) -> bool:
-    """True for a file of the program, or of a library that is not PyTorch's."""
-    if filename.startswith((_TORCH, "<frozen ")):
-        return False
-    return not filename.startswith(_STDLIB) or any(folder in filename for folder in _INSTALLED)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = f"{path}:{key[1]}"
+        return line

@@ -30,7 +30,7 @@ class ChildProcesses:
     def __init__(self) -> None:
         self.started = 0
         self.serves_parent = False
-        self._starting = _Starting()
+        self._starting = threading.local()  # `process`: the one that this thread is starting
         self._marks = mmap(-1, _MARKS)  # a byte for each child, shared with all of them
 
     @property
@@ -40,7 +40,8 @@ class ChildProcesses:
 
     def forked(self) -> None:
         """Note that this process is a forked child: its optimizers leave marks."""
-        self.serves_parent = self._starting.process is not None and _serves(self._starting.process)
+        process = getattr(self._starting, "process", None)
+        self.serves_parent = process is not None and _serves(process)
         register_optimizer_step_pre_hook(self._mark)
 
     def _mark(self, *step: Any) -> None:
@@ -59,12 +60,6 @@ class ChildProcesses:
             self.started += method != "fork" and not _serves(process)
 
         return starts
-
-
-class _Starting(threading.local):
-    """The process that this thread is starting."""
-
-    process: BaseProcess | None = None
 
 
 def _serves(process: BaseProcess) -> bool:

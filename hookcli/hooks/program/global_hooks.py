@@ -27,8 +27,7 @@ from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_droppe
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import OutermostCalls
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.data import NO_WAITING, DataLoaderIterator
-from hookcli.hooks.torch_private.exchange import Wrapper, replaced
+from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step
 from hookcli.hooks.torch_private.modules import other_global_hooks
 

@@ -61,7 +61,6 @@ class OutermostCalls:
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
 
     def close(self) -> None:
-        """Remove the hooks that are left."""
         for handle, _ in self._later.values():
             handle.remove()
         self._later.clear()
@@ -72,7 +71,6 @@ class OutermostCalls:
             later[0].remove()
 
     def entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        """Return the global pre-hook."""
         local, listener = self._local, self._listener
         is_compiling = torch.compiler.is_compiling
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
@@ -91,14 +89,13 @@ class OutermostCalls:
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
                 return
             local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
-            call.handle = self._at_the_end(module, PicklableHook(partial(self._leave, call)))
+            leave = PicklableHook(partial(self._leave, call))
+            if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
+                call.handle = torch_module.register_module_forward_hook(leave, always_call=True)
+            else:
+                call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
         return enter
-
-    def _at_the_end(self, module: nn.Module, leave: Callable[..., Any]) -> RemovableHandle:
-        if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
-            return torch_module.register_module_forward_hook(leave, always_call=True)
-        return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
     def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
         """Return whether the module is called inside this call; an interrupted call is dropped."""
@@ -137,15 +134,16 @@ class OutermostCalls:
             self._later[thread] = handle, None
             return None
         token = Token()
-        self._later[thread] = handle, when_gone(token, partial(self._let_go, thread, handle))
-        return token
 
-    def _let_go(self, thread: int, handle: RemovableHandle) -> None:
-        later = self._later.get(thread)
-        if later is not None and later[0] is handle:
-            del self._later[thread]
-            handle.remove()
-            self._listener.call_failed(thread)
+        def let_go() -> None:
+            later = self._later.get(thread)
+            if later is not None and later[0] is handle:
+                del self._later[thread]
+                handle.remove()
+                self._listener.call_failed(thread)
+
+        self._later[thread] = handle, when_gone(token, let_go)
+        return token
 
     def _drop(self, call: _OutermostCall) -> None:
         self._local.call = None

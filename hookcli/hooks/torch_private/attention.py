@@ -47,7 +47,9 @@ def attention_as_on_cpu(unfused: Callable[[], object]) -> Iterator[None]:
     with _lock:
         _listeners.append(unfused)
         if _replacement is None:
-            _replacement = _replaced()
+            has_all = None not in (_choose, fused_attention)
+            kernels = {"scaled_dot_product_attention": _as_on_cpu} if has_all else {}
+            _replacement = registered(kernels, ("AutogradMeta",))
     try:
         yield
     finally:
@@ -56,13 +58,6 @@ def attention_as_on_cpu(unfused: Callable[[], object]) -> Iterator[None]:
             if not _listeners:
                 _replacement.close()
                 _replacement = None
-
-
-def _replaced() -> ExitStack:
-    """Register the CPU's choice, until the stack is closed; nothing where this PyTorch lacks a part of it."""
-    if None in (_choose, fused_attention):
-        return ExitStack()
-    return registered({"scaled_dot_product_attention": _as_on_cpu}, ("AutogradMeta",))
 
 
 def registered(kernels: Mapping[str, Callable[..., Any]], keys: Sequence[str]) -> ExitStack:
@@ -107,11 +102,9 @@ def _as_on_cpu(
         return as_composed("scaled_dot_product_attention", *given, **options)
     if attn_mask is not None and attn_mask.dtype is torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -math.inf)
-    scale = options.get("scale")
-    if query.dim() == _BATCHED[0]:
+    scale, unbatched = options.get("scale"), query.dim() == _BATCHED[0]
+    if unbatched:
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
         attn_mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == _BATCHED[0] else attn_mask
-        return fused_attention.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[
-            0
-        ].squeeze(0)
-    return fused_attention.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    out = fused_attention.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return out.squeeze(0) if unbatched else out

@@ -13,12 +13,8 @@ from torch.autograd.graph import Node
 
 from hookcli.tensors.torch_private import caller, getter, private
 
-_graph_task: Callable[[], int] = private(
-    "torch._C",
-    "_current_graph_task_id",
-    lambda: -1,
-    "calls that activation checkpointing repeats count as further calls",
-)
+_REPEATED = "calls that activation checkpointing repeats count as further calls"
+_graph_task: Callable[[], int] = private("torch._C", "_current_graph_task_id", lambda: -1, _REPEATED)
 
 
 def in_backward() -> bool:
@@ -26,12 +22,8 @@ def in_backward() -> bool:
     return _graph_task() != -1
 
 
-current_node: Callable[[], Node | None] = private(
-    "torch._C",
-    "_current_autograd_node",
-    lambda: None,
-    "full backward hooks are matched with calls by their order, and reentrant checkpoints are not told apart",
-)
+_BY_ORDER = "full backward hooks are matched with calls by their order, and reentrant checkpoints are not told apart"
+current_node: Callable[[], Node | None] = private("torch._C", "_current_autograd_node", lambda: None, _BY_ORDER)
 """The node that autograd is running; None outside a backward pass."""
 
 sequence_number: Callable[[Node], int] = caller(
@@ -42,20 +34,12 @@ sequence_number: Callable[[Node], int] = caller(
 )
 """A node's number in the order in which its thread created nodes: later nodes have greater numbers."""
 
-next_sequence_number: Callable[[], int] = private(
-    "torch._C._autograd",
-    "_get_sequence_nr",
-    lambda: 0,
-    "nodes that a call creates are not told from earlier ones, nor the regions of reentrant checkpoints",
-)
+_NOT_APART = "nodes that a call creates are not told from earlier ones, nor the regions of reentrant checkpoints"
+next_sequence_number: Callable[[], int] = private("torch._C._autograd", "_get_sequence_nr", lambda: 0, _NOT_APART)
 """The number that autograd will give to this thread's next node."""
 
-tracing_context: Callable[[], Any] = private(
-    "torch._guards.TracingContext",
-    "try_get",
-    lambda: None,
-    "nodes that torch.compile creates while it traces are listed as if they had run",
-)
+_TRACED = "nodes that torch.compile creates while it traces are listed as if they had run"
+tracing_context: Callable[[], Any] = private("torch._guards.TracingContext", "try_get", lambda: None, _TRACED)
 """None unless torch.compile is tracing; the graph created meanwhile never runs."""
 
 keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[Any]] = private(
@@ -66,11 +50,9 @@ keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[Any]] = 
 )
 """A block at whose end these tensors get their old versions back; by then they must hold their old values."""
 
+_NEVER = "hooks of the kind engine_callback never fire"
 queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_callback", None) or private(
-    "torch.autograd.Variable._execution_engine",
-    "queue_callback",
-    lambda callback: None,
-    "hooks of the kind engine_callback never fire",
+    "torch.autograd.Variable._execution_engine", "queue_callback", lambda callback: None, _NEVER
 )
 """Have autograd call back when the running backward pass is over; public since torch 2.15."""
 
@@ -93,11 +75,9 @@ push_saved_tensor_hooks: Callable[[Any, Any], None] = private(
     lambda pack, unpack: None,
     "saved tensors are no longer watched after torch.func",
 )
+FUNC_FAILS = "torch.func fails while saved tensors are watched"
 pop_saved_tensor_hooks: Callable[[], None] = private(
-    "torch._C._autograd",
-    "_pop_saved_tensors_default_hooks",
-    lambda: None,
-    "torch.func fails while saved tensors are watched",
+    "torch._C._autograd", "_pop_saved_tensors_default_hooks", lambda: None, FUNC_FAILS
 )
 
 # Hooks on tensors.
@@ -121,6 +101,5 @@ post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
 
 def saved_result(relu: Node) -> Tensor | None:
     """The output that a ReLU's node saved for backward. Raises RuntimeError where it was changed in place since."""
-    lost = "dead units of functional ReLUs are not counted"
-    found: Tensor | None = private(relu, "_saved_result", None, lost)
-    return found
+    result: Tensor | None = private(relu, "_saved_result", None, "dead units of functional ReLUs are not counted")
+    return result

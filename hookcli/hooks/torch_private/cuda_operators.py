@@ -107,8 +107,8 @@ def _suits_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _suits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
     alignment = 8 if query.dtype in _HALVES else 4
     aligned = query.shape[-1] == key.shape[-1] and not (query.shape[-1] % alignment or value.shape[-1] % alignment)
-    known = query.dtype in (*_HALVES, torch.float32)
-    return torch.backends.cuda.mem_efficient_sdp_enabled() and aligned and known
+    supported = query.dtype in (*_HALVES, torch.float32)
+    return torch.backends.cuda.mem_efficient_sdp_enabled() and aligned and supported
 
 
 def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

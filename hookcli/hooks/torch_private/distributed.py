@@ -43,10 +43,7 @@ def group_name() -> str:
 
 
 ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(
-    DistributedDataParallel,
-    "_get_ddp_logging_data",
-    lambda ddp: {},
-    "the report does not show DDP's buckets",
+    DistributedDataParallel, "_get_ddp_logging_data", lambda ddp: {}, "the report does not show DDP's buckets"
 )
 """DDP's data about a model: sizes of buckets, backend, versions."""
 

@@ -79,18 +79,20 @@ def not_imported_by_libraries() -> Iterator[None]:
         yield
         return
     stand_in = _StandIn(_UTILS)
-    watching = _Watching(stand_in)
     sys.modules[_UTILS] = stand_in
-    sys.meta_path.insert(0, watching)
+    sys.meta_path.insert(0, stand_in)
     try:
         yield
     finally:
-        sys.meta_path.remove(watching)
+        sys.meta_path.remove(stand_in)
         stand_in.step_aside()
 
 
 class _StandIn(ModuleType):
-    """Stands in for `torch._dynamo.utils` until more of torch.compile is asked for than `is_compile_supported`."""
+    """Stands in for `torch._dynamo.utils` until more of torch.compile is asked for than `is_compile_supported`.
+
+    It is also a finder that finds no module, but steps aside as torch.compile is being imported.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name == "is_compile_supported":
@@ -100,22 +102,14 @@ class _StandIn(ModuleType):
         self.step_aside()
         return getattr(import_module(_UTILS), name)
 
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == _PACKAGE:
+            self.step_aside()
+
     def step_aside(self) -> None:
         """Let the next import of the module find the real one."""
         if sys.modules.get(_UTILS) is self:
             del sys.modules[_UTILS]
-
-
-class _Watching:
-    """A finder of modules that finds none, but has the stand-in step aside as torch.compile is being imported."""
-
-    def __init__(self, stand_in: _StandIn) -> None:
-        self._stand_in = stand_in
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        """Find nothing."""
-        if name == _PACKAGE:
-            self._stand_in.step_aside()
 
 
 def _is_compile_supported(device: Any) -> Any:
@@ -139,15 +133,15 @@ def _never_traced() -> list[Any]:
     todo += [value for kind in todo if isinstance(kind, type) for value in vars(kind).values()]
     todo += [vars(mode).get("__torch_dispatch__") for mode in TorchDispatchMode.__subclasses__()]
     seen: set[int] = set()
-    found = []
+    functions = []
     while todo:
         function = todo.pop()
         if isinstance(function, FunctionType) and id(function) not in seen:
             seen.add(id(function))
             inside = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
-            found += inside[:1] if function.__code__ is marker else []  # the function that it wraps
+            functions += inside[:1] if function.__code__ is marker else []  # the function that it wraps
             todo += inside
-    return found
+    return functions
 
 
 _EMPTY = CellType()
@@ -159,16 +153,16 @@ def _imported(name: str) -> ModuleType | None:
 
     In a forked child, the thread that was importing it is gone, and to import it again would wait for that thread.
     """
-    found = sys.modules.get(name)
-    return None if getattr(getattr(found, "__spec__", None), "_initializing", False) else found
+    module = sys.modules.get(name)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
 def optimized_module() -> type[nn.Module] | None:
     """The class of modules that `torch.compile(module)` returns; None while nothing is compiled."""
-    found: type[nn.Module] | None = None
+    wrapper: type[nn.Module] | None = None
     if compiles():
-        found = private("torch._dynamo.eval_frame", "OptimizedModule", None, _COMPILED)
-    return found
+        wrapper = private("torch._dynamo.eval_frame", "OptimizedModule", None, _COMPILED)
+    return wrapper
 
 
 _compiled_call: Callable[[nn.Module], Any] = getter(nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED)

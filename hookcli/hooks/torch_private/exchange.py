@@ -94,3 +94,9 @@ def replaced(owner: Any, name: str, wrapper: Wrapper, lost: str) -> Iterator[Non
                 if _exchanged.get(key) is ours:
                     del _exchanged[key]
                 ours.restore()
+
+
+NO_WAITING = "the time spent waiting for data is not known"
+
+DataLoaderIterator: Any = private("torch.utils.data.dataloader", "_BaseDataLoaderIter", object, NO_WAITING)
+"""The base class of a DataLoader's iterators, whose `__next__` waits for the next batch."""

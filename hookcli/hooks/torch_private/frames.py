@@ -65,8 +65,8 @@ def keywords(module: nn.Module) -> dict[str, Any]:
         if frame is None:
             break
         if frame.f_code is _CALLS_HOOKS:
-            found = frame.f_locals
-            return found["kwargs"] if found.get("self") is module and type(found["kwargs"]) is dict else {}
+            names = frame.f_locals
+            return names["kwargs"] if names.get("self") is module and type(names["kwargs"]) is dict else {}
         frame = frame.f_back
     return {}
 
@@ -74,16 +74,13 @@ def keywords(module: nn.Module) -> dict[str, Any]:
 # Steps of optimizers.
 
 
-def _wrapped_step() -> CodeType | None:
-    """The code of PyTorch's wrapper around `step`, which calls the hooks."""
-    lost = "optimizers created before the recording are not known, and a step that calls its base class's counts twice"
-    code = _code(private(Optimizer, "profile_hook_step", lambda step: None, lost)(lambda optimizer: None))
-    if code is not None and "self" not in code.co_varnames:
-        note_loss("the variable `self` in Optimizer.step", "a step that calls its base class's counts twice")
-    return code
-
-
-_STEP = _wrapped_step()
+_TWICE = "a step that calls its base class's counts twice"
+_LOST = f"optimizers created before the recording are not known, and {_TWICE}"
+_wrap = private(Optimizer, "profile_hook_step", lambda step: None, _LOST)
+_STEP = _code(_wrap(lambda optimizer: None))
+"""The code of PyTorch's wrapper around `step`, which calls the hooks."""
+if _STEP is not None and "self" not in _STEP.co_varnames:
+    note_loss("the variable `self` in Optimizer.step", _TWICE)
 
 
 def step_is_hooked(kind: type[Optimizer]) -> bool:

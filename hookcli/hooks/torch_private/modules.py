@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,8 +31,8 @@ def part_tables(module: nn.Module) -> list[dict[str, Any]]:
 
 def submodules(module: nn.Module) -> Mapping[str, nn.Module | None] | None:
     """A module's own submodules by name, without asking its class; None before its constructor has run."""
-    found: Mapping[str, nn.Module | None] | None = vars(module).get(PARTS[2])
-    return found
+    parts: Mapping[str, nn.Module | None] | None = vars(module).get(PARTS[2])
+    return parts
 
 
 def hold(module: nn.Module, tensors: Iterable[Tensor]) -> None:
@@ -150,19 +151,19 @@ full_backward: Callable[[nn.Module], bool | None] = getter(_MODULE, FULL_FLAG, l
 private(torch_module, GLOBAL_FULL_FLAG, None, _UNKNOWN)
 
 
-def set_full_backward(module: nn.Module, flag: bool | None) -> None:
-    """Put the flag back: PyTorch leaves it on modules whose hooks are gone, and refuses hooks of the other sort."""
-    setattr(module, FULL_FLAG, flag)
-
-
 def global_full_backward() -> bool | None:
     """The same flag for global hooks."""
     return getattr(torch_module, GLOBAL_FULL_FLAG, None)
 
 
-def set_global_full_backward(flag: bool | None) -> None:
-    """Put the flag for global hooks back."""
-    setattr(torch_module, GLOBAL_FULL_FLAG, flag)
+def put_back_full_backward(module: nn.Module | None) -> Callable[[], None]:
+    """A function that puts the flag back to what it is now; None: the flag for global hooks.
+
+    PyTorch leaves the flag on modules whose hooks are gone, and refuses hooks of the other sort.
+    """
+    if module is None:
+        return partial(setattr, torch_module, GLOBAL_FULL_FLAG, global_full_backward())
+    return partial(setattr, module, FULL_FLAG, full_backward(module))
 
 
 # Abstract classes.

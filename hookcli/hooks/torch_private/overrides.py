@@ -18,18 +18,9 @@ from hookcli.tensors.torch_private import caller, getter, is_batched, private
 
 # Modes.
 
-_depth: Callable[[], int] = private(
-    "torch._C",
-    "_len_torch_function_stack",
-    lambda: 0,
-    "attention may leave its fused path while MACs are counted, and compiled parts be compiled again",
-)
-_mode_at: Callable[[int], Any] = private(
-    "torch._C",
-    "_get_function_stack_at",
-    lambda depth: None,
-    "attention may leave its fused path while MACs are counted, and compiled parts be compiled again",
-)
+_SEEN = "attention may leave its fused path while MACs are counted, and compiled parts be compiled again"
+_depth: Callable[[], int] = private("torch._C", "_len_torch_function_stack", lambda: 0, _SEEN)
+_mode_at: Callable[[int], Any] = private("torch._C", "_get_function_stack_at", lambda depth: None, _SEEN)
 
 
 def innermost_function_mode(within: int = 0) -> Any:
@@ -134,12 +125,8 @@ _SCRIPTS = "MACs of TorchScript methods are not counted"
 
 # torch.func.
 
-_interpreter: Callable[[], Any] = private(
-    "torch._C._functorch",
-    "peek_interpreter_stack",
-    lambda: None,
-    "forwards inside torch.func and torch.vmap are recorded as if they were plain ones",
-)
+_AS_PLAIN = "forwards inside torch.func and torch.vmap are recorded as if they were plain ones"
+_interpreter: Callable[[], Any] = private("torch._C._functorch", "peek_interpreter_stack", lambda: None, _AS_PLAIN)
 
 
 def in_func() -> bool:
@@ -190,11 +177,9 @@ stored_values: Callable[[Tensor], Tensor] = caller(
 )
 """The values that a sparse COO tensor stores, without coalescing it."""
 
+_SLOWER = "telling saved tensors apart takes longer"
 storage_key: Callable[[torch.UntypedStorage], int] = getter(
-    torch.UntypedStorage,
-    "_cdata",
-    lambda storage: StorageWeakRef(storage).cdata,
-    "telling saved tensors apart takes longer",
+    torch.UntypedStorage, "_cdata", lambda storage: StorageWeakRef(storage).cdata, _SLOWER
 )
 """A number that no other storage has at the same time."""
 
@@ -203,8 +188,8 @@ _tensor_uses: Callable[[Tensor], int] = caller(Tensor, "_use_count", lambda tens
 _storage_uses: Callable[[int], int] = private("torch._C", "_storage_Use_Count", lambda storage: 0, _ADDED)
 
 
-def use_counts(tensor: Tensor) -> tuple[int, int]:
-    """The numbers of references to a tensor and to its storage, Python's included; 0 where PyTorch tells none."""
+def reference_counts(tensor: Tensor) -> tuple[int, int]:
+    """The number of references to a tensor, and to its storage, Python's included; each 0 if PyTorch has no count."""
     return _tensor_uses(tensor), _storage_uses(storage_key(tensor.untyped_storage()))
 
 

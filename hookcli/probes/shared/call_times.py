@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from hookcli.hooks.clock import Timer
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import Timer
 from hookcli.table.names import around, owner_of
 from hookcli.table.times import INCLUSIVE, Place, Times
 
@@ -102,11 +102,11 @@ class CallTimer:
         for place, microseconds in spent.items():
             if (outer := self._calls[place].around) in alone:
                 alone[outer] = max(alone[outer] - microseconds, 0.0)
-        found = {place: OwnTimes(call.around, alone.get(place)) for place, call in self._calls.items()}
+        times = {place: OwnTimes(call.around, alone.get(place)) for place, call in self._calls.items()}
         for (made, began), (_, ended) in zip(self._nodes, self._nodes[1:], strict=False):
             if made is not None and (owner := self._owner(made)) is not None:
-                found[owner].backward = (found[owner].backward or 0.0) + self._timer.between(began, ended)
-        return found
+                times[owner].backward = (times[owner].backward or 0.0) + self._timer.between(began, ended)
+        return times
 
     def _owner(self, made: NodeInfo) -> Place | None:
         """The call that a node belongs to; None for a node outside of the model, such as the loss function's."""
@@ -126,10 +126,14 @@ def over_passes(passes: Sequence[Mapping[Place, OwnTimes]]) -> Times:
     to the model's.
     """
     around = {place: own.around for each in passes for place, own in each.items()}
-    found: dict[Place, dict[str, float]] = {}
+    times: dict[Place, dict[str, float]] = {}
     for inclusive, alone in INCLUSIVE.items():
         direction = inclusive.removesuffix("_us")
-        own = {place: _median(getattr(each[place], direction) for each in passes if place in each) for place in around}
+        measured = {place: [getattr(each[place], direction) for each in passes if place in each] for place in around}
+        own = {
+            place: median(spent) if (spent := [time for time in of_passes if time is not None]) else None
+            for place, of_passes in measured.items()
+        }
         whole = dict(own)
         for place in reversed(around):  # parts begin after what is around them
             outer, spent = around[place], whole[place]
@@ -137,10 +141,5 @@ def over_passes(passes: Sequence[Mapping[Place, OwnTimes]]) -> Times:
                 whole[outer] = (whole[outer] or 0.0) + spent
         for place, spent in whole.items():
             if spent is not None:
-                found.setdefault(place, {}).update({inclusive: spent, alone: own[place] or 0.0})
-    return found
-
-
-def _median(times: Iterable[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return median(known) if known else None
+                times.setdefault(place, {}).update({inclusive: spent, alone: own[place] or 0.0})
+    return times

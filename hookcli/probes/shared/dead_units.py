@@ -8,8 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import saved_result
 from hookcli.hooks.torch_private.modules import Convolution, Norm
+from hookcli.probes.shared.inventory_part import InventoryPart
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 from hookcli.tensors.torch_private import version
@@ -50,23 +52,23 @@ _BETWEEN = (
 _FAR = 4  # steps from a module's input back to a ReLU
 
 
-class DeadUnits:
-    """Counts dead and saturated channels of activations, call by call, without reading a value back.
+class DeadUnits(InventoryPart):
+    """Rows of kind `units`: how many channels of an activation are dead or saturated, of each call.
 
-    Of several batches, a channel counts if it is dead, or saturated, in all of them.
-
-    Looked at are the activations of torch.nn, as modules and, where operators are watched, as functions; other modules
-    (of one's own) that return what none of their parts did; and without operators what a module receives from a ReLU
-    that was called as a function, as far as autograd tells of it.
+    A channel counts if it is dead (or saturated) in every batch. These outputs count as activations: those of
+    torch.nn's activation modules; where operators are watched, those of activation functions; and those of your own
+    modules without parameters, if the output was not made by one of the module's parts. An input counts if autograd's
+    graph shows that it comes from a ReLU that was called as a function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
         self._relus: set[Any] = set()  # nodes whose result was looked at
         self._features_last = False
-        self._found: dict[tuple[Any, ...], tuple[dict[str, Any], list[Tensor]]] = {}
+        self._units: dict[tuple[Any, ...], tuple[dict[str, Any], list[Tensor]]] = {}
 
-    def receive(self, event: HookEvent) -> None:
+    def enter(self, event: HookEvent) -> None:
         """Take in what a module is called with, where no module returned it but a ReLU did."""
         for path, x in tree.arguments(event.args, event.kwargs):
             if tree.is_plain(x) and not x.is_inference() and self._returned.get(x) != version(x):
@@ -89,8 +91,7 @@ class DeadUnits:
             node = node.next_functions[0][0]
         return None
 
-    def see(self, event: HookEvent) -> None:
-        """Take the outputs of a module or operator in, as it returns."""
+    def leave(self, event: HookEvent) -> None:
         if event.operator is not None:
             self._see_operator(event, event.operator.name)
             return
@@ -125,6 +126,7 @@ class DeadUnits:
         marks = [(low == 0) & (high == 0)]
         saturated = None if received else _saturated(_bounds(event), x, high, low, others)
         values = {
+            "kind": "units",
             "fqn": event.fqn,
             "type": event.operator.name if event.operator else type(event.module).__name__,
             "call": event.call,
@@ -135,21 +137,20 @@ class DeadUnits:
         }
         marks += [] if saturated is None else [saturated]
         key = event.fqn, event.call, path, received, x.size(channel)
-        if key in self._found:  # in an earlier batch: dead is what is dead in all
-            before, known = self._found[key]
+        if key in self._units:  # in an earlier batch: dead is what is dead in all
+            before, in_all = self._units[key]
             values["positions"] += before["positions"]
-            marks = [a & b for a, b in zip(known, marks, strict=True)]
-        self._found[key] = values, marks
+            marks = [a & b for a, b in zip(in_all, marks, strict=True)]
+        self._units[key] = values, marks
 
     def batch_ended(self) -> None:
         """Let the batch's graph go, which its nodes hold."""
         self._relus.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per output, read back at once."""
-        numbers = iter(numbers_of([mark.sum() for _, marks in self._found.values() for mark in marks]))
+        numbers = iter(numbers_of([mark.sum() for _, marks in self._units.values() for mark in marks]))
         rows = []
-        for values, marks in self._found.values():
+        for values, marks in self._units.values():
             dead = next(numbers)
             rows.append(values | {"dead": dead, "saturated": next(numbers) if marks[1:] else None})
         return rows

@@ -11,7 +11,9 @@ from torch.autograd.graph import Node
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.nodes.graph_walk import walk
+from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
+from hookcli.probes.shared.inventory_part import InventoryPart
 
 _LOSSES = {
     "LogSoftmax": ("Softmax", "softmax", "cross_entropy, or another log_softmax"),
@@ -25,45 +27,43 @@ _SAME_VALUES = {
 _ENDING = re.compile(r"Backward\d*$")
 
 
-class DoubledActivations:
+class DoubledActivations(InventoryPart):
     """Rows of kind `doubled`: `fqn` is the module that called the softmax or sigmoid, by the numbers of its nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        session.before_backward(self._search)
         self._began: dict[tuple[str, int], int] = {}
         self._calls: list[tuple[int, int, str]] = []
-        self._found: dict[tuple[str, str], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def enter(self, event: HookEvent) -> None:
-        """Note where a module's nodes begin."""
         self._began[event.fqn, event.call] = next_sequence_number()
 
     def leave(self, event: HookEvent) -> None:
-        """Note where they end."""
+        if event.operator is not None:
+            return
         began = self._began.pop((event.fqn, event.call), None)
         if began is not None and began < (end := next_sequence_number()):
             self._calls.append((began, end, event.fqn))
 
-    def search(self, roots: Sequence[Tensor]) -> None:
-        """Search the graph of these tensors, as their backward pass begins."""
+    def _search(self, roots: Sequence[Tensor]) -> None:
         for node in walk(x.grad_fn for x in roots if x.grad_fn is not None):
             if pair := _LOSSES.get(_name(node)):
                 wanted, name, loss = pair
-                for found in _sources(node):
-                    if _name(found) == wanted:
-                        fqn = self._place(sequence_number(found))
-                        self._found[fqn, name] = {"kind": "doubled", "fqn": fqn, "type": name, "loss": loss}
-
-    def _place(self, number: int) -> str:
-        inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
-        return max(inside)[1] if inside else ""
+                for source in _sources(node):
+                    if _name(source) == wanted:
+                        number = sequence_number(source)
+                        inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
+                        fqn = max(inside)[1] if inside else ""
+                        self._rows[fqn, name] = {"kind": "doubled", "fqn": fqn, "type": name, "loss": loss}
 
     def batch_ended(self) -> None:
         """Forget where the nodes of a graph that is gone were made."""
         self._calls.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each place."""
-        return [*self._found.values()]
+        return [*self._rows.values()]
 
 
 def _sources(loss: Node) -> Iterator[Node]:

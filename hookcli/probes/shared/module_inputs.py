@@ -11,20 +11,22 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import TensorOrigins, version_of
 from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
-from hookcli.probes.shared.module_behavior import acts_in_training
+from hookcli.probes.shared.inventory_part import InventoryPart
+from hookcli.probes.shared.module_facts import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 from hookcli.tensors.non_finite import Kinds, kinds_of
 
 
-class ModuleInputs:
+class ModuleInputs(InventoryPart):
     """Rows of kind `called`, for each module's first call, and `received`, for each call with NaN or infinite inputs.
 
     `normalized`: a module with a bias whose output went to one that normalizes each channel by itself, named `by`.
     Values are read back only for the rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
         self._called: dict[str, dict[str, Any]] = {}
         self._kinds: list[tuple[dict[str, Any], list[Tensor]]] = []
         self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
@@ -33,8 +35,7 @@ class ModuleInputs:
         self._biased: list[tuple[str, int]] = []
         self._normalized: dict[str, dict[str, Any]] = {}
 
-    def enter(self, event: HookEvent, session: HookSession) -> None:
-        """Take in what a module is called with."""
+    def enter(self, event: HookEvent) -> None:
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
         if event.call == 0 and event.fqn not in self._called:
             self._called[event.fqn] = _described(event, tensors)
@@ -45,15 +46,15 @@ class ModuleInputs:
                     self._normalized[fqn] = {"kind": "normalized", "fqn": fqn, "by": event.fqn}
         kinds = [flags for x in tensors if (flags := kinds_of(x)) is not None]
         if kinds:
-            caller = session.calls.caller()
-            found = {"kind": "received", "fqn": event.fqn, "call": event.call, "after": self._last}
-            found |= {"caller": caller.hooked.fqn, "caller_call": caller.number} if caller else {"caller": None}
-            self._kinds.append((found, kinds))
+            caller = self.session.calls.caller()
+            row = {"kind": "received", "fqn": event.fqn, "call": event.call, "after": self._last}
+            row |= {"caller": caller.hooked.fqn, "caller_call": caller.number} if caller else {"caller": None}
+            self._kinds.append((row, kinds))
 
     def leave(self, event: HookEvent) -> None:
-        """A module returned."""
+        if event.module is None:
+            return
         self._last = event.fqn
-        assert event.module is not None
         if any(name == "bias" for name, _ in event.module.named_parameters(recurse=False)):
             for _, x in tree.leaves(event.output):
                 self._outputs.made(x, len(self._biased))
@@ -63,15 +64,14 @@ class ModuleInputs:
         """Read back what the batch has shown, and keep the first call of a place that had bad inputs."""
         flags = iter(fetched([each for _, kinds in self._kinds for each in kinds]))
         for values, kinds in self._kinds:
-            found = [Kinds(*next(flags)[0]) for _ in kinds]
-            if any(any(each.present()) and not each.is_mask for each in found):
+            of_call = [Kinds(*next(flags)[0]) for _ in kinds]
+            if any(any(each.present()) and not each.is_mask for each in of_call):
                 self._not_finite.setdefault((values["fqn"], values["call"]), values)
         self._kinds.clear()
         self._outputs = TensorOrigins(())
         self._biased.clear()
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of it, read back at once."""
         self.batch_ended()
         return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
 

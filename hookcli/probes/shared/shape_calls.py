@@ -1,17 +1,111 @@
-"""Calls of modules and operators, without their tensors: shapes, and meters before and after."""
+"""Calls of modules and operators, without their tensors: shapes, bytes that they move, and meters before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from math import prod
+from typing import Any, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.function_calls import Signature
-from hookcli.probes.shared.traffic import Traffic
+from hookcli.hooks.tensor_origins import version_of
+from hookcli.hooks.torch_private.overrides import storage_key
+from hookcli.tensors import tree
 from hookcli.tensors.tree import dtype_text, keyword, shape_of
+
+_PICK = frozenset({"embedding", "gather", "getitem", "index_select", "take", "take_along_dim"})
+_OVERWRITE = frozenset({"copy_", "exponential_", "fill_", "normal_", "random_", "uniform_", "zero_"})
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes that were read, and bytes that were written."""
+
+    read: int = 0
+    written: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.read + other.read, self.written + other.written)
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(self.read - other.read, self.written - other.written)
+
+
+def of_operator(event: HookEvent) -> Traffic:
+    """The bytes that an operator moved; its event comes after it ran."""
+    assert event.operator is not None
+    name, received = event.operator.name, [x for _, x in tree.arguments(event.args, event.kwargs)]
+    if event.operator.full_name.endswith(".__setitem__"):
+        return _of_assignment(*event.args)
+    target = {id(x) for _, x in tree.leaves(event.kwargs.get("out"))}
+    if name in _OVERWRITE:
+        target |= {id(x) for x in received[:1]}
+    read = [] if name.endswith("_like") or name.startswith("new_") else [x for x in received if id(x) not in target]
+    made = [x for _, x in tree.leaves(event.output)]
+    given = {id(x) for x in received}
+    if any(id(x) not in given and _shares_memory(x, received) for x in made):
+        return Traffic()
+    return _moved(read, made, picks=name in _PICK)
+
+
+def of_layer(event: HookEvent, versions: Sequence[int]) -> Traffic:
+    """The bytes that a layer of torch.nn without parts moved, its parameters among them.
+
+    `versions`: those that the tensors had which it received. A layer that hands on a tensor moves nothing.
+    """
+    assert event.module is not None
+    received = [x for _, x in tree.arguments(event.args, event.kwargs)]
+    kept = {id(x) for x, before in zip(received, versions, strict=False) if version_of(x) == before}
+    made = [x for _, x in tree.leaves(event.output)]
+    if all(id(x) in kept or (_shares_memory(x, received) and id(x) not in map(id, received)) for x in made):
+        return Traffic()
+    own = [*event.module.parameters(recurse=False), *event.module.buffers(recurse=False)]
+    return _moved([*received, *own], made, picks=isinstance(event.module, nn.Embedding))
+
+
+def _of_assignment(target: Tensor, index: Any, value: Any) -> Traffic:
+    """The bytes of `target[index] = value`: those of the part that is assigned."""
+    read = [x for x in (value,) if isinstance(x, Tensor)]
+    if any(isinstance(x, Tensor) for _, x in tree.leaves(index)):
+        return _moved(read, read or [target])
+    with torch.no_grad(), torch.DisableTorchFunction():
+        return _moved(read, [target[index]])
+
+
+def _moved(read: Iterable[Tensor], written: Iterable[Tensor], *, picks: bool = False) -> Traffic:
+    out = _size(written)
+    if not picks:
+        return Traffic(_size(read), out)
+    return Traffic(out + _size(x for x in read if not x.is_floating_point() and not x.is_complex()), out)
+
+
+def _size(tensors: Iterable[Tensor]) -> int:
+    return sum(map(_bytes, {id(x): x for x in tensors}.values()))
+
+
+def _bytes(x: Tensor) -> int:
+    """The bytes of a tensor in memory; elements that `expand` repeats count once."""
+    if x.is_nested:  # its sizes may be symbols
+        with torch.no_grad():
+            x = x.values()
+    try:
+        numel = prod(size for size, stride in zip(x.shape, x.stride(), strict=True) if stride)
+    except (RuntimeError, NotImplementedError):  # sparse tensors have no strides
+        numel = x.numel()
+    return int(numel * x.element_size())
+
+
+def _shares_memory(x: Tensor, others: Iterable[Tensor]) -> bool:
+    try:
+        key = storage_key(x.untyped_storage())
+        return any(storage_key(other.untyped_storage()) == key for other in others)
+    except (RuntimeError, NotImplementedError):  # without a storage: sparse tensors, those inside torch.func
+        return False
+
 
 Tensors = Iterable[tuple[str, Tensor]]
 

@@ -1,15 +1,21 @@
-"""Modules and calls that a run did not measure, each with the reason."""
+"""Modules, calls and tensors that a run did not measure, each with the reason."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Reason, Skipped
 from hookcli.table.names import around
+from hookcli.tensors import tree
+from hookcli.tensors.hidden import hidden_tensors
+from hookcli.tensors.tree import Unseen
 
 UNINITIALISED = "uninitialised memory: not all of it was written yet, so its values mean nothing"
 
@@ -29,10 +35,7 @@ def _without_return(session: HookSession) -> Iterator[Skipped]:
 
 
 def never_called(session: HookSession) -> list[Skipped]:
-    """Every module that did not run or takes no hooks, with the reason as far as it is known.
-
-    Containers without a forward of their own, such as ModuleList, can't run and are not listed.
-    """
+    """Every module that could run and did not, or takes no hooks, with the reason as far as it is known."""
     return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
         Skipped(fqn, _why_never_called(fqn, session.model), kind=Reason.NEVER_CALLED)
         for fqn, module in session.never_called().items()
@@ -47,3 +50,42 @@ def _why_never_called(fqn: str, model: nn.Module) -> str:
     if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
         return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
     return f"never called in {'train' if model.training else 'eval'} mode"
+
+
+class UnreachableTensors:
+    """Walks values as `tree` does, and notes, once for each module, objects with tensors that it can't reach."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Skipped, None] = {}
+        self.places: set[str] = set()
+
+    def leaves(self, fqn: str, value: Any) -> list[tuple[str, Tensor]]:
+        """The tensors in what the module of this name returned."""
+        met: Unseen = []
+        found = list(tree.leaves(value, "", met))
+        self._note(fqn, met)
+        return found
+
+    def arguments(self, fqn: str, args: tuple[Any, ...], kwargs: Any) -> list[tuple[str, Tensor]]:
+        """The tensors that the module received."""
+        met: Unseen = []
+        found = list(tree.arguments(args, kwargs, met))
+        self._note(fqn, met)
+        return found
+
+    def _note(self, fqn: str, met: Unseen) -> None:
+        for path, value in met:
+            if reason := _why(value):
+                self._noted[Skipped(fqn, reason, path if len(path) < 80 else f"{path[:76]}...")] = None
+                self.places.add(fqn)
+
+    def skipped(self) -> list[Skipped]:
+        return list(self._noted)
+
+
+def _why(value: Any) -> str:
+    """The reason why the tensors of this value can't be seen; "" if a short look finds none."""
+    if isinstance(value, (list, tuple, deque, dict)) or is_dataclass(value):  # a walk met it, and did not enter
+        return f"lies deeper than {tree.DEEPEST} levels: tensors there are not looked for"
+    holds = next(hidden_tensors(value), None) is not None
+    return f"holds tensors that can't be seen ({type(value).__name__})" if holds else ""

@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from itertools import islice
 from types import NoneType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.session import HookSession
-from hookcli.probes.shared.parameter_counts import count_elements
+from hookcli.hooks.tensor_origins import version_of
+from hookcli.hooks.tensor_uses import TensorUses
+from hookcli.probes.shared.inventory_part import InventoryPart
+from hookcli.probes.shared.module_facts import count_elements
 from hookcli.table import Skipped
+from hookcli.tensors import tree
 from hookcli.tensors.weak import WeakIds
 
 _LISTS = (list, tuple, set, frozenset, deque)
@@ -38,31 +43,27 @@ class Unregistered:
     """True if it was put past nn.Module's own way of registering, which nobody does by mistake."""
 
     def skipped(self) -> Skipped:
-        """The note in a report."""
         return Skipped(self.fqn, self.said)
 
 
 def unregistered(session: HookSession) -> list[Unregistered]:
     """Everything that this model has not registered, and that the session's hooks can't see."""
-    found = _found_before.get(session)  # each probe asks
-    if found is None:
-        found = _found_before[session] = [*(_described(*each) for each in _found(session.model)), *_made(session)]
-    return found
+    parts = _parts_of.get(session)  # each probe asks
+    if parts is None:
+        parts = _parts_of[session] = [*(_described(*each) for each in _unregistered(session.model)), *_made(session)]
+    return parts
 
 
-_found_before: WeakIds[HookSession, list[Unregistered]] = WeakIds()
+_parts_of: WeakIds[HookSession, list[Unregistered]] = WeakIds()
 
 
 class UnregisteredParts(nn.ModuleList):
     """Everything that a model has not registered, as one module, to restore it after a run."""
 
     def __init__(self, model: nn.Module) -> None:
-        items = [item for *_, found in _found(model) for item in found]
+        items = [item for *_, found in _unregistered(model) for item in found]
         super().__init__(item for item in items if isinstance(item, nn.Module))
         self._tensors = [item for item in items if isinstance(item, Tensor)]
-
-    def __bool__(self) -> bool:
-        return bool(len(self) or self._tensors)
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters, and tensors that require grad."""
@@ -70,17 +71,19 @@ class UnregisteredParts(nn.ModuleList):
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
 
 
-def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
     """The module that holds them, the attribute, its value, and what in it is not registered."""
     candidates = list(_candidates(model))
     if not candidates:
         return
-    known = {id(item) for item in (*model.modules(), *model.parameters(), *model.buffers())}
+    seen = {id(item) for item in (*model.modules(), *model.parameters(), *model.buffers())}
     for fqn, name, value, items in candidates:
-        found = [x for x in items if _is_trained(x) and id(x) not in known and not _around(x, model)]
-        known.update(map(id, found))
-        if found:
-            yield fqn, name, value, found
+        trained = [x for x in items if _is_trained(x) and id(x) not in seen]
+        # A module that this model is a part of belongs to others.
+        own = [x for x in trained if not (isinstance(x, nn.Module) and any(part is model for part in x.modules()))]
+        seen.update(map(id, own))
+        if own:
+            yield fqn, name, value, own
 
 
 def plain_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
@@ -109,17 +112,11 @@ def _is_trained(item: nn.Module | Tensor) -> bool:
 
 
 def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
-    """The modules and tensors in the value of an attribute."""
     if isinstance(value, (nn.Module, Tensor)):
         yield value
     elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
         for item in islice(value.values() if isinstance(value, dict) else value, _MOST):
             yield from _items(item, depth + 1)
-
-
-def _around(item: Any, model: nn.Module) -> bool:
-    """True for a module that this model is a part of."""
-    return isinstance(item, nn.Module) and any(part is model for part in item.modules())
 
 
 def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistered:
@@ -151,3 +148,39 @@ def _made(session: HookSession) -> Iterator[Unregistered]:
             said = f"makes {types} in forward, {lost}: make it in __init__"
             if found:
                 yield Unregistered(fqn, said, sum(item.elements for item in found))
+
+
+class PlainWeights(InventoryPart):
+    """Rows of kind `plain_weight`, for the floating-point tensors that were used as weights and stayed as they were.
+
+    Functions are watched only in a model that has such attributes; most have none.
+    """
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        plain = plain_tensors(session.model)
+        floats = [each for each in plain if (x := each[2]).is_floating_point() and tree.is_plain(x) and x.numel() > 1]
+        self._held = [(fqn, name, ref(x), version_of(x)) for fqn, name, x in floats]
+        self._uses = TensorUses(session, [x for *_, x in floats]) if floats else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each; the values are read back here."""
+        used = self._uses.as_weights - self._uses.moved if self._uses else set()
+        if not used:
+            return []
+        still = {id(x) for *_, x in plain_tensors(self.session.model)}
+        held = [
+            (fqn, name, reference(), before)
+            for fqn, name, reference, before in map(self._held.__getitem__, sorted(used))
+        ]
+        return [
+            {"kind": "plain_weight", "fqn": fqn, "name": name, "shape": tree.shape_of(x), "params": x.numel()}
+            for fqn, name, x, before in held
+            if x is not None and id(x) in still and version_of(x) == before and not _is_table(x)
+        ]
+
+
+def _is_table(x: Tensor) -> bool:
+    """True for whole numbers that are not all alike, such as a mask, positions or the kernel of a filter."""
+    x = x.detach()
+    return bool((x == x.round()).all()) and bool((x != x.flatten()[0]).any())

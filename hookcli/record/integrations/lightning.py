@@ -19,13 +19,10 @@ class HookcliCallback(RecordingCallback, Callback):
     """Records `trainer.fit` and its validation. See RecordingCallback for its settings."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to record."""
         self._start(pl_module)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """End the record."""
         self.stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """End the record with the exception."""
         self.stop(exception)

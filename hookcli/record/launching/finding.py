@@ -1,23 +1,30 @@
-"""Finds the program to start: a script or a module, which this Python runs, or a command that starts one."""
+"""Finds the program to start: a script or a module, which this Python runs, or a command that starts one.
+
+Reads Python's own options in command lines, some of which keep it from loading hookcli.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
+from itertools import accumulate
 from pathlib import Path
 from pkgutil import get_importer, iter_modules
 from shutil import which
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.launching.python_options import python_options
 from hookcli.system.files import content, exists, is_folder, is_pipe, opened
+
+_LOOKED = " (looked in the working directory and on sys.path)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,12 @@ def find(target: str, arguments: Sequence[str], module: bool) -> Program:
         return Program([*_python(), target, *arguments], stem, stem)
     if target and os.sep not in target and which(target):
         return _command(target, arguments)
-    raise UsageError(_why_none(target))
+    if exists(path):
+        scripts = sorted(script.name for script in path.glob("*.py"))
+        listed = f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
+        raise UsageError(f"{target!r} has no __main__.py to run{listed}")
+    kind = "script" if path.suffix or os.sep in target else "script or command"
+    raise UsageError(f"no {kind} {shortened(target)!r}{_suggestion(path)}")
 
 
 def _python() -> list[str]:
@@ -65,28 +77,16 @@ def _check_file(target: str) -> None:
         return
     try:
         with opened(target) as file:
-            compiled = target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
+            if target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER:
+                raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
-    if compiled:
-        raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
-
-
-def _why_none(target: str) -> str:
-    path = Path(target)
-    if exists(path):
-        scripts = sorted(found.name for found in path.glob("*.py"))
-        return f"{target!r} has no __main__.py to run" + (
-            f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
-        )
-    kind = "script" if path.suffix or os.sep in target else "script or command"
-    return f"no {kind} {shortened(target)!r}{_suggestion(path)}"
 
 
 def _suggestion(path: Path) -> str:
     """A suggestion: files with similar names, or a module."""
     if is_folder(path.parent):
-        scripts = [found.name for found in path.parent.iterdir() if found.suffix == ".py"]
+        scripts = [file.name for file in path.parent.iterdir() if file.suffix == ".py"]
         near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
         if near:
             return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
@@ -98,26 +98,24 @@ def _suggestion(path: Path) -> str:
 
 
 def _check_module(name: str) -> None:
-    """Raise UsageError if `python -m NAME` would find nothing to run.
-
-    Imports no package, whose code is the program's. A package that may change where its modules are is left to Python.
-    """
+    """Raise UsageError if `python -m NAME` surely finds nothing to run. Imports no package: that is the program's."""
     if not _is_name(name):
         raise UsageError(f"{name!r} is not a module name; give package.module with -m")
     with _as_with_m():
         spec = _locate(name)
         if spec is None and _moves_its_modules(name):
             return
-        if spec is not None and spec.submodule_search_locations is None:
-            return
-        if spec is not None and _locate(f"{name}.__main__") is not None:
+        if spec and (spec.submodule_search_locations is None or _locate(f"{name}.__main__") is not None):
             return
         stem = name.removesuffix(".py")
         if stem != name and (_locate(stem) is not None or exists(Path(name))):
             raise UsageError(f"no module {name!r}: give {stem!r}, or the file without -m")
         if spec is None:
-            raise UsageError(f"no module {name!r}{_nearest(name)}")
-        modules = ", ".join(f"{name}.{found}" for found in list(_siblings(name))[:5])
+            parent, _, last = name.rpartition(".")
+            near = [f"{parent}.{module}".lstrip(".") for module in get_close_matches(last, _siblings(parent), n=3)]
+            hint = f"; did you mean {' or '.join(near)}?" if near else _LOOKED
+            raise UsageError(f"no module {name!r}{hint}")
+        modules = ", ".join(f"{name}.{module}" for module in list(_siblings(name))[:5])
     raise UsageError(f"{name!r} is a package without a __main__" + (f"; modules in it: {modules}" if modules else ""))
 
 
@@ -125,19 +123,10 @@ def _is_name(name: str) -> bool:
     return all(part.isidentifier() for part in name.split("."))
 
 
-def _nearest(name: str) -> str:
-    parent, _, last = name.rpartition(".")
-    near = get_close_matches(last, _siblings(parent), n=3)
-    if near:
-        return f"; did you mean {' or '.join(f'{parent}.{found}' if parent else found for found in near)}?"
-    return " (looked in the working directory and on sys.path)"
-
-
 def _siblings(package: str) -> Iterable[str]:
-    """The modules in a package, or in the working directory."""
     spec = _locate(package) if package else None
     paths = (spec.submodule_search_locations if spec else None) if package else [_here()]
-    return [found.name for found in iter_modules(paths)] if paths else ()
+    return [module.name for module in iter_modules(paths)] if paths else ()
 
 
 def _locate(name: str) -> ModuleSpec | None:
@@ -158,16 +147,12 @@ def _locate(name: str) -> ModuleSpec | None:
 
 def _moves_its_modules(name: str) -> bool:
     """True if a package above a module sets its `__path__`, which says where modules are."""
-    parents = name.split(".")[:-1]
-    for end in range(1, len(parents) + 1):
-        spec = _locate(".".join(parents[:end]))
-        if spec is not None and spec.origin and exists(Path(spec.origin)) and "__path__" in _text(Path(spec.origin)):
+    for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
+        spec = _locate(parent)
+        path = Path(spec.origin) if spec is not None and spec.origin else None
+        if path is not None and path.suffix == ".py" and exists(path) and b"__path__" in content(path):
             return True
     return False
-
-
-def _text(path: Path) -> str:
-    return content(path).decode(errors="replace") if path.suffix == ".py" else ""
 
 
 @contextmanager
@@ -187,3 +172,50 @@ def _here() -> str:
         return os.getcwd()  # noqa: PTH109 - a string, as for `python -m`
     except FileNotFoundError:
         return ""
+
+
+_PYTHON = re.compile(r"python[\d.]*t?")
+_IGNORE = {"-I": "ignores PYTHONPATH", "-E": "ignores PYTHONPATH", "-S": "does not import sitecustomize"}
+
+
+def why_unseen(argv: Sequence[str]) -> str:
+    """Why a command's Python does not load hookcli (`python -I`), also after a `#!` line or `env`; else empty."""
+    words = list(argv)
+    if (line := _interpreter(words[0])) is not None:
+        words = [*line, *words]
+    if Path(words[0]).name == "env":
+        words = [word for word in words[1:] if "=" not in word and word not in ("-S", "-i")] or [""]
+    if not _PYTHON.fullmatch(Path(words[0]).name):
+        return ""
+    option = next((option for option in python_options(words[1:]) if option in _IGNORE), None)
+    return f"{Path(words[0]).name} {option} {_IGNORE[option]}" if option else ""
+
+
+def _interpreter(command: str) -> list[str] | None:
+    path = which(command)
+    if path is None:
+        return None
+    with suppress(OSError), opened(path) as file:
+        line = file.readline(512)
+        return shlex.split(line[2:].decode(errors="replace")) if line.startswith(b"#!") else None
+    return None
+
+
+def python_options(arguments: Sequence[str]) -> list[str]:
+    """Python's own options among its arguments, one by one: -I, -X and dev of `python -IXdev train.py`."""
+    options: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        if word.startswith("--"):
+            options += [word, next(words, "")] if word == "--check-hash-based-pycs" else [word]
+            continue
+        for position, letter in enumerate(word[1:], 2):
+            if letter in "cm":  # the program begins
+                return options
+            options.append(f"-{letter}")
+            if letter in "XW":
+                options.append(word[position:] or next(words, ""))
+                break
+    return options

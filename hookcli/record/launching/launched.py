@@ -49,21 +49,13 @@ class Launched:
     joined_by: int = 0
     reserved: bool = False
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The program, as the variable describes it. Raises TypeError if another version of hookcli wrote it."""
-        return cls(**data)
-
     @property
     def is_child(self) -> bool:
         """True in a child of the process that the launch began with; False in a program that executes itself again."""
         return self.joined_by != os.getpid()
 
     def joined(self) -> Self:
-        """The program with the launch of this process, which its children will inherit, or that of its parent.
-
-        A process that a rank has started, without multiprocessing, is its child.
-        """
+        """The program with this process's launch, which its children inherit, or that of its parent."""
         spawned = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         if spawned and self.launch:
             return self
@@ -100,16 +92,12 @@ class Launched:
         return shlex.join(["hookcli", "run", "--first-bad", "stop", *(["-m"] if self.module else []), *self.argv])
 
     def environment(self) -> dict[str, str]:
-        """The program's environment variables: the user's, and hookcli's two."""
         paths = [path for path in (_BOOTSTRAP, os.environ.get("PYTHONPATH")) if path]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(self))}
 
 
 def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Replace this process by a program. Raises OSError if that can't be started.
-
-    Python ignores two signals, which the program would inherit.
-    """
+    """Replace this process by a program, with signals that Python ignores reset. Raises OSError if it can't start."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

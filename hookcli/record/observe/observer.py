@@ -13,13 +13,12 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.program.global_hooks import GlobalHooks
-from hookcli.record.observe.backward import BackwardPasses
-from hookcli.record.observe.error_boundary import ErrorBoundary
-from hookcli.record.observe.forwards import Forwards
+from hookcli.hooks.signals import raised_by_signal_handler
+from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.models.unobservable import why_unobservable
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
 from hookcli.tensors import torch_private
@@ -41,6 +40,7 @@ class Observer:
         self._forwards = Forwards(plan, self.models, self._steps, self.clock)
         self._passes = BackwardPasses(self._steps)
         self._optimizer_calls = OptimizerCalls(plan, self.optimizer_steps, self.models, self._steps, self.clock)
+        self.data_wait_begins, self.data_wait_over = self.clock.wait_begins, self.clock.wait_over
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
@@ -72,7 +72,6 @@ class Observer:
 
     @property
     def program_steps(self) -> int:
-        """Number of steps that the program has made, with whichever of its models and optimizers."""
         return self._optimizer_calls.program_steps.count
 
     @property
@@ -81,17 +80,13 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def non_finite_loss(self) -> str:
-        """Return "NaN" or "Inf" if the last backward pass began at one, unless `first_bad` finds that; else "".
-
-        Waits for an accelerator.
-        """
+        """The last loss if it was "NaN" or "Inf" and `first_bad` is off; else "". Waits for an accelerator."""
         with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
             if self._last_loss is not None and not self._last_loss.isfinite().all():
                 return "NaN" if self._last_loss.isnan().any() else "Inf"
         return ""
 
     def notes(self) -> list[str]:
-        """Notes on the whole run."""
         return [*torch_private.notes(), *self.models.notes]
 
     def child_notes(self) -> list[str]:
@@ -122,7 +117,6 @@ class Observer:
     # Forwards.
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """See Listener."""
         if not self._active:
             self._steps.discard()
             return
@@ -132,7 +126,6 @@ class Observer:
                 self._forwards.begin(module, args)
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """See Listener."""
         model, step = self._forwards.pop()
         if step is not None and not self._active:  # hookcli has failed within
             step.stop_operators()
@@ -143,18 +136,15 @@ class Observer:
         self._steps.stop_if_asked()
 
     def call_failing(self) -> None:
-        """See Listener."""
         with self._lock, self._boundary:
             self._forwards.failing()
 
     def call_failed(self, thread: int) -> None:
-        """See Listener. Closes the step at once: the program may be short of memory that the step holds."""
-        self._safely(self._forwards.fail, thread)
+        self._safely(self._forwards.fail, thread)  # at once: the program may be short of memory that the step holds
 
     # Backward passes.
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
-        """See Listener."""
         if self._notes_losses:
             self._safely(self._note_loss, tensors)
         if self._steps:
@@ -166,26 +156,22 @@ class Observer:
         self._last_loss = Tensor.detach(tensors).clone() if alone else None
 
     def backward_over(self) -> None:
-        """See Listener."""
         if self._active:
             if self._passes.under_way:
                 self._safely(self._passes.end)
             self._steps.stop_if_asked()
 
     def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:
-        """See Listener."""
         if self._steps:
             self._safely(self._passes.scaled, scaler, losses, made)
 
     # Optimizers.
 
     def parameters_added(self, optimizer: Optimizer) -> None:
-        """See Listener."""
         with self._lock, self._boundary:
             self.optimizer_steps.parameters_added(optimizer)
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
-        """See Listener."""
         if not self._active:
             return None
         over = self._safely(self._optimizer_calls.begin, optimizer, closure)
@@ -193,29 +179,41 @@ class Observer:
         return over and self.safe(over)
 
     def step_over(self, optimizer: Optimizer) -> None:
-        """See Listener."""
         self._safely(self._optimizer_calls.end, optimizer)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
-        """See Listener."""
         self._safely(self._optimizer_calls.scaler_stepped, optimizer)
 
     # The program.
 
-    def data_wait_begins(self) -> None:
-        """See Listener."""
-        self.clock.wait_begins()
-
-    def data_wait_over(self) -> None:
-        """See Listener."""
-        self.clock.wait_over()
-
     def module_compiled(self, module: nn.Module) -> None:
-        """See Listener."""
         with self._lock, self._boundary:
             self.models.compiled(module)
 
     def forked(self) -> None:
-        """See Listener. Takes no lock: a thread of the parent may have held it, and none here will release it."""
+        # Without the lock: a thread of the parent may have held it, and none here will release it.
         self._on = self._active = False
         self._steps.discard()
+
+
+class ErrorBoundary:
+    """A `with` block that hands hookcli's own exceptions to `failed` and raises only those of signal handlers.
+
+    A class rather than a @contextmanager, since every call of a model passes through several. The lock that lets one
+    thread in at a time goes around it: Python enters a lock's exit without checking for signals, but a Ctrl-C may keep
+    this one's from beginning. The program's clock stands still meanwhile.
+    """
+
+    def __init__(self, failed: Callable[[Exception], None], clock: ProgramClock) -> None:
+        self._failed = failed
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        self._clock.enter()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self._clock.leave()
+        if not isinstance(error, Exception) or raised_by_signal_handler(error):
+            return False
+        self._failed(error)
+        return True

@@ -8,9 +8,8 @@ from functools import partial
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.model import ObservedModel, capturing
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.models.unobservable import capturing
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
@@ -53,16 +52,15 @@ class OptimizerCalls:
             if not closure:
                 step.measured.take_gradients(optimizer)
                 self._steps.search(step)
-        if not (steps or self._may_record(optimizer)) or capturing():
+        if not steps:  # the next one may be recorded all the same; unknown models go by the optimizer's own count
+            numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
+            if not any(map(self._plan.records, numbers or [self._optimizer_steps.count(optimizer)])):
+                return None
+        if capturing():
             return None
         snapshot = Snapshot.of(optimizer, closure, copies="updates" in self._plan.probes)
         self._snapshots[id(optimizer)] = snapshot
         return partial(self._close_if_failed, optimizer, snapshot)
-
-    def _may_record(self, optimizer: Optimizer) -> bool:
-        """True if its next step may be recorded though no step is open. Unknown models go by the optimizer's count."""
-        numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
-        return any(map(self._plan.records, numbers or [self._optimizer_steps.count(optimizer)]))
 
     def _close_if_failed(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         if self._snapshots.get(id(optimizer)) is not snapshot:  # `end` came first
@@ -74,7 +72,6 @@ class OptimizerCalls:
                 self._steps.close(step)
 
     def end(self, optimizer: Optimizer) -> None:
-        """End an optimizer's step, which has changed the parameters."""
         snapshot = self._snapshots.pop(id(optimizer), None)
         steps = self._steps.of(optimizer)
         for step in steps:
@@ -94,7 +91,8 @@ class OptimizerCalls:
         notes = self._parameters_elsewhere(optimizer) if steps else {}
         for step in steps:
             step.notes |= notes
-            self._stepped(step, optimizer)
+            if step.end_optimizer_step(optimizer):
+                self._steps.close_finished(step)
         if snapshot is not None:
             self._record_hidden(optimizer, snapshot, steps)
         for model in self._models.of(optimizer):  # perhaps one that was found just now
@@ -106,18 +104,13 @@ class OptimizerCalls:
             model.ended = self._clock.mark()
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
-        """A note on parameters in no model that has run, such as a temperature in the loss; empty if there are none.
-
-        Not if only one model is observed: the parameters may be in others.
-        """
+        """A note on parameters in no model that has run, such as a loss's; none if only one model is observed."""
         if self._models.narrowed:
             return {}
         models = [module for model in self._models.of(optimizer) if (module := model.module) is not None]
         left = len(parameter_ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
-        note = (
-            f"{type(optimizer).__name__} has {counted(left, 'parameter')} in no module that has run so far; not shown"
-        )
-        return {note: None} if left else {}
+        what = f"{type(optimizer).__name__} has {counted(left, 'parameter')} in no module that has run so far"
+        return {f"{what}; not shown": None} if left else {}
 
     def _await_hidden(self, model: ObservedModel) -> None:
         """Open the next step of a model whose forward no hook sees, for its losses, if it is observed."""
@@ -147,12 +140,9 @@ class OptimizerCalls:
             if id(optimizer) not in step.stepped:
                 step.measured.scaling.step_skipped()
                 step.measured.take_gradients(optimizer)
-                self._stepped(step, optimizer)
+                if step.end_optimizer_step(optimizer):
+                    self._steps.close_finished(step)
         self._note_end(models)
-
-    def _stepped(self, step: ObservedStep, optimizer: Optimizer) -> None:
-        if step.end_optimizer_step(optimizer):
-            self._steps.close_finished(step)
 
 
 _FAILED = "the optimizer's step failed: the step is recorded up to there"

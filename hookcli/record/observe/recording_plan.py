@@ -18,7 +18,6 @@ PROBES = ("activations", "grads", "updates", "optimizer", "time")
 FIRST_BAD = ("report", "stop")
 NO_GRAD = 1
 """Default limit of recorded forwards without gradients."""
-_OTHERS = ("inputs",)
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,12 @@ class RecordingPlan:
             raise UsageError("--keep-bad: needs safetensors: pip install 'hookcli[safetensors]'")
 
     def records(self, step: int) -> bool:
-        """True if this step goes into the record."""
         return self.covers(step) and (step - self.start) % self.every == 0
 
     def covers(self, step: int) -> bool:
-        """True if this step lies in the range of steps and time."""
         in_range = step >= self.start and (self.stop is None or step < self.stop)
-        return in_range and not (self._time_is_up or self.ended.is_set())
+        return in_range and not (self._time_is_up() or self.ended.is_set())
 
-    @property
     def _time_is_up(self) -> bool:
         return self.max_seconds is not None and time.monotonic() - self.began > self.max_seconds
 
@@ -84,7 +80,7 @@ class RecordingPlan:
         """Why none of the program's `steps` was recorded; empty if the plan is not the reason."""
         if 0 < steps <= self.start:
             return f"no step was recorded: --steps begins at step {self.start}, but the last step was {steps - 1}"
-        return f"no step was recorded in the {self.max_seconds:g} s of --max-seconds" if self._time_is_up else ""
+        return f"no step was recorded in the {self.max_seconds:g} s of --max-seconds" if self._time_is_up() else ""
 
 
 def parse_steps(text: str | None) -> tuple[int, int | None]:
@@ -107,26 +103,20 @@ def parse_no_grad(text: str | None) -> int:
 
 
 def check_probes(names: Sequence[str]) -> Sequence[str]:
-    """Return the names. Raises UsageError for a probe that can't observe a program from outside.
-
-    Imports torch only for probes of other distributions.
-    """
+    """Return the names; only plugins' need torch. Raises UsageError for a probe that can't observe from outside."""
+    choices = (*PROBES, "inputs")
     for name in names:
-        if name not in (*PROBES, *_OTHERS):
-            _check_plugin(name)
+        if name in choices:
+            continue
+        plugin = next((plugin for plugin in registry.plugins("probes") if plugin.name == name), None)
+        if plugin is None:
+            raise UsageError(unknown("--probe", name, choices))
+        if plugin.distribution != "hookcli":
+            from hookcli.probes.base import StatsProbe
+
+            probe = plugin.load()
+            if isinstance(probe, type) and issubclass(probe, StatsProbe):
+                continue
+        alone = f"needs a run of its own (`hookcli {name}`)"
+        raise UsageError(f"--probe {name}: {alone}; choose from: {', '.join(choices)}")
     return names
-
-
-def _check_plugin(name: str) -> None:
-    plugin = next((found for found in registry.plugins("probes") if found.name == name), None)
-    if plugin is None:
-        raise UsageError(unknown("--probe", name, [*PROBES, *_OTHERS]))
-    if plugin.distribution != "hookcli":
-        from hookcli.probes.base import StatsProbe
-
-        probe = plugin.load()
-        if isinstance(probe, type) and issubclass(probe, StatsProbe):
-            return
-    raise UsageError(
-        f"--probe {name}: needs a run of its own (`hookcli {name}`); choose from: {', '.join((*PROBES, *_OTHERS))}"
-    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
@@ -29,37 +30,27 @@ def replicas_of(module: nn.Module) -> int:
     """The number of processes over which a wrapper averages the gradients; 1 for none, or if it can't be told."""
     if isinstance(module, DistributedDataParallel):
         return int(module.process_group.size())
-    held = _sharded_parameters(module)
-    return math.prod(held[0].device_mesh.shape[: _of_fsdp(module, held)]) if held else 1
+    sharded: list[Any] = [p for p in module.parameters() if is_sharded(p)]
+    return math.prod(sharded[0].device_mesh.shape[: _fsdp_dimensions(module, sharded)]) if sharded else 1
 
 
 def tensor_parallel_ranks(module: nn.Module) -> list[int]:
-    """The ranks over which layers of this model are spread, this one among them; empty without tensor parallel.
-
-    These are the ranks along the dimensions of its parameters' meshes that are not FSDP2's.
-    """
-    found: list[int] = []
-    held = _sharded_parameters(module)
-    skipped = _of_fsdp(module, held)
-    for mesh in {id(parameter.device_mesh): parameter.device_mesh for parameter in held}.values():
+    """This and other ranks that share the model's layers, along the dimensions of meshes that are not FSDP2's."""
+    ranks: list[int] = []
+    sharded: list[Any] = [p for p in module.parameters() if is_sharded(p)]
+    skipped = _fsdp_dimensions(module, sharded)
+    for mesh in {id(p.device_mesh): p.device_mesh for p in sharded}.values():
         if (at := mesh.get_coordinate()) is not None:
-            found = max(found, mesh.mesh[tuple(at[:skipped])].flatten().tolist(), key=len)
-    return found if found[1:] else []
+            ranks = max(ranks, mesh.mesh[tuple(at[:skipped])].flatten().tolist(), key=len)
+    return ranks if ranks[1:] else []
 
 
-def _sharded_parameters(module: nn.Module) -> list[Any]:
-    return [parameter for parameter in module.parameters() if is_sharded(parameter)]
-
-
-def _of_fsdp(module: nn.Module, held: Sequence[Any]) -> int:
-    """The number of a mesh's first dimensions that FSDP2 averages over; tensor parallel and its like have the others.
-
-    It is one, or two for replicas of shards (HSDP), where no parameter is sharded along the first one.
-    """
+def _fsdp_dimensions(module: nn.Module, sharded: Sequence[Any]) -> int:
+    """The number of a mesh's first dimensions that FSDP2 averages over: two for replicas of shards (HSDP), or one."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None or not any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
         return 0
-    return 2 if all(parameter.placements[0].is_replicate() for parameter in held) else 1
+    return 2 if all(parameter.placements[0].is_replicate() for parameter in sharded) else 1
 
 
 def plain_type(module: nn.Module) -> str:
@@ -78,10 +69,8 @@ class PlainNames:
     def __call__(self, fqn: str) -> str:
         """layer1.conv for a conv in a compiled layer1, and layer1:add_1 for an operator there."""
         owner = operator_owner(fqn)
-        return ".".join(self._kept(fqn)) if owner is None else self(owner) + fqn[len(owner) :]
-
-    def _kept(self, fqn: str) -> Iterator[str]:
+        if owner is not None:
+            return self(owner) + fqn[len(owner) :]
         parts = fqn.split(".")
-        for number, part in enumerate(parts, 1):
-            if part not in WRAPPED and ".".join(parts[:number]) not in self._wrapped:
-                yield part
+        places = zip(parts, accumulate(parts, "{}.{}".format), strict=True)
+        return ".".join(part for part, place in places if part not in WRAPPED and place not in self._wrapped)

@@ -66,9 +66,9 @@ def _entries(source: str, folder: str) -> dict[str, ModelEntry]:
     cached, key = Cache("catalog"), f"{_FORMAT} {source} {installed_version(source)} {stamp(python_files(folder))}"
     with suppress(ValueError, KeyError, TypeError):
         return {entry.name: entry for entry in map(_entry, json.loads(cached.get(key) or ""))}
-    found = sorted(import_module(_SCANS[source]).scan(Path(folder)), key=lambda e: e.name)
-    cached.put(key, json.dumps([asdict(entry) for entry in found]))
-    return {entry.name: entry for entry in found}
+    models = sorted(import_module(_SCANS[source]).scan(Path(folder)), key=lambda e: e.name)
+    cached.put(key, json.dumps([asdict(entry) for entry in models]))
+    return {entry.name: entry for entry in models}
 
 
 def _entry(saved: dict[str, Any]) -> ModelEntry:

@@ -25,15 +25,11 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
     for file in folder.glob("*.py"):
         text = content(file).decode("utf-8")
         if "@register_model" in text:
-            yield from _Module(_parsed(text)).models(file.stem)
-
-
-def _parsed(text: str) -> ast.Module:
-    """The syntax tree without classes, which hold nothing that is read here and take half the time."""
-    try:
-        return ast.parse(_CLASS.sub("", text))
-    except SyntaxError:  # a line within one that looks like its end
-        return ast.parse(text)
+            try:  # without classes, which hold nothing that is read here and take half the time
+                parsed = ast.parse(_CLASS.sub("", text))
+            except SyntaxError:  # a line within one that looks like its end
+                parsed = ast.parse(text)
+            yield from _Module(parsed).models(file.stem)
 
 
 class _Module:
@@ -42,13 +38,18 @@ class _Module:
     def __init__(self, tree: ast.Module) -> None:
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self._configs: dict[str, dict[str, Any]] = {}
-        values = [node.value for node in tree.body if isinstance(node, ast.Assign) and _is_named(node, "default_cfgs")]
         self._names = assigned(tree)
-        for value in values:
-            self._add(value)
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == "default_cfgs" for target in node.targets
+            ):
+                # `generate_default_cfgs({...})`, or `{...}`
+                table = node.value.args[0] if isinstance(node.value, ast.Call) and node.value.args else node.value
+                for key, config in self._dict(table, {}).items():
+                    architecture, _, tag = str(key).partition(".")
+                    self._configs.setdefault(architecture, {})[tag] = config if isinstance(config, dict) else {}
 
     def models(self, family: str) -> Iterator[ModelEntry]:
-        """The models that the file registers."""
         for name, node in self._functions.items():
             if any(isinstance(one, ast.Name) and one.id == "register_model" for one in node.decorator_list):
                 configs = self._configs.get(name, {})
@@ -57,18 +58,10 @@ class _Module:
                 published = tuple(tag for tag in tags if tag and _has_weights(configs[tag]))
                 yield ModelEntry(name, family, inputs=((1, *size),) if size else (), weights=published)
 
-    def _add(self, value: ast.expr) -> None:
-        """Note the configurations in `generate_default_cfgs({...})` or `{...}`, by architecture and tag."""
-        given = value.args[0] if isinstance(value, ast.Call) and value.args else value
-        for key, config in self._dict(given, {}).items():
-            architecture, _, tag = str(key).partition(".")
-            self._configs.setdefault(architecture, {})[tag] = config if isinstance(config, dict) else {}
-
     def _value(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
         """The value of an expression as far as it is needed; None for what is not understood."""
         if isinstance(node, ast.Name):
-            known = literal(self._names[node.id]) if node.id in self._names else None
-            return bound.get(node.id, known)
+            return bound.get(node.id, literal(self._names[node.id]) if node.id in self._names else None)
         if isinstance(node, (ast.Dict, ast.Call)):
             return self._dict(node, bound)
         return literal(node)
@@ -76,26 +69,24 @@ class _Module:
     def _dict(self, node: ast.expr, bound: Mapping[str, Any]) -> dict[str, Any]:
         """The dictionary that a display, `dict(...)` or one of the file's functions makes."""
         if isinstance(node, ast.Dict):
-            return self._merged(zip(map(_key, node.keys), node.values, strict=True), bound)
+            keys = (None if key is None else str(literal(key)) for key in node.keys)  # None for `**`
+            return self._merged(zip(keys, node.values, strict=True), bound)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return {}
         keywords = self._merged(((k.arg, k.value) for k in node.keywords), bound)
         function = self._functions.get(node.func.id)
         if function is None:
-            own = self._value(node.args[0], bound) if node.args else {}
-            return (own if isinstance(own, dict) else {}) | keywords if node.func.id == "dict" else {}
+            first = self._value(node.args[0], bound) if node.args else {}
+            return (first if isinstance(first, dict) else {}) | keywords if node.func.id == "dict" else {}
         positional = zip(function.args.args, node.args, strict=False)
         return self._called(function, keywords | {arg.arg: self._value(v, bound) for arg, v in positional})
 
     def _merged(self, items: Iterable[tuple[str | None, ast.expr]], bound: Mapping[str, Any]) -> dict[str, Any]:
         """The values by key; where the key is None, a dictionary is unpacked."""
         merged: dict[str, Any] = {}
-        for key, value in items:
-            found = self._value(value, bound)
-            if key is not None:
-                merged[key] = found
-            elif isinstance(found, dict):
-                merged |= found
+        for key, node in items:
+            value = self._value(node, bound)
+            merged |= {key: value} if key is not None else value if isinstance(value, dict) else {}
         return merged
 
     def _called(self, function: ast.FunctionDef, given: dict[str, Any]) -> dict[str, Any]:
@@ -110,17 +101,8 @@ class _Module:
         return self._dict(returned[-1], bound) if returned else {}
 
 
-def _key(node: ast.expr | None) -> str | None:
-    """The text of a dictionary's key; None for `**`."""
-    return str(literal(node)) if node is not None else None
-
-
-def _is_named(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-
-
 def _has_weights(config: Mapping[str, Any]) -> bool:
-    return any(config.get(source) for source in _SOURCES)
+    return any(map(config.get, _SOURCES))
 
 
 def _by_priority(configs: dict[str, Any]) -> list[str]:

@@ -22,16 +22,22 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
         text = content(source).decode("utf-8")
         if "@register_model(" in text:
             parts = source.relative_to(folder).parts
-            yield from _read(ast.parse(text), parts[0] if len(parts) > 1 else "classification")
+            yield from _models(ast.parse(text), parts[0] if len(parts) > 1 else "classification")
 
 
-def _read(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
+def _models(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
     constants = assigned(module)
     weights = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
-            own = [weights[n.id] for n in _weights_annotation(node) if n.id in weights]
-            described = [_describe(value, constants) for value in _weight_entries(own[0])] if own else []
+            arguments = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg == "weights" and a.annotation]
+            named = [n for a in arguments for n in ast.walk(a.annotation or a) if isinstance(n, ast.Name)]
+            enums = [weights[n.id] for n in named if n.id in weights]  # such as ResNet50_Weights
+            described = [
+                _describe(entry.value, constants)  # `Weights(...)`
+                for entry in (enums[0].body if enums else ())
+                if isinstance(entry, ast.Assign) and isinstance(entry.value, ast.Call)
+            ]
             yield _model_entry(name, kind, described, _fixed_size(node))
 
 
@@ -44,38 +50,23 @@ def _registered_name(node: ast.FunctionDef) -> str | None:
     return None
 
 
-def _weights_annotation(node: ast.FunctionDef) -> Iterator[ast.Name]:
-    """The names in the annotation of the `weights` parameter, such as ResNet50_Weights."""
-    for argument in (*node.args.args, *node.args.kwonlyargs):
-        if argument.arg == "weights" and argument.annotation:
-            yield from (n for n in ast.walk(argument.annotation) if isinstance(n, ast.Name))
-
-
-def _weight_entries(node: ast.ClassDef) -> Iterator[ast.Call]:
-    """The `Weights(...)` calls in a weights class."""
-    for statement in node.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            yield statement.value
-
-
 def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
     """The sizes in a `Weights(...)` call: the keywords of its transforms, and its meta."""
-    given = {k.arg: k.value for k in weights.keywords}
-    transforms, meta = given.get("transforms"), given.get("meta")
+    arguments = {k.arg: k.value for k in weights.keywords}
+    transforms = arguments.get("transforms")
     keywords = transforms.keywords if isinstance(transforms, ast.Call) else []
-    said = {k.arg: literal(k.value) for k in keywords if k.arg}
-    return said | (_literal_dict(meta, constants) if isinstance(meta, ast.Dict) else {})
+    return {k.arg: literal(k.value) for k in keywords if k.arg} | _literals(arguments.get("meta"), constants)
 
 
-def _literal_dict(node: ast.Dict, constants: dict[str, ast.expr]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in zip(node.keys, node.values, strict=True):
+def _literals(node: ast.expr | None, constants: dict[str, ast.expr]) -> dict[str, Any]:
+    """The literal items of a dictionary's display; none for another expression."""
+    items: dict[str, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
         if key is None and isinstance(value, ast.Name):  # **_COMMON_META
-            included = constants.get(value.id)
-            found |= _literal_dict(included, constants) if isinstance(included, ast.Dict) else {}
+            items |= _literals(constants.get(value.id), constants)
         elif isinstance(key, ast.Constant):
-            found[str(key.value)] = literal(value)
-    return found
+            items[str(key.value)] = literal(value)
+    return items
 
 
 def _fixed_size(node: ast.FunctionDef) -> int | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
     Raises UsageError for a name that is not there, or a folder without pictures.
     """
     pictures = [picture for name in given for picture in _pictures(name)]
-    said = " ".join(f"--image {shortened(name)}" for name in given)
+    option = " ".join(f"--image {shortened(name)}" for name in given)
 
     def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         if recipe.transforms is None:
@@ -36,10 +35,10 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
         number = min(size or ITEMS, len(pictures))
         groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
         each = (AllInput(recipe.arrange(_items(group, transforms, recipe.batched))) for group in groups)
-        how = {"pictures": len(pictures), "transforms": _described(transforms)}
+        how = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
         return Batches(each, len(groups), how)
 
-    return Data(said, open_, batches)
+    return Data(option, open_, batches)
 
 
 def _pictures(name: str) -> list[Path]:
@@ -48,10 +47,10 @@ def _pictures(name: str) -> list[Path]:
         return [path]
     if not files.is_folder(path):
         raise _wrong(f"no file or folder {shortened(name)!r}")
-    found = sorted(x for x in path.rglob("*") if x.suffix.lower() in _SUFFIXES and x.is_file())
-    if not found:
+    pictures = sorted(x for x in path.rglob("*") if x.suffix.lower() in _SUFFIXES and x.is_file())
+    if not pictures:
         raise _wrong(f"no picture in {shortened(name)!r} (looked for {listed(_SUFFIXES, len(_SUFFIXES))})")
-    return found
+    return pictures
 
 
 def _wrong(message: str) -> UsageError:
@@ -86,8 +85,3 @@ def _item(picture: Path, transforms: Transforms) -> Tensor:
     if not isinstance(item, Tensor):
         raise _wrong(f"the transforms made {type(item).__name__} of {picture}, not a tensor")
     return item
-
-
-def _described(transforms: Callable[..., Any]) -> str:
-    """The transforms on one line."""
-    return " ".join(repr(transforms).split())

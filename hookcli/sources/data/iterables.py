@@ -25,37 +25,31 @@ def iterable_input(spec: str, batches: int | None) -> Data:
     returns one of these. Raises UsageError for an unknown name.
     """
     target = load_object(spec)
-    said = f"--data {spec}"
+    option = f"--data {spec}"
     if isinstance(target, Iterator) and type(target).__module__.partition(".")[0] in _ONCE:
         why = "can be read only once, but a command may need it again; name a function that returns one"
-        raise UsageError(f"{said}: a {class_name(target)} {why}", option="data")
+        raise UsageError(f"{option}: a {class_name(target)} {why}", option="data")
 
     def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
-        with UserCode(lambda error: ModelError(f"{said}: failed: {in_brief(error)}")):
+        with UserCode(lambda error: ModelError(f"{option}: failed: {in_brief(error)}")):
             made = target() if isinstance(target, type) or not _has_batches(target) else target
         refuse_coroutine(made, spec)
         if isinstance(made, Dataset):
             made = DataLoader(made, batch_size=size or ITEMS)
         elif size is not None:
-            why = f"--batch-size: {said} makes batches of its own size; leave it out"
+            why = f"--batch-size: {option} makes batches of its own size; leave it out"
             raise UsageError(why, option="batch-size")
-        each = [made] if _is_batch(made) else made
+        pair = isinstance(made, tuple) and bool(made) and isinstance(made[0], Tensor)
+        each = [made] if pair or isinstance(made, (Tensor, Mapping)) else made  # one batch in place of several
         if not _has_batches(each):
-            raise UsageError(f"{said}: gave {class_name(made)}, not an iterable of batches", option="data")
+            raise UsageError(f"{option}: gave {class_name(made)}, not an iterable of batches", option="data")
         total = None
         with suppress(Exception):  # a DataLoader of an IterableDataset has no length, and says so by a TypeError
             total = len(each)
         return Batches(each, total)
 
-    return Data(said, open_, batches)
+    return Data(option, open_, batches)
 
 
 def _has_batches(value: Any) -> bool:
     return isinstance(value, (Iterable, Dataset)) or hasattr(value, "__getitem__")
-
-
-def _is_batch(value: Any) -> bool:
-    """True for one batch in place of several: a tensor, keywords, or a tuple that begins with a tensor."""
-    return isinstance(value, (Tensor, Mapping)) or (
-        isinstance(value, tuple) and bool(value) and isinstance(value[0], Tensor)
-    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def file_input(given: Sequence[str]) -> Data:
     Raises UsageError for a file that is missing, or of no known suffix. It is read when the input is made.
     """
     parsed = [_parsed(text) for text in given]
-    said = " ".join(f"--input-file {shortened(text)}" for text in given)
+    option = " ".join(f"--input-file {shortened(text)}" for text in given)
 
     def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
         if size is not None:
@@ -36,7 +35,7 @@ def file_input(given: Sequence[str]) -> Data:
         typed = any(keyword for keyword, _ in parsed)
         return Batches([AllInput(_together(parsed), typed=typed)], total=1)
 
-    return Data(said, read)
+    return Data(option, read)
 
 
 def _parsed(text: str) -> tuple[str, str]:
@@ -61,33 +60,41 @@ def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for keyword, file in parsed:
-        found = _READERS[Path(file).suffix.lower()](file)
-        new = {keyword: found} if keyword else dict(found) if isinstance(found, Mapping) else {}
+        values = _read(file)
+        new = {keyword: values} if keyword else dict(values) if isinstance(values, Mapping) else {}
         if twice := new.keys() & keywords.keys():
             raise _wrong(f"{file}: {sorted(twice)[0]!r} is given twice")
         keywords |= new
         if not new:
-            positional += found if isinstance(found, (tuple, list)) else [found]
+            positional += values if isinstance(values, (tuple, list)) else [values]
     if keywords and positional:
         raise _wrong(f"name all arguments or none, as in --input-file {next(iter(keywords))}=FILE")
     return keywords or tuple(positional)
 
 
+def _read(file: str) -> Any:
+    """What a file holds: a tensor or array, or a tuple or mapping of them. Raises UsageError for another file."""
+    read, what = _READERS[Path(file).suffix.lower()]
+    try:
+        return read(file)
+    except ImportError as error:
+        raise _wrong(f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
+    except Exception as error:
+        why = f" ({in_brief(error)})" if isinstance(error, OSError) else ""  # others advise to trust the file
+        raise _wrong(f"{file}: is not {what}{why}") from error
+
+
 def _npy(file: str) -> Any:
     import numpy as np
 
-    with _reading(file, "an array that numpy saved without pickle"), files.opened(file) as array:
+    with files.opened(file) as array:
         return np.load(array, allow_pickle=False)
 
 
 def _npz(file: str) -> Any:
     import numpy as np
 
-    with (
-        _reading(file, "arrays that numpy saved without pickle"),
-        files.opened(file) as opened,
-        np.load(opened, allow_pickle=False) as archive,
-    ):
+    with files.opened(file) as opened, np.load(opened, allow_pickle=False) as archive:
         if sum(item.file_size for item in archive.zip.infolist()) > (available_memory() or math.inf):
             raise OSError(errno.EFBIG, "its arrays would take more than the memory that is available")
         arrays = {name: archive[name] for name in archive.files}
@@ -95,32 +102,20 @@ def _npz(file: str) -> Any:
 
 
 def _pickled(file: str) -> Any:
-    with _reading(file, "a tensor, or a tuple or dict of tensors, that torch.save wrote"):
-        return torch.load(files.regular(file), map_location="cpu", weights_only=True)
+    return torch.load(files.regular(file), map_location="cpu", weights_only=True)
 
 
 def _safetensors(file: str) -> Any:
-    try:
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise _wrong(f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
-    with _reading(file, "a safetensors file"):
-        return load_file(files.regular(file))
+    from safetensors.torch import load_file
+
+    return load_file(files.regular(file))
 
 
-@contextmanager
-def _reading(file: str, what: str) -> Iterator[None]:
-    """Make a UsageError of whatever a library raises in the block for a file that is not `what`."""
-    try:
-        yield
-    except Exception as error:
-        why = f" ({in_brief(error)})" if isinstance(error, OSError) else ""  # others advise to trust the file
-        raise _wrong(f"{file}: is not {what}{why}") from error
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    ".npy": _npy,
-    ".npz": _npz,
-    **dict.fromkeys((".pt", ".pth", ".bin"), _pickled),
-    ".safetensors": _safetensors,
+_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    ".npy": (_npy, "an array that numpy saved without pickle"),
+    ".npz": (_npz, "arrays that numpy saved without pickle"),
+    **dict.fromkeys(
+        (".pt", ".pth", ".bin"), (_pickled, "a tensor, or a tuple or dict of tensors, that torch.save wrote")
+    ),
+    ".safetensors": (_safetensors, "a safetensors file"),
 }

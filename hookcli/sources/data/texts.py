@@ -22,18 +22,18 @@ def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None)
     Raises UsageError for a file without a line, or a tokenizer's folder that is not there.
     """
     texts = [line for text in given for line in _lines(text)]
-    said = " ".join(f"--text {shortened(text, 60)!r}" for text in given)
+    option = " ".join(f"--text {shortened(text, 60)!r}" for text in given)
     if tokenizer is not None and not files.is_folder(tokenizer):
         raise UsageError(f"--tokenizer: no folder {shortened(tokenizer)!r}", option="tokenizer")
 
     def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
-        own = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
+        maker = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
         number = min(size or ITEMS, len(texts))
         groups = [texts[start : start + number] for start in range(0, len(texts), number)]
-        each = (AllInput(_tokens(own, group), spare=True) for group in groups)
-        return Batches(each, len(groups), {"texts": len(texts), "tokenizer": type(own).__name__})
+        each = (AllInput(_tokens(maker, group), spare=True) for group in groups)
+        return Batches(each, len(groups), {"texts": len(texts), "tokenizer": type(maker).__name__})
 
-    return Data(said, open_, batches)
+    return Data(option, open_, batches)
 
 
 def _lines(text: str) -> list[str]:
@@ -66,8 +66,8 @@ def _from_folder(folder: str) -> Any:
 def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
     if recipe.tokenizer is None:
         raise UsageError(f"--text: {recipe.name} comes with no tokenizer; give --tokenizer FOLDER", option="text")
-    said = f"--text: the tokenizer of {recipe.name} can't be made"
-    with UserCode(lambda error: UsageError(f"{said}: {in_brief(error)}", option="text")):
+    failed = f"--text: the tokenizer of {recipe.name} can't be made"
+    with UserCode(lambda error: UsageError(f"{failed}: {in_brief(error)}", option="text")):
         return recipe.tokenizer()
 
 

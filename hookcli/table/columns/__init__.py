@@ -35,10 +35,11 @@ def declared(name: str, title: str | None = None, unit: str | None = None) -> Co
     A name that hookcli does not know has the rules that its unit, or an ending in `_bytes` or `shape`, suggests.
     """
     column = DECLARED.get(name)
-    if column is None:
+    if column is None or (unit in _BY_UNIT and unit != column.unit):  # a count of hooks may be called "node"
         kind = Kind.SHAPE if name.endswith("shape") else Kind.BYTES if name.endswith("_bytes") else Kind.ANY
         shown = Shown.SET if unit == "firings" else Shown.FILLED
-        column = Column(name, name.replace("_", " ").capitalize(), None, _BY_UNIT.get(unit or "", kind), shown=shown)
+        heading = name.replace("_", " ").capitalize()
+        column = Column(name, heading, None, _BY_UNIT.get(unit or "", kind), shown=shown)
     if title is None or (title, unit) == (column.title, column.unit):
         return column
     return replace(column, title=title, unit=unit)

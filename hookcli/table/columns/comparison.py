@@ -7,7 +7,6 @@ from hookcli.table.column import Column, Kind, Merge, Shown
 from hookcli.table.columns.training import TRAINING
 
 _WORST: dict[str, Any] = {"merge": Merge.WORST}
-_DISTANCE: dict[str, Any] = {"kind": Kind.FIGURE}
 _SIDES = {
     "loss": ("Loss", None),
     "param_grad": ("Gradient", None),
@@ -17,18 +16,26 @@ _SIDES = {
 WHOLE_MODELS = tuple(
     replace(
         column,
-        name=f"{side}_{column.name}",
-        title=f"{_SIDES[column.name][0]} {side.upper()}",
+        name=f"{side}_{name}",
+        title=f"{title} {side.upper()}",
         merge=Merge.SAME,
         drop=drop and drop + (side == "b"),
-        pair=column.name if drop else "",
+        pair=name if drop else "",
     )
+    for name, (title, drop) in _SIDES.items()
     for column in TRAINING
-    if column.name in _SIDES
-    for drop in [_SIDES[column.name][1]]
+    if column.name == name
     for side in "ab"
 )
 """Figures of the whole models of both sides of a comparison."""
+DISTANCES = (
+    Column("max_abs", "Max abs", kind=Kind.FIGURE),
+    Column("mean_abs", "Mean abs", kind=Kind.FIGURE, drop=61),
+    Column("error_l2", "Error L2", kind=Kind.FIGURE),
+    Column("rel_l2", "Rel l2", kind=Kind.FIGURE),
+    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63),
+)
+"""The distance of two tensors (`discrepancy.Discrepancy`)."""
 COMPARISON = (
     Column("figure", "Figure", kind=Kind.TEXT, **_WORST),
     Column("a", "A", drop=56, pair="sides", **_WORST),
@@ -44,11 +51,7 @@ COMPARISON = (
     Column("differs", "Differs", kind=Kind.TEXT, shown=Shown.ASKED, **_WORST),
     Column("beyond", "Beyond", shown=Shown.ASKED, **_WORST),
     Column("count", "Beyond"),
-    Column("max_abs", "Max abs", **_DISTANCE),
-    Column("mean_abs", "Mean abs", drop=61, **_DISTANCE),
-    Column("error_l2", "Error L2", **_DISTANCE),
-    Column("rel_l2", "Rel l2", **_DISTANCE),
-    Column("cosine", "Cosine", kind=Kind.COSINE, drop=63),
+    *DISTANCES,
     Column(
         "growth",
         "Growth",

@@ -113,22 +113,35 @@ TENSORS = columns_named(
 """A comparison of the tensors of two models that run side by side."""
 DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
 """A comparison with a dump."""
+DUMPED_IF_FILLED = columns_named("kind", "batch", "pass", "source")
+"""Columns of DUMPED that are there only if they say something."""
+BUCKET = columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+"""Columns that tell which bucket a row is of, on any rank."""
+ERRORS = columns_named("exact_l2", "error_l2", "after_l2")
+"""Norms of the exact mean over ranks, of a hook's error, and of its result."""
 BUCKETS = (
-    *columns_named("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before", "bytes_after"),
-    *columns_named("ratio", "seconds", ratio="Ratio"),
+    *BUCKET,
+    *columns_named("bytes_after", "ratio", "seconds", ratio="Ratio"),
     *BEFORE_COLUMNS,
     *STATS_COLUMNS,
-    *columns_named("exact_l2", "error_l2", "after_l2", "relative_l2", "error_max", "cosine"),
+    *ERRORS,
+    *columns_named("relative_l2", "error_max", "cosine"),
 )
 """Buckets of gradients before and after a communication hook."""
 FINDINGS = columns_named(
     *("check", "severity", "fqn", "value", "threshold", "message", "remedy", "cause", "hint", "source")
 )
+FINDINGS_NEEDED = columns_named("check", "severity", "message", "remedy")
+"""Columns without which findings are shown as a table, and not as sentences."""
 CHECKS = columns_named("check", "name", "severity", "threshold", "asked_by", "means")
 HOOKS_FOUND = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 PLUGINS = columns_named("kind", "name", "distribution", "target", "state")
 HOOK_KINDS = columns_named("name", "fires", "registered_by", "command", name="Hook")
 MODELS = columns_named("name", "kind", "params", "input", "weights", "tasks", name="Model")
+DUMP_PLACE = columns_named("kind", "type", "batch", "call", "pass", "path", "source")
+"""Fields of a dump's index on a tensor's place, each of which may be absent."""
+DUMP_TENSOR = columns_named("shape", "dtype", "file", "name")
+"""Fields of a dump's index on the tensor itself."""
 TIMED = (*columns_named("fqn", "type", "calls"), *TIMES)
 """Times of the modules of a recorded step, over all of their calls."""
 UPDATES = columns_named(
@@ -137,12 +150,16 @@ UPDATES = columns_named(
 """What an optimizer's step changed."""
 SETTINGS = columns_named("lr", "weight_decay", "momentum", "betas")
 """Settings of optimizers."""
-GROUPS = (
+NORMS_OF_GROUP = columns_named("unclipped_grad", "param_grad", "weight", "update", param_grad="Grad")
+PARAMETER_GROUPS = (
     *columns_named("optimizer", "group", "parameters"),
     *SETTINGS,
-    *columns_named("unclipped_grad", "param_grad", "weight", "update", "ratio", param_grad="Grad"),
+    *NORMS_OF_GROUP,
+    *columns_named("ratio"),
 )
-"""Parameter groups, with norms over all their parameters."""
+"""The parameter groups of optimizers, with norms over all parameters of each."""
+GROUPS = tuple(column for column in PARAMETER_GROUPS if column.name not in ("unclipped_grad", "update"))
+"""Parameter groups in the totals of a step, as every version has saved them."""
 GROUP_LINES = columns_named(
     *("group", "parameters", "lr", "momentum", "betas", "weight_decay", "loss", "param_grad", "weight", "ratio"),
     parameters="params",
@@ -153,7 +170,7 @@ GROUP_LINES = columns_named(
 TENSOR = columns_named("calls", "shape", "dtype")
 """A tensor that a module returned in a step."""
 _FAULTS = columns_named("nan", "inf")
-_GRAD_FAULTS = columns_named("grad_nan", "grad_inf")
+GRAD_FAULTS = columns_named("grad_nan", "grad_inf")
 STEP = (
     *columns_named("fqn", "type"),
     *TENSOR[:1],
@@ -162,7 +179,7 @@ STEP = (
     *columns_named("mean", "std", "zeros"),
     *_FAULTS,
     *columns_named("output_grad", "param_grad"),
-    *_GRAD_FAULTS,
+    *GRAD_FAULTS,
     *columns_named("weight", "update", "ratio"),
 )
 """A recorded step: activations, gradients and updates of each module in one row."""
@@ -189,7 +206,7 @@ OVER_TIME = (
     *HIST_COLUMNS,
     *columns_named("mean", "zeros"),
     *_FAULTS,
-    *_GRAD_FAULTS,
+    *GRAD_FAULTS,
 )
 """The recorded steps of a module or parameter."""
 CHARTED = names(columns_named("loss", "lr", "param_grad", "ratio", "std", "output_grad", "weight"))

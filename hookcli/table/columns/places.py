@@ -17,7 +17,7 @@ PLACES = (
     Column("calls", "Calls", shown=Shown.SET, usual=1, alike=True, drop=25, **_NUMBER),
     Column("pass", "Pass", kind=Kind.COUNT, shown=Shown.SET, charted=False, **_PLACE),
     Column("path", "Path", kind=Kind.TEXT, shown=Shown.SET, **_PLACE),
-    Column("batch", "Batch", identity=True),
+    Column("batch", "Batch", kind=Kind.COUNT, identity=True),
     Column("index", "Order", shown=Shown.ASKED, compared=False, merge=Merge.FIRST, drop=1, **_NUMBER),
     Column("order", "Order", shown=Shown.SET, compared=False, merge=Merge.FIRST, drop=26, **_NUMBER),
     Column("depth", "Depth", shown=Shown.ASKED, compared=False, **_NUMBER),
@@ -39,12 +39,11 @@ PLACES = (
     Column("rank", "Rank", charted=False, alike=True),
     Column("deviates", "Deviates"),
     Column("mark", "", shown=Shown.MARK, left=True),
-    Column("note", "Note", kind=Kind.TEXT, shown=Shown.BELOW, compared=False),
+    Column("note", "Note", kind=Kind.TEXT, merge=Merge.LISTED, shown=Shown.BELOW, compared=False),
     # Keys of rows that no report declares as columns
-    *(
-        Column(name, name.capitalize(), kind=Kind.TEXT, compared=name != "edited")
-        for name in ("edited", "change", "reset")
-    ),
+    Column("edited", "Edited", kind=Kind.TEXT, merge=Merge.LISTED, compared=False),
+    Column("change", "Change", kind=Kind.TEXT, merge=Merge.LISTED),
+    Column("reset", "Reset", kind=Kind.TEXT),
     Column("handed_on", "Handed on", compared=False),
     Column("merged", "Merged", **_NUMBER),
     Column("folded", "Folded", kind=Kind.COUNT),

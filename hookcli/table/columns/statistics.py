@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from hookcli.table.column import Bar, Column, Kind, Merge, Shown
-from hookcli.table.histogram import OUTSIDE, QUANTILES
+from hookcli.table.histogram import FORMATS
 
 _COUNT: dict[str, Any] = {"unit": "elements", "required": True, "merge": Merge.SUM}
 _FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "required": True, "shown": Shown.ALWAYS}
@@ -21,6 +21,10 @@ STATS_COLUMNS = (
     Column("inf", "Inf", kind=Kind.FAULTS, shown=Shown.MARK, **_COUNT),
 )
 """The statistics of `TensorStats`, in its order. `mean` and `std` are merged together (`stats.TensorStats.merge`)."""
+QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
+OF_QUANTILES = ("zeros", "min", "max")
+"""Statistics that quantiles need beside the histogram."""
+OUTSIDE = {f"outside_{form.name}": form for form in FORMATS}
 _DROPS = {"p1": 72, "p50": 76, "p99": 74}
 _DROPS |= {"outside_float16": 73, "outside_bfloat16": 70, "outside_float8_e4m3": 75, "outside_float8_e5m2": 71}
 HIST_COLUMNS = (

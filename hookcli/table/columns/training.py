@@ -16,17 +16,21 @@ STEP_PARTS = (
     Column("rest_seconds", "Rest of the step", **_SECONDS),
 )
 """Times of the parts of a step, in the order in which it takes them."""
-TRAINING = (
-    Column("loss", "Loss", kind=Kind.LOSS),
-    Column("first_loss", "First loss", kind=Kind.LOSS),
+OF_PARAMETERS = (
     Column("param_grad", "Param grad", bar=Bar.LOG, **_NORM),
-    Column("output_grad", "Output grad", bar=Bar.LOG, **_NORM),
-    Column("unclipped_grad", "Grad before clipping", **_NORM),
     Column("weight", "Weight", drop=13, **_NORM),
     Column("update", "Update", drop=14, **_NORM),
-    Column("ratio", "|dw|/|w|", kind=Kind.FIGURE, merge=Merge.RATIO),
     Column("grad_nan", "NaN in gradients", **_FAULTS),
     Column("grad_inf", "Inf in gradients", **_FAULTS),
+)
+"""Figures of the parameters of a module, which add up over modules."""
+TRAINING = (
+    *OF_PARAMETERS,
+    Column("loss", "Loss", kind=Kind.LOSS),
+    Column("first_loss", "First loss", kind=Kind.LOSS),
+    Column("output_grad", "Output grad", bar=Bar.LOG, **_NORM),
+    Column("unclipped_grad", "Grad before clipping", **_NORM),
+    Column("ratio", "|dw|/|w|", kind=Kind.FIGURE, merge=Merge.RATIO),
     Column("optimizer", "Optimizer", kind=Kind.TEXT),
     Column("group", "Group", kind=Kind.COUNT, charted=False),
     Column("parameters", "Params", kind=Kind.QUANTITY, charted=False),

@@ -40,6 +40,7 @@ def by_kernels(make: Callable[[], Tensor], *tensors: Tensor) -> Tensor | None:
 
     Kernels that can't be compiled are not tried again; reports then have a note.
     """
+    global _given_up
     if _given_up or not all(map(_is_suitable, tensors)):
         return None
     try:
@@ -49,20 +50,15 @@ def by_kernels(make: Callable[[], Tensor], *tensors: Tensor) -> Tensor | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # no Triton, no compiler for it, a GPU that it does not know, a kernel that it refuses
-        _give_up(tensors[0].device.type, error)
+        _given_up = True
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        failure = f"{type(error).__name__}: {line[:120]}".rstrip(": ")
+        why = "Triton is not installed" if isinstance(error, ImportError) else f"Triton failed ({failure})"
+        kind = tensors[0].device.type
+        torch_private.note(
+            f"{why}: statistics on {kind} take PyTorch's operators, which read tensors several times over"
+        )
         return None
-
-
-def _give_up(device: str, error: Exception) -> None:
-    global _given_up
-    _given_up = True
-    why = "Triton is not installed" if isinstance(error, ImportError) else f"Triton failed ({_first_line(error)})"
-    torch_private.note(f"{why}: statistics on {device} take PyTorch's operators, which read tensors several times over")
-
-
-def _first_line(error: Exception) -> str:
-    text = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {text.strip()[:120]}".rstrip(": ")
 
 
 def _is_suitable(x: Tensor) -> bool:
@@ -111,17 +107,17 @@ def _moments(x: Tensor) -> Tensor:
 
 def discrepancy(a: Tensor, b: Tensor) -> Tensor | None:
     """The discrepancy of two such tensors of one size, by its KEYS, in float64; None without kernels for them."""
-    return by_kernels(lambda: _discrepancy(a, b), a, b)
 
+    def make() -> Tensor:
+        from hookcli.tensors.devices import pair_kernels
 
-def _discrepancy(a: Tensor, b: Tensor) -> Tensor:
-    from hookcli.tensors.devices import pair_kernels
+        integers = a.dtype is b.dtype is torch.int64
+        (x, x_table, x_tabled), (y, y_table, y_tabled) = map(values_and_table, (a, b))
+        settings = {"WIDE": is_wide(a) or is_wide(b), "A_TABLED": x_tabled, "B_TABLED": y_tabled, "INTEGERS": integers}
+        both = (x, y, x_table, y_table)
+        return _reduced(pair_kernels.discrepancies, pair_kernels.merged, both, len(KEYS), settings)
 
-    integers = a.dtype is b.dtype is torch.int64
-    (x, x_table, x_tabled), (y, y_table, y_tabled) = map(values_and_table, (a, b))
-    settings = {"WIDE": is_wide(a) or is_wide(b), "A_TABLED": x_tabled, "B_TABLED": y_tabled, "INTEGERS": integers}
-    both = (x, y, x_table, y_table)
-    return _reduced(pair_kernels.discrepancies, pair_kernels.merged, both, len(KEYS), settings)
+    return by_kernels(make, a, b)
 
 
 def _reduced(kernel: Any, merged: Any, read: Sequence[Tensor], figures: int, settings: Mapping[str, object]) -> Tensor:
@@ -138,14 +134,14 @@ def _reduced(kernel: Any, merged: Any, read: Sequence[Tensor], figures: int, set
 
 def exponents(x: Tensor) -> Tensor | None:
     """The counts of `histograms.device_counts`; None without kernels, and for dtypes that float32 does not hold."""
-    return None if is_wide(x) else by_kernels(lambda: _exponents(x), x)
 
+    def make() -> Tensor:
+        from hookcli.tensors.devices import kernels
 
-def _exponents(x: Tensor) -> Tensor:
-    from hookcli.tensors.devices import kernels
+        count, each = _programs(x.numel())
+        counts = torch.zeros(2 * 2048 + len(FORMATS), dtype=torch.int64, device=x.device)
+        values, table, tabled = values_and_table(x)
+        kernels.exponents[(count,)](values, table, counts, x.numel(), each, TILE=TILE, TABLED=tabled, **OPTIONS)
+        return counts.to(torch.float64)
 
-    count, each = _programs(x.numel())
-    counts = torch.zeros(2 * 2048 + len(FORMATS), dtype=torch.int64, device=x.device)
-    values, table, tabled = values_and_table(x)
-    kernels.exponents[(count,)](values, table, counts, x.numel(), each, TILE=TILE, TABLED=tabled, **OPTIONS)
-    return counts.to(torch.float64)
+    return None if is_wide(x) else by_kernels(make, x)

@@ -40,7 +40,7 @@ def moments(x: Tensor) -> Tensor:
     mean = middle + missing * (middle - least) / n
     squares = variance * x.numel() - missing * (least - middle).square() - n * (mean - middle).square()
     squares = squares.clamp(min=0)
-    found = {
+    figures = {
         "numel": copy.new_full((), x.numel()),
         "mean": mean * unit,
         "std": (squares / (n - 1).clamp(min=1)).sqrt() * unit,
@@ -51,4 +51,4 @@ def moments(x: Tensor) -> Tensor:
         "nan": nan,
         "inf": missing - nan,
     }
-    return torch.stack([found[key].to(kind) for key in STATS_KEYS])
+    return torch.stack([figures[key].to(kind) for key in STATS_KEYS])

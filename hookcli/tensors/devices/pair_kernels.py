@@ -16,15 +16,11 @@ _FAR = tl.constexpr(2.0**62)  # farther apart, the difference of two int64 might
 
 
 @triton.jit
-def _read(start, table, offsets, there, TABLED: tl.constexpr):
-    return loaded(start, table, offsets, there, TABLED, tl.float64)
-
-
-@triton.jit
 def _apart(a, b, a_table, b_table, offsets, there, A_TABLED: tl.constexpr, B_TABLED: tl.constexpr,
            INTEGERS: tl.constexpr):  # fmt: skip
     """The elements of both in float64, the sizes of their differences, and where both are finite."""
-    x, y = _read(a, a_table, offsets, there, A_TABLED), _read(b, b_table, offsets, there, B_TABLED)
+    x = loaded(a, a_table, offsets, there, A_TABLED, tl.float64)
+    y = loaded(b, b_table, offsets, there, B_TABLED, tl.float64)
     error = x - y
     if INTEGERS:
         exact = (tl.load(a + offsets, mask=there) - tl.load(b + offsets, mask=there)).to(tl.float64)
@@ -44,10 +40,8 @@ def _exact(a, b, a_table, b_table, length, TILE: tl.constexpr, A_TABLED: tl.cons
         there = lanes < length - tile
         x, y, error, finite = _apart(a, b, a_table, b_table, tile + lanes, there, A_TABLED, B_TABLED, INTEGERS)
         peak = tl.maximum(peak, tl.where(finite, error, 0.0))
-        a_peak, b_peak = (
-            tl.maximum(a_peak, tl.where(finite, tl.abs(x), 0.0)),
-            tl.maximum(b_peak, tl.where(finite, tl.abs(y), 0.0)),
-        )
+        a_peak = tl.maximum(a_peak, tl.where(finite, tl.abs(x), 0.0))
+        b_peak = tl.maximum(b_peak, tl.where(finite, tl.abs(y), 0.0))
         count += finite.to(tl.int32)
         differ += (there & (finite == 0) & ((x == y) == 0) & (((x != x) & (y != y)) == 0)).to(tl.int32)
     most = tl.max(peak)

@@ -38,8 +38,8 @@ class Unwritable(Exception):  # noqa: N818 - not an error: the arguments are lef
 def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
     """The value as JSON; its tensors are added to `tensors` under new names. Raises Unwritable for other objects."""
     if isinstance(value, Tensor):
-        known = next((name for name, tensor in tensors.items() if tensor is value), None)
-        name = known or f"input{len(tensors)}"
+        earlier = next((name for name, tensor in tensors.items() if tensor is value), None)
+        name = earlier or f"input{len(tensors)}"
         tensors[name] = value
         return {"tensor": name}
     if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):

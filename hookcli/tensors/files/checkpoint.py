@@ -14,7 +14,7 @@ from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.system.files import opened, regular
 from hookcli.table.formatting import counted
 from hookcli.tensors.files.in_memory import stored
-from hookcli.tensors.files.stored import StoredTensor, TensorFile
+from hookcli.tensors.files.stored import TensorFile
 
 STATE_DICTS = ("state_dict", "model_state_dict", "model")
 """Keys under which checkpoints keep the state dict of the model."""
@@ -28,13 +28,19 @@ def read(file: Path) -> TensorFile:
     """
     whole = load(file)
     key, state = _state_dict(whole)
-    found = list(_named(state))
-    if not found:
+    tensors = list(_named(state))
+    if not tensors:
         raise UsageError(f"{file}: holds no tensors, but an object of type {class_name(whole)}")
-    others = sum(1 for _ in _named(whole)) - len(found)
+    others = sum(1 for _ in _named(whole)) - len(tensors)
     beside = f"; {counted(others, 'other tensor')} in the file" if others else ""
     notes = [f"{file.name}: the state dict under {key!r}{beside}"] if key else []
-    return TensorFile(str(file), "torch.save", list(_stored(found, file.name)), notes=notes)
+    first: dict[Any, str] = {}
+    stored_tensors = []
+    for name, tensor in tensors:  # one that is the same memory as another before is marked as tied to it
+        plain = tensor.layout is torch.strided and tensor.numel() and tensor.device.type == "cpu"
+        owner = first.setdefault((tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if plain else name, name)
+        stored_tensors.append(stored(name, tensor, file=file.name, tied=owner if owner != name else ""))
+    return TensorFile(str(file), "torch.save", stored_tensors, notes=notes)
 
 
 def load(file: Path) -> Any:
@@ -47,11 +53,11 @@ def load(file: Path) -> Any:
             mapped = begin.read(4) == b"PK\x03\x04"
         return torch.load(regular(file), map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
-        told = isinstance(error, pickle.UnpicklingError)  # PyTorch adds the advice to trust the file
-        if told and "global" in str(error).lower():
+        unpickling = isinstance(error, pickle.UnpicklingError)  # PyTorch adds the advice to trust the file
+        if unpickling and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"
             raise UsageError(f"{file}: {refused}: save model.state_dict() instead") from error
-        why = "" if told else f" ({in_brief(error)})"
+        why = "" if unpickling else f" ({in_brief(error)})"
         raise UsageError(f"{file}: was not written by torch.save, or is damaged{why}") from error
 
 
@@ -74,13 +80,3 @@ def _named(value: Any, name: str | None = None, depth: int = 0) -> Iterator[tupl
         items = enumerate(value)
     for key, item in items:
         yield from _named(item, str(key) if name is None else f"{name}.{key}", depth + 1)
-
-
-def _stored(named: Sequence[tuple[str, Tensor]], file: str) -> Iterator[StoredTensor]:
-    """The tensors, those that are the same memory as one before marked as tied to it."""
-    first: dict[Any, str] = {}
-    for name, tensor in named:
-        plain = tensor.layout is torch.strided and tensor.numel() and tensor.device.type == "cpu"
-        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if plain else name
-        owner = first.setdefault(place, name)
-        yield stored(name, tensor, file=file, tied=owner if owner != name else "")

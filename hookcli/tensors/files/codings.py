@@ -28,10 +28,9 @@ class Coding:
 
 def values(coding: str, block: Array) -> Values:
     """The values of a block of coded elements as float64; complex ones as their magnitudes."""
-    known = CODINGS[coding]
-    if known.table:
-        found: Values = table(coding)[block]
-        return found
+    if CODINGS[coding].table:
+        values: Values = table(coding)[block]
+        return values
     return np.abs(block.astype(np.complex128)) if block.dtype.kind == "c" else block.astype(np.float64)
 
 
@@ -41,8 +40,8 @@ def narrow_values(coding: str, block: Array) -> Floats:
         return values(coding, block)
     if coding == "float32":
         return block.astype(np.float32)
-    found: Floats = _narrow_table(coding)[block]
-    return found
+    narrow: Floats = _narrow_table(coding)[block]
+    return narrow
 
 
 @cache
@@ -56,71 +55,49 @@ def table(coding: str) -> Values:
     """The value of every code of a coding of one or two bytes."""
     make = CODINGS[coding].table
     assert make is not None
-    return make()
-
-
-def _viewed(storage: str, dtype: str) -> Callable[[], Values]:
-    """The table of a dtype that NumPy has."""
-
-    def make() -> Values:
-        codes = np.arange(1 << 8 * np.dtype(storage).itemsize, dtype=storage)
-        return codes.view(dtype).astype(np.float64)
-
-    return make
-
-
-def _bfloat16() -> Values:
-    """The upper halves of float32."""
     with np.errstate(invalid="ignore"):  # signalling NaN
-        found: Values = (np.arange(1 << 16, dtype="<u4") << 16).view("<f4").astype(np.float64)
-    return found
+        return make()
 
 
-def _float8(mantissa: int, bias: int, *, fnuz: bool = False, infinite: bool = False) -> Callable[[], Values]:
+def _viewed(storage: str, dtype: str) -> Values:
+    """The table of a dtype that NumPy has."""
+    return np.arange(1 << 8 * np.dtype(storage).itemsize, dtype=storage).view(dtype).astype(np.float64)
+
+
+def _float8(mantissa: int, bias: int, *, fnuz: bool = False, infinite: bool = False) -> Values:
     """The table of an 8-bit float: a sign, an exponent, and so many bits of mantissa.
 
     `infinite`: the highest exponent is for Inf and NaN, as in IEEE 754; otherwise only codes of ones are NaN, or with
     `fnuz` only the negative zero (https://onnx.ai/onnx/technical/float8.html).
     """
-
-    def make() -> Values:
-        codes = np.arange(256)
-        fraction, exponent = codes & ((1 << mantissa) - 1), (codes & 127) >> mantissa
-        significand = np.where(exponent == 0, 0, 1 << mantissa) + fraction
-        found = np.ldexp(significand.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa)
-        if fnuz:
-            found[128] = np.nan
-        elif infinite:
-            top = exponent == 127 >> mantissa
-            found[top] = np.where(fraction[top] == 0, np.inf, np.nan)
-        else:
-            found[[127, 255]] = np.nan
-        signed: Values = np.where(codes < 128, found, -found)
-        return signed
-
-    return make
-
-
-def _float8_e8m0() -> Values:
-    """Powers of two, the scales of MX formats."""
-    found = np.ldexp(1.0, np.arange(256) - 127)
-    found[255] = np.nan
-    return found
+    codes = np.arange(256)
+    fraction, exponent = codes & ((1 << mantissa) - 1), (codes & 127) >> mantissa
+    significand = np.where(exponent == 0, 0, 1 << mantissa) + fraction
+    sizes = np.ldexp(significand.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa)
+    if fnuz:
+        sizes[128] = np.nan
+    elif infinite:
+        top = exponent == 127 >> mantissa
+        sizes[top] = np.where(fraction[top] == 0, np.inf, np.nan)
+    else:
+        sizes[[127, 255]] = np.nan
+    signed: Values = np.where(codes < 128, sizes, -sizes)
+    return signed
 
 
 _TABLES: dict[str, tuple[str, Callable[[], Values]]] = {
-    "float16": ("<u2", _viewed("<u2", "<f2")),
-    "bfloat16": ("<u2", _bfloat16),
-    "int16": ("<u2", _viewed("<u2", "<i2")),
-    "uint16": ("<u2", _viewed("<u2", "<u2")),
-    "int8": ("u1", _viewed("u1", "i1")),
-    "uint8": ("u1", _viewed("u1", "u1")),
+    "float16": ("<u2", lambda: _viewed("<u2", "<f2")),
+    "bfloat16": ("<u2", lambda: (np.arange(1 << 16, dtype="<u4") << 16).view("<f4").astype(np.float64)),
+    "int16": ("<u2", lambda: _viewed("<u2", "<i2")),
+    "uint16": ("<u2", lambda: _viewed("<u2", "<u2")),
+    "int8": ("u1", lambda: _viewed("u1", "i1")),
+    "uint8": ("u1", lambda: _viewed("u1", "u1")),
     "bool": ("u1", lambda: np.minimum(np.arange(256), 1).astype(np.float64)),
-    "float8_e4m3fn": ("u1", _float8(3, 7)),
-    "float8_e4m3fnuz": ("u1", _float8(3, 8, fnuz=True)),
-    "float8_e5m2": ("u1", _float8(2, 15, infinite=True)),
-    "float8_e5m2fnuz": ("u1", _float8(2, 16, fnuz=True)),
-    "float8_e8m0fnu": ("u1", _float8_e8m0),
+    "float8_e4m3fn": ("u1", lambda: _float8(3, 7)),
+    "float8_e4m3fnuz": ("u1", lambda: _float8(3, 8, fnuz=True)),
+    "float8_e5m2": ("u1", lambda: _float8(2, 15, infinite=True)),
+    "float8_e5m2fnuz": ("u1", lambda: _float8(2, 16, fnuz=True)),
+    "float8_e8m0fnu": ("u1", lambda: np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan)),  # scales of MX formats
 }
 _NUMPY = {
     **{f"float{bits}": f"<f{bits // 8}" for bits in (32, 64)},

@@ -42,8 +42,9 @@ class DumpReader:
         try:
             return decoded_call(self.dump.inputs[batch], tensors)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            said = f"the inputs of batch {batch + 1} can't be read ({error})"
-            raise UsageError(f"{self.folder}: damaged: {said}") from error
+            raise UsageError(
+                f"{self.folder}: damaged: the inputs of batch {batch + 1} can't be read ({error})"
+            ) from error
 
     def _opened(self, file: str, read: Callable[[Any], Any]) -> Any:
         """The result of `read` on an open file. Raises UsageError."""

@@ -81,20 +81,18 @@ class DumpWriter:
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
-        row = self._described(values)
+        absent: dict[str, Any] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
+        absent |= {"pass": 0, "index": 0, "path": "", "source": ""}
+        row = {name: values.get(name, otherwise) for name, otherwise in absent.items()}
         key = place_of(row)
         with self._disk_errors():
             try:
-                found = self._unchanged.get(tensor, lambda x: self._saved_as(row, x))
+                written = self._unchanged.get(tensor, lambda x: self._saved_as(row, x))
             except (RuntimeError, TypeError, ValueError, KeyError) as error:
-                reason = f"can't be written ({tree.dtype_text(tensor)}, {type(error).__name__})"
-                found = {
-                    "shape": tree.shape_of(tensor),
-                    "dtype": tree.dtype_text(tensor),
-                    "file": None,
-                    "reason": reason,
-                }
-            self._rows[key] = Row(row | found)
+                shape, dtype = tree.shape_of(tensor), tree.dtype_text(tensor)
+                reason = f"can't be written ({dtype}, {type(error).__name__})"
+                written = {"shape": shape, "dtype": dtype, "file": None, "reason": reason}
+            self._rows[key] = Row(row | written)
             if time.monotonic() - self._saved > _PATIENCE:
                 self._write_index(complete=False)
 
@@ -105,33 +103,18 @@ class DumpWriter:
         with self._disk_errors():
             self._write_index(complete=bool(meta.get("complete")))
 
-    @staticmethod
-    def _described(values: Mapping[str, Any]) -> dict[str, Any]:
-        absent: dict[str, Any] = {
-            "kind": "",
-            "fqn": "",
-            "type": "",
-            "batch": 0,
-            "call": 0,
-            "pass": 0,
-            "index": 0,
-            "path": "",
-            "source": "",
-        }
-        return {name: values.get(name, otherwise) for name, otherwise in absent.items()}
-
     def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, Any]:
         """Write the tensor to a file. Return the values of its row: the file's name, or why it was left out."""
         values = dense(tensor)
-        known = {"shape": list(values.shape), "dtype": tree.dtype_text(values), "file": None}
+        described = {"shape": list(values.shape), "dtype": tree.dtype_text(values), "file": None}
         size = values.numel() * values.element_size()
         if self.written + size > self._limit:
-            return known | {"reason": self.LEFT_OUT, "bytes": size}
+            return described | {"reason": self.LEFT_OUT, "bytes": size}
         stem = re.sub(r"[^\w.-]+", "_", row["fqn"] or "model", flags=re.ASCII)[:_LONGEST]
         file, name = f"{self._number:06}-{stem}.safetensors", (row["fqn"] or "model") + row["path"]
         self._save({name: values}, file, {key: str(value) for key, value in row.items()})
         self._number += 1
-        return known | {"file": file, "name": name, "bytes": size}
+        return described | {"file": file, "name": name, "bytes": size}
 
     def _write_inputs(self, batch: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
         tensors: dict[str, Tensor] = {}
@@ -140,8 +123,8 @@ class DumpWriter:
             call = encoded_call(args, kwargs, target, tensors)
             values = {name: dense(tensor).clone() for name, tensor in tensors.items()}  # some may share memory
         except (Unwritable, RuntimeError) as error:
-            said = error if isinstance(error, Unwritable) else type(error).__name__
-            self._skipped.append(Skipped("", f"{what} can't be written ({said})"))
+            why = error if isinstance(error, Unwritable) else type(error).__name__
+            self._skipped.append(Skipped("", f"{what} can't be written ({why})"))
             return
         if sum(x.numel() * x.element_size() for x in values.values()) > self._limit - self.written:
             self._skipped.append(Skipped("", f"{what}: {self.LEFT_OUT}"))

@@ -59,7 +59,7 @@ def read(file: Path) -> TensorFile:
     """The tensors of a GGUF file, shapes in PyTorch's order. Raises UsageError for other files."""
     try:
         with open_unbuffered(file) as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as header:
-            return _read(file, _Reader(header))
+            return _tensors(file, _Reader(header))
     except (struct.error, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise damaged(file, f"its GGUF header is cut or wrong ({error})") from error
 
@@ -73,12 +73,11 @@ class _Reader:
 
     def number(self, code: str) -> Any:
         """One number; struct.error where the file ends before."""
-        found = struct.unpack_from(f"<{code}", self.header, self.at)[0]
+        value = struct.unpack_from(f"<{code}", self.header, self.at)[0]
         self.at += struct.calcsize(code)
-        return found
+        return value
 
     def text(self) -> str:
-        """A string."""
         size = self.number("Q")
         if size > len(self.header) - self.at:
             raise struct.error("a name is longer than the file")
@@ -96,23 +95,27 @@ class _Reader:
             self.at += count * struct.calcsize(_NUMBERS[item])
         else:
             for _ in range(count):
-                self._skip(item)
+                if item == _STRING:  # not decoded: a vocabulary has many
+                    self.at += 8 + struct.unpack_from("<Q", self.header, self.at)[0]
+                else:
+                    self.value(item)
         return f"{count:,} items"
 
-    def _skip(self, kind: int) -> None:
-        if kind == _STRING:
-            self.at += 8 + struct.unpack_from("<Q", self.header, self.at)[0]
-        else:
-            self.value(kind)
+    def shape(self) -> tuple[int, ...]:
+        """A tensor's dimensions, which GGUF lists from the innermost."""
+        dimensions = self.number("I")
+        if dimensions > _DIMENSIONS:
+            raise struct.error(f"a tensor of {dimensions} dimensions")
+        return tuple(self.number("Q") for _ in range(dimensions))[::-1]
 
 
-def _read(file: Path, reader: _Reader) -> TensorFile:
+def _tensors(file: Path, reader: _Reader) -> TensorFile:
     version = reader.number("I")
     if not 2 <= version <= 3:
         raise damaged(file, f"GGUF version {version}; versions 2 and 3 can be read (little-endian)")
     count, keys = reader.number("Q"), reader.number("Q")
     metadata = {reader.text(): reader.value(reader.number("I")) for _ in range(keys)}
-    entries = [(reader.text(), _shape(reader), reader.number("I"), reader.number("Q")) for _ in range(count)]
+    entries = [(reader.text(), reader.shape(), reader.number("I"), reader.number("Q")) for _ in range(count)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
         raise damaged(file, f"alignment {alignment!r}")
@@ -122,14 +125,6 @@ def _read(file: Path, reader: _Reader) -> TensorFile:
     several = isinstance(parts, int) and parts > 1
     notes = [f"{file.name} is one of {parts} parts; name the folder to read all"] if several else []
     return TensorFile(str(file), f"GGUF {version}", tensors, metadata, notes)
-
-
-def _shape(reader: _Reader) -> tuple[int, ...]:
-    """The dimensions, which GGUF lists from the innermost."""
-    dimensions = reader.number("I")
-    if dimensions > _DIMENSIONS:
-        raise struct.error(f"a tensor of {dimensions} dimensions")
-    return tuple(reader.number("Q") for _ in range(dimensions))[::-1]
 
 
 def _tensor(file: Path, name: str, shape: tuple[int, ...], kind: int, offset: int, end: int) -> StoredTensor:

@@ -28,25 +28,12 @@ def stored(name: str, tensor: Tensor, **described: Any) -> StoredTensor:
         unreadable = f"values of {dtype} can't be read"
     else:
         coding = dtype if plain and dtype in CODINGS else "complex64" if tensor.is_complex() else "float32"
-    described = {"file": "", **described}
-    return StoredTensor(
-        name,
-        tuple(tensor.shape),
-        dtype,
-        _nbytes(tensor),
-        coding=coding,
-        blocks=partial(_blocks, tensor, coding),
-        unreadable=unreadable,
-        **described,
-    )
-
-
-def _nbytes(tensor: Tensor) -> int:
-    """Bytes of the elements; of a sparse tensor, those that it stores and their indices."""
-    if tensor.layout is torch.strided or tensor.is_meta:
-        return tensor.numel() * tensor.element_size()
-    sparse = tensor.to_sparse_coo().coalesce()
-    return int(sparse.values().nbytes + sparse.indices().nbytes)
+    nbytes = tensor.numel() * tensor.element_size()
+    if tensor.layout is not torch.strided and not tensor.is_meta:  # what it stores, and the indices
+        sparse = tensor.to_sparse_coo().coalesce()
+        nbytes = int(sparse.values().nbytes + sparse.indices().nbytes)
+    described = {"file": "", "coding": coding, "unreadable": unreadable, **described}
+    return StoredTensor(name, tuple(tensor.shape), dtype, nbytes, blocks=partial(_blocks, tensor, coding), **described)
 
 
 def _blocks(tensor: Tensor, coding: str, size: int) -> Iterator[Array]:

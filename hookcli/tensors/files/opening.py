@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hookcli.errors import UsageError, shortened
@@ -33,15 +34,22 @@ def holds_tensors(text: str) -> bool:
 
 
 def open_tensors(text: str) -> TensorFile:
-    """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none."""
+    """The tensors of a file, of the files that an index names, or of a folder. Raises UsageError if there are none.
+
+    Of a folder: those that its index names, else those of all its files of one format.
+    """
     path = Path(text)
     if is_folder(text):
-        found = _folder(path)
-    elif not is_file(text):
+        indexes, files = _indexes(path), _files(path)
+        if len(indexes) > 1:
+            raise UsageError(f"{path}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
+        if not (indexes or files):
+            raise UsageError(f"{path}: holds no file of tensors ({', '.join(SUFFIXES)})")
+        whole = _indexed(_inner(indexes[0])) if indexes else _joined([_opened(_inner(file)) for file in files])
+        return replace(whole, name=text)
+    if not is_file(text):
         raise UsageError(f"{shortened(text)}: no such file")
-    else:
-        found = _indexed(path) if text.endswith(INDEX) else _opened(path)
-    return TensorFile(text, found.format, found.tensors, found.metadata, found.notes)
+    return replace(_indexed(path) if text.endswith(INDEX) else _opened(path), name=text)
 
 
 def _opened(file: Path) -> TensorFile:
@@ -74,23 +82,10 @@ def _magic(file: Path) -> bytes:
         return bytes(opened.read(4) or b"")
 
 
-def _folder(folder: Path) -> TensorFile:
-    """The tensors of a folder: those that its index names, else those of all its files of one format."""
-    indexes = _indexes(folder)
-    if len(indexes) > 1:
-        raise UsageError(f"{folder}: has {listed([i.name for i in indexes], _NAMED)}; name one of these files")
-    if indexes:
-        return _indexed(_inner(indexes[0]))
-    files = _files(folder)
-    if not files:
-        raise UsageError(f"{folder}: holds no file of tensors ({', '.join(SUFFIXES)})")
-    return _joined([_opened(_inner(file)) for file in files])
-
-
 def _indexes(folder: Path) -> list[Path]:
     """The indexes of sharded checkpoints in a folder; only the indexes of safetensors files if it has any."""
-    found = sorted(folder.glob(f"*{INDEX}"))
-    return [file for file in found if file.name.endswith(f".safetensors{INDEX}")] or found
+    indexes = sorted(folder.glob(f"*{INDEX}"))
+    return [file for file in indexes if file.name.endswith(f".safetensors{INDEX}")] or indexes
 
 
 def _files(folder: Path) -> list[Path]:
@@ -100,7 +95,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _indexed(index: Path) -> TensorFile:
-    """The tensors that an index names."""
     try:
         weight_map = json.loads(content(index))["weight_map"]
         names = dict.fromkeys(weight_map.values())
@@ -127,8 +121,8 @@ def _joined(files: Sequence[TensorFile]) -> TensorFile:
     for tensor in (tensor for file in files for tensor in file.tensors):
         if (other := first.setdefault(tensor.name, tensor)) is not tensor:
             raise UsageError(f"{tensor.name!r} is in {other.file} and in {tensor.file}; name one of these files")
-    said = f", {len(files)} files" if files[1:] else ""
+    number = f", {len(files)} files" if files[1:] else ""
     notes: Iterable[str] = dict.fromkeys(note for file in files for note in file.notes)
     metadata = {key: value for file in reversed(files) for key, value in file.metadata.items()}
     whole = [tensor for file in files for tensor in file.tensors]
-    return TensorFile("", f"{files[0].format}{said}", whole, metadata, [*notes])
+    return TensorFile("", f"{files[0].format}{number}", whole, metadata, [*notes])

@@ -57,8 +57,8 @@ def read(file: Path) -> TensorFile:
         if offset < end:
             raise damaged(file, f"{tensor.name} overlaps another tensor")
         end = offset + tensor.nbytes
-    known = metadata if isinstance(metadata, dict) else {}
-    return TensorFile(str(file), FORMAT, sorted((tensor for _, tensor in tensors), key=by_number), known)
+    texts = metadata if isinstance(metadata, dict) else {}
+    return TensorFile(str(file), FORMAT, sorted((tensor for _, tensor in tensors), key=by_number), texts)
 
 
 def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:

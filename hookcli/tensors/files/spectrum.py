@@ -54,7 +54,8 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
         return (block if unit == 1.0 else block.astype(np.float64) / unit for block in held or rows())
 
     basis = np.empty((min(_STEPS, columns) + 1, columns))
-    basis[0] = _start(columns)
+    start = np.random.default_rng(0).standard_normal(columns)
+    basis[0] = start / np.linalg.norm(start)
     diagonal: list[float] = []
     beside: list[float] = []
     for step in range(len(basis) - 1):
@@ -63,8 +64,9 @@ def spectrum(rows: Rows, columns: int) -> Spectrum | None:
         for _ in range(2):  # twice is enough
             product -= basis[: step + 1].T @ (basis[: step + 1] @ product)
         beside.append(float(np.linalg.norm(product)))
-        largest, last = _largest(diagonal, beside[:-1])
-        residual = beside[-1] * abs(last)
+        matrix = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
+        eigenvalues, vectors = np.linalg.eigh(matrix)
+        largest, residual = float(eigenvalues[-1]), beside[-1] * abs(float(vectors[-1, -1]))
         if residual <= _PRECISE * largest:
             break
         basis[step + 1] = product / beside[-1]
@@ -75,39 +77,27 @@ def _looked_through(rows: Rows) -> tuple[float, float, list[Floats]]:
     """The squared Frobenius norm in units of the largest magnitude squared, that magnitude (NaN or infinite if an
     element is), and the blocks themselves if they are few.
     """
-    found: list[tuple[float, float]] = []
+    parts: list[tuple[float, float]] = []
     held: list[Floats] = []
     size = 0
     for block in rows():
         peak = float(np.abs(block).max())
         values = block.astype(np.float64).ravel() / (peak if 0 < peak < math.inf else 1.0)
-        found.append((peak, float(np.dot(values, values))))
+        parts.append((peak, float(np.dot(values, values))))
         size += block.nbytes
         held = [*held, block] if size <= _HELD else []
-    peaks = [peak for peak, _ in found]
+    peaks = [peak for peak, _ in parts]
     most = math.nan if any(map(math.isnan, peaks)) else max(peaks)
-    energy = math.fsum(total * (peak / most) ** 2 for peak, total in found) if 0 < most < math.inf else 0.0
+    energy = math.fsum(total * (peak / most) ** 2 for peak, total in parts) if 0 < most < math.inf else 0.0
     return energy, most, held
-
-
-def _start(columns: int) -> Values:
-    """A random direction, the same at every call."""
-    found = np.random.default_rng(0).standard_normal(columns)
-    return found / np.linalg.norm(found)
 
 
 def _gram_product(blocks: Iterable[Floats], vector: Values) -> Values:
     """The product of ``A'A`` and a vector, in one pass over the matrix."""
-    found = np.zeros_like(vector)
+    product = np.zeros_like(vector)
     for block in blocks:
-        found += (block @ vector.astype(block.dtype)) @ block
-    return found
-
-
-def _largest(diagonal: list[float], beside: list[float]) -> tuple[float, float]:
-    """The largest eigenvalue of a symmetric tridiagonal matrix, and the last element of its eigenvector."""
-    found, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
-    return float(found[-1]), float(vectors[-1, -1])
+        product += (block @ vector.astype(block.dtype)) @ block
+    return product
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ def measured(tensor: StoredTensor, tell: Told = lambda nbytes: None) -> TensorSt
     """The statistics of a tensor whose values can be read, with its histogram."""
     size = tensor.nbytes / max(tensor.numel, 1)
     if CODINGS[tensor.coding].table:
-        known = table(tensor.coding)
-        counts = np.zeros(len(known), np.int64)
+        of_codes = table(tensor.coding)
+        counts = np.zeros(len(of_codes), np.int64)
         for block in tensor.blocks(BLOCK):
-            counts += np.bincount(block, minlength=len(known))
+            counts += np.bincount(block, minlength=len(of_codes))
             tell(round(block.size * size))
-        return _of_numbers(known[counts > 0], counts[counts > 0])
+        return _of_numbers(of_codes[counts > 0], counts[counts > 0])
     parts: list[TensorStats] = []
     for values in tensor.values():
         parts.append(_of_numbers(values))
@@ -63,7 +63,7 @@ def _of_numbers(values: Values, counts: Counts | None = None) -> TensorStats:
     exponent = exponent if abs(exponent) > _FARTHEST else 0
     units = raised(values, -exponent) if exponent else values
     least = raised(low, -exponent)
-    mean = least + _sum(units - least, counts) / n
+    mean = least + float((units - least).sum() if counts is None else np.dot(units - least, counts)) / n
     hist = _histogram(values, counts)
     return TensorStats(
         numel=numel,
@@ -83,16 +83,11 @@ def _number(chosen: NDArray[np.bool_], counts: Counts | None) -> int:
     return int(np.count_nonzero(chosen) if counts is None else counts[chosen].sum())
 
 
-def _sum(values: Values, counts: Counts | None) -> float:
-    return float(values.sum() if counts is None else np.dot(values, counts))
-
-
 def _squares(values: Values, counts: Counts | None) -> float:
     return float(np.dot(values, values if counts is None else values * counts))
 
 
 def _histogram(values: Values, counts: Counts | None) -> Histogram:
-    """The histogram of finite numbers."""
     sizes = np.abs(values)
     most = float(sizes.max())
     overflows = [
@@ -100,10 +95,10 @@ def _histogram(values: Values, counts: Counts | None) -> Histogram:
         for form in FORMATS
     ]
     fields = (values.view(np.int64) >> 52) & 4095  # the sign and 11 bits of exponent
-    found = np.bincount(fields, counts, minlength=4096)
+    bins = np.bincount(fields, counts, minlength=4096)
     subnormal = (fields & 2047 == 0) & (values != 0)
     negative, positive = (
-        {k - 1023: int(side[k]) for k in np.flatnonzero(side).tolist() if k} for side in (found[2048:], found[:2048])
+        {k - 1023: int(side[k]) for k in np.flatnonzero(side).tolist() if k} for side in (bins[2048:], bins[:2048])
     )
     for place in np.flatnonzero(subnormal).tolist():
         side = negative if values[place] < 0 else positive

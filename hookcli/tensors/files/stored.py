@@ -43,7 +43,6 @@ class StoredTensor:
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -59,7 +58,6 @@ class StoredTensor:
 
     @property
     def is_matrix(self) -> bool:
-        """True if it has rows and columns."""
         return len(self.shape) > 1 and self.shape[0] > 0 and self.columns > 0
 
     def values(self, size: int = BLOCK) -> Iterator[Values]:

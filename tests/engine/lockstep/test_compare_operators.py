@@ -201,3 +201,39 @@ def test_compiled_parts_are_left_alone() -> None:
     report = compare(Side(a, X), Side(b, X, compile="inner", backend="eager"), ops="functions")
     assert [row.fqn for row in report.rows] == ["", "inner", "last", ":mul_1"]
     assert not report.totals["beyond"] and [item.fqn for item in report.skipped] == ["inner.layer"]
+
+
+FP4 = torch.float4_e2m1fn_x2  # PyTorch copies and sums none
+
+
+class Packs(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 0).to(torch.uint8).view(FP4)
+
+
+class Unpacks(nn.Module):
+    def forward(self, packed: Tensor) -> Tensor:
+        return packed.view(torch.uint8).float()
+
+
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pack, self.unpack, self.head = Packs(), Unpacks(), nn.Linear(4, 2)
+        self.table = nn.Buffer(torch.arange(4, dtype=torch.uint8).view(FP4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.pack(x)
+        return self.head(self.unpack((x < 0).to(torch.uint8).view(FP4)))
+
+
+def test_values_that_can_t_be_compared_are_named() -> None:
+    model = Packed()
+    report = compare(Side(model, torch.randn(2, 4)), Side(copy.deepcopy(model), torch.randn(2, 4)))
+    reason = "can't be compared (float4_e2m1fn_x2, NotImplementedError)"
+    assert {(item.fqn, item.path): item.reason for item in report.skipped} == {
+        ("pack", ""): reason,
+        ("unpack", ""): f"its input {reason}",
+        ("table", ""): reason,
+    }
+    assert {row.fqn for row in report.rows} == {"", "unpack", "head"}

@@ -79,6 +79,9 @@ def test_the_first_difference_is_named_with_its_relative_error() -> None:
     with torch.no_grad():
         a.second.bias *= 1.5
     assert first_line(compared(a, b)).startswith("First difference: second (weight differs), relative error 0.")
+    with torch.no_grad():
+        b.first.bias += 1
+    assert first_line(compared(a, b)).startswith("First difference: first (bias differs), ")
     for width in (None, 80, 200):
         text = load("reporters", "table")().render([compared(a, b)], View(width=width))
         assert re.search(r"Excess: the error divided by its\s+tolerance", text)

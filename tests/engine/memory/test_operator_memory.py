@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.question import MemoryQuestion
+from hookcli.engine.memory.request import MemoryRequest
 from hookcli.engine.setting import Setting
-from hookcli.errors import UsageError
 from hookcli.sources.base import Recipe
 from hookcli.table import Report
 from hookcli.table.names import operator_owner
@@ -40,7 +38,7 @@ class Net(nn.Module):
 
 def reports(ops: str | None, names: tuple[str, ...] = ("memory", "timeline")) -> list[Report]:
     recipe = Recipe("Net", Net, example=lambda model: (torch.randn(16, 8),))
-    return MemoryQuestion(recipe, Setting(train=True), MemoryPlan(optimizer="sgd", ops=ops)).reports(names)
+    return MemoryRequest(recipe, Setting(train=True), MemoryPlan(optimizer="sgd", ops=ops)).reports(names)
 
 
 def test_operators_hold_what_they_made() -> None:
@@ -63,8 +61,3 @@ def test_operators_hold_what_they_made() -> None:
     assert memory.totals["peak_bytes"] == plain.totals["peak_bytes"] and memory.meta["ops"] == "functions"
     phases = {(row["phase"], row.fqn) for row in timeline.rows}
     assert {("forward", "blocks.0:mul_1"), ("backward", "blocks.0:tanh_1"), ("forward", "blocks.1.fc")} <= phases
-
-
-def test_only_functions_are_known() -> None:
-    with pytest.raises(UsageError, match="unknown --ops 'aten'; choose from: functions"):
-        MemoryPlan(ops="aten")

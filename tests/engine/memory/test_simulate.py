@@ -1,12 +1,15 @@
 """Simulated memory against PyTorch's profiler, which counts what the CPU's allocator hands out in a real step."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from hookcli.engine.memory.kernels.convolutions import Convolution
-from hookcli.engine.memory.parallel import one_of
+from hookcli.engine.memory.kernels.cpu import CpuKernels
+from hookcli.engine.memory.parallel import one_process
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, Place
 from hookcli.engine.memory.simulate import simulate
@@ -36,7 +39,7 @@ class Net(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Convolutions that oneDNN computes in different ways: strided, depthwise, grouped, dilated, channels last."""
+    """Convolutions of all sorts: strided, depthwise, grouped, dilated, channels last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +66,7 @@ IMPLEMENTATIONS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-
 
 
 def measured(
-    build: type[nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
+    build: Callable[[], nn.Module], shape: tuple[int, ...], optimizer: str, way: str = "for-loop", amp: bool = False
 ) -> list[int]:
     """The peaks of the first and second step, by PyTorch's profiler."""
     peaks, used = [], 0
@@ -98,20 +101,51 @@ def test_peaks_are_those_of_a_real_step(optimizer: str, way: str) -> None:
     )
 
 
-def test_convolutions_copy_into_the_layouts_of_onednn() -> None:
+def test_convolutions_take_less_than_measured_without_the_memory_of_onednn() -> None:
     recipe = Recipe("convolutions", Convolutions, (InputSpec((2, 3, 96, 96)),))
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
-    assert found.steady.peak.by_kind()[Kind.WORKSPACE] > 0
-    assert found.steady.peak.bytes == pytest.approx(measured(Convolutions, (2, 3, 96, 96), "sgd")[1], rel=0.02)
+    assert 0.75 < found.steady.peak.bytes / measured(Convolutions, (2, 3, 96, 96), "sgd")[1] < 1.001
+    assert any("oneDNN takes while it computes a convolution" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("channels", "groups", "transposed", "first"),
-    [(3, 1, False, True), (1, 1, False, True), (4, 1, False, False), (3, 3, False, False), (3, 1, True, False)],
-)
-def test_an_input_of_few_channels_is_read_as_it_is(channels: int, groups: int, transposed: bool, first: bool) -> None:
-    x, weight = torch.ones(1, channels, 8, 8), torch.ones(6, channels // groups, 3, 3)
-    assert Convolution(x, weight, [1, 1], [0, 0], [1, 1], transposed, groups).first == first
+@pytest.mark.parametrize("last", ["input", "weight", "neither"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_results_of_convolutions_are_laid_out_as_on_the_cpu(dims: int, transposed: bool, last: str) -> None:
+    tensors = {"input": torch.ones(2, 8, *[9] * dims), "weight": torch.ones(8, 8, *[3] * dims)}
+    if last in tensors:
+        layout = {2: torch.channels_last, 3: torch.channels_last_3d}[dims]
+        tensors[last] = tensors[last].contiguous(memory_format=layout)
+    convolution, numbers = torch.ops.aten.convolution.default, [[n] * dims for n in (1, 0, 1)]
+    real, simulated = (
+        CpuKernels().call(
+            convolution, (*(x.to(device) for x in tensors.values()), None, *numbers, transposed, [0] * dims, 1), {}
+        )
+        for device in ("cpu", "meta")
+    )
+    assert simulated.stride() == real.stride()
+
+
+class Normed(nn.Module):
+    """Batch normalization, whose gradient is expanded, contiguous, or laid out unlike the input."""
+
+    def __init__(self, after: str) -> None:
+        super().__init__()
+        self.conv, self.norm, self.after = nn.Conv2d(3, 32, 1), nn.BatchNorm2d(32), after
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x))
+        if self.after == "last":
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x if self.after == "expanded" else x.sigmoid()
+
+
+@pytest.mark.parametrize("after", ["expanded", "contiguous", "last"])
+def test_backward_of_batch_normalization_allocates_twice_for_layouts_that_are_alike(after: str) -> None:
+    recipe = Recipe("normed", partial(Normed, after), (InputSpec((2, 3, 96, 96)),))
+    found = simulate(recipe, Setting(train=True), MemoryPlan("sgd")).steady.peak
+    assert found.moment.operator == "aten.native_batch_norm_backward" or after != "contiguous"
+    assert found.bytes == pytest.approx(measured(partial(Normed, after), (2, 3, 96, 96), "sgd")[1], rel=0.01)
 
 
 def test_autocast_keeps_what_it_casts() -> None:
@@ -125,7 +159,7 @@ def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
     model = Net()
     used = {n: p for n, p in model.named_parameters() if "unused" not in n}
     size = sum(4 * p.numel() for p in used.values())
-    by_kind = found.peak.by_kind()
+    by_kind = found.peak.moment.held
     assert by_kind[Kind.PARAMETERS] == 4 * sum(p.numel() for p in model.parameters())
     assert by_kind[Kind.OPTIMIZER_STATE] == 2 * size + 4 * len(used)
     assert by_kind[Kind.INPUTS] == 4 * 32 * 64
@@ -139,18 +173,18 @@ def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
 def test_inference_holds_no_activations() -> None:
     found = simulate(RECIPE, Setting(), MemoryPlan(inference=True)).steady
     assert [*found.by_phase()] == ["forward"]
-    assert Kind.ACTIVATIONS not in found.peak.by_kind()
+    assert Kind.ACTIVATIONS not in found.peak.moment.held
 
 
 def test_a_model_without_operators_holds_its_input() -> None:
     profile = simulate(Recipe("flat", nn.Flatten, (InputSpec((2, 3, 4)),)), plan=MemoryPlan(inference=True))
-    for found in (profile, one_of(profile, "ddp", 2), one_of(profile, "fsdp", 2)):
-        assert found.steady.peak.by_kind() == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
+    for found in (profile, one_process(profile, "ddp", 2), one_process(profile, "fsdp", 2)):
+        assert found.steady.peak.moment.held == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
 
 
 def test_replicas_without_gradients_hold_no_buckets() -> None:
     profile = simulate(RECIPE, Setting(), MemoryPlan(inference=True))
-    assert one_of(profile, "ddp", 2).steady.peak.bytes == profile.steady.peak.bytes
+    assert one_process(profile, "ddp", 2).steady.peak.bytes == profile.steady.peak.bytes
 
 
 class Lazy(nn.Sequential):
@@ -162,7 +196,7 @@ class Lazy(nn.Sequential):
 
 def test_lazy_parameters_are_held_as_others() -> None:
     found = simulate(Recipe("lazy", Lazy, (InputSpec((4, 64)),)), Setting(train=True), MemoryPlan("sgd")).steady
-    assert found.peak.by_kind()[Kind.PARAMETERS] == found.peak.by_kind()[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
+    assert found.peak.moment.held[Kind.PARAMETERS] == found.peak.moment.held[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
 
 
 class Constant(nn.Module):
@@ -195,13 +229,8 @@ def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
 @pytest.mark.parametrize("optimizer", sorted({*MEMORY_OPTIMIZERS} - {"none"}))
 def test_every_optimizer_takes_its_step(optimizer: str) -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
-    state = found.steady.peak.by_kind().get(Kind.OPTIMIZER_STATE, 0)
+    state = found.steady.peak.moment.held.get(Kind.OPTIMIZER_STATE, 0)
     assert (state > 0) == (optimizer != "sgd")
-
-
-def test_an_unknown_optimizer_is_refused() -> None:
-    with pytest.raises(UsageError, match="did you mean adamw"):
-        MemoryPlan("adanw")
 
 
 def test_a_model_of_ones_own_is_left_alone() -> None:

@@ -14,6 +14,10 @@ import forks
 import pytest
 from engine.ranks.support import MODELS, hookcli, load, torchrun
 
+from hookcli.commands import processes
+from hookcli.commands.options import Options
+from hookcli.errors import ProcessesWanted
+
 pytestmark = pytest.mark.xdist_group("failing ranks")  # waits, which are best begun early
 
 
@@ -183,6 +187,17 @@ def test_what_can_not_be_shared_out(folder, argv, said) -> None:
 def test_wrong_words_are_told_before_anything_is_started(cli, argv, said) -> None:
     ran = cli("activations", "alexnet", *argv)
     assert ran.code == 2 and ran.out == "" and said in ran.err
+
+
+def test_no_more_processes_than_memory_holds(cli, monkeypatch) -> None:
+    monkeypatch.setattr(processes, "available_memory", lambda: 900 * 2**20)
+    ran = cli("activations", "alexnet", "--batch-size", "4", "--nproc", "4")
+    room = "900 MiB of memory is available, enough for 3 of 300 MiB each, without the model"
+    assert (ran.code, ran.out) == (2, "") and ran.err == f"hookcli: error: --nproc 4: {room}\n"
+    for memory, wanted in ((900 * 2**20, 3), (None, 256)):
+        monkeypatch.setattr(processes, "available_memory", lambda memory=memory: memory)
+        with pytest.raises(ProcessesWanted), processes.several(Options(nproc=wanted), values=True):
+            pass
 
 
 def test_shapes_need_one_process_only(cli) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from graphs import exact
 
-from hookcli.hooks.native import Timeline
+from hookcli.hooks.native.timeline import Timeline
 
 
 def test_captures_of_autograd_grad_and_the_tensor_hook_beside_them() -> None:
@@ -19,7 +19,8 @@ def test_captures_of_autograd_grad_and_the_tensor_hook_beside_them() -> None:
     for place, tensor in enumerate(found):
         exact(captures[place].gradient, tensor)
     accumulate = "torch::autograd::AccumulateGrad"
-    assert [timeline.names[captures[place].node or 0] for place in range(3)] == ["MulBackward0", accumulate, accumulate]
+    names = [timeline.nodes()[captures[place].node or 0].name for place in range(3)]
+    assert names == ["MulBackward0", accumulate, accumulate]
     assert [captures[place].leaf for place in range(3)] == [1, None, 0]
     beside = captures[2].tensor_hook
     assert beside and beside == timeline.leaf_gradients()[0] and beside.gradient == captures[2].gradient
@@ -64,7 +65,7 @@ def test_captures_are_of_one_pass_and_not_of_backward() -> None:
         assert timeline.captures() == []
         torch.autograd.grad(y, x, retain_graph=True)
         torch.autograd.grad(y, x, retain_graph=True)
-        assert len(timeline.captures()) == 2 and timeline.passes == 4
+        assert len(timeline.captures()) == 2 and timeline._timeline.passes()[0] == 4
     torch.autograd.grad(y, x)
     assert len(timeline.captures()) == 2
 

@@ -11,7 +11,8 @@ import torch
 from support import assert_stats, float64_stats
 from torch import Tensor
 
-from hookcli.hooks.native import Timeline, build
+from hookcli.hooks.native import build
+from hookcli.hooks.native.timeline import Timeline
 from hookcli.table import STATS_KEYS, TensorStats
 
 

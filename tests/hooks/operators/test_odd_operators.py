@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli import capture
-from hookcli.hooks.operators.functions import Given
+from hookcli.hooks.operators.functions import ArgumentTensors
 
 
 class Calls(nn.Module):
@@ -64,7 +64,7 @@ def test_the_programs_modes_and_subclasses_do_not_see_how_operators_are_told() -
     x = torch.ones(2, 4).as_subclass(Seen)
     with Sees():
         Seen.functions.clear()
-        given = Given([x])
+        given = ArgumentTensors([x])
         assert given.makes(x) is False and not Seen.functions
         x.add_(1)
         assert given.makes(x) is True and Seen.functions == ["add_", "add_"]

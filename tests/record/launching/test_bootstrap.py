@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 from record.launching.support import ADDRESS, ENV, OURS, ROOT, under_both
 
-from hookcli.record.launching.python_options import why_unseen
+from hookcli.record.launching.finding import why_unseen
 
 SEEN = """
     import os, sys, threading, gc

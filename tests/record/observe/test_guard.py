@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.record.observe.error_boundary import ErrorBoundary
+from hookcli.record.observe.observer import ErrorBoundary
 
 
 def test_an_exception_is_told_and_goes_no_further() -> None:

@@ -14,13 +14,12 @@ from torch import nn
 
 from hookcli import registry
 from hookcli.probes.base import StatsProbe
-from hookcli.record.observe.backward import BackwardPasses
-from hookcli.record.observe.forwards import Forwards
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.optimizers.updates import Snapshot
+from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import ObservedStep
@@ -87,9 +86,9 @@ def test_a_sink_that_takes_no_more() -> None:
 
 PLACES: tuple[tuple[type, str], ...] = (
     *((Forwards, name) for name in ("begin", "end", "_find_step")),
-    *((OptimizerCalls, name) for name in ("begin", "end", "_stepped")),
+    *((OptimizerCalls, name) for name in ("begin", "end")),
     *((OpenSteps, name) for name in ("of", "search", "close")),
-    *((ObservedStep, name) for name in ("begin_forward", "recorded")),
+    *((ObservedStep, name) for name in ("begin_forward", "end_optimizer_step", "recorded")),
     *((ObservedModels, "find"), (OptimizerSteps, "add"), (OptimizerSteps, "stepped")),
     *((BackwardPasses, "begin"), (BackwardPasses, "end"), (Snapshot, "changes")),
 )

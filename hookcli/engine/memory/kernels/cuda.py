@@ -1,7 +1,6 @@
 """Memory of PyTorch's CUDA kernels, and of the caching allocator that hands it out.
 
 The formulas follow aten/src/ATen/native/transformers/cuda/ (torch 2.15); the rounding is that of the allocator.
-Workspaces of cuBLAS and cuDNN are left out: they depend on the GPU and on the algorithm that these libraries choose.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from hookcli.hooks.torch_private.cuda_operators import operators_as_on_cuda
 
 _BLOCK = 512
 """The allocator hands out multiples of so many bytes (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
-_ROWS = 128
-"""Flash attention pads the sequence to multiples of so many rows."""
 
 
 class CudaKernels(DeviceKernels):
@@ -30,27 +27,22 @@ class CudaKernels(DeviceKernels):
 
     def __init__(self, real: bool, fake: bool) -> None:
         super().__init__(_FORMULAS, lambda unfused: operators_as_on_cuda(fake and not real))
+        self._real = real
         self._all = real or fake
 
     def allocated(self, x: Tensor) -> int:
         """The bytes of the allocator's block for the storage of a tensor; 0 for one that stays on the CPU."""
         nbytes = x.untyped_storage().nbytes()
-        return rounded(nbytes) if self._all or x.device.type != "cpu" else 0
+        return _padded(nbytes, _BLOCK) if self._all or x.device.type != "cpu" else 0
 
-
-def rounded(nbytes: int) -> int:
-    """The size of the allocator's block for so many bytes."""
-    return -(-nbytes // _BLOCK) * _BLOCK
-
-
-def remarks(model: nn.Module, real: bool) -> Iterator[str]:
-    """Sentences on what the figures of a model don't include."""
-    yield "computed for a GPU of compute capability 8.0 or newer"
-    yield "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
-    if real:
-        yield "attention and dropout were those of the CPU, which may keep more"
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        yield "recurrent layers were computed step by step, as on the CPU; cuDNN keeps less"
+    def remarks(self, model: nn.Module) -> Iterator[str]:
+        """Sentences on memory that the figures of a model leave out."""
+        yield "computed for a GPU of compute capability 8.0 or newer"
+        yield "not included: workspaces of cuBLAS and cuDNN, fragmentation, and the CUDA context"
+        if self._real:
+            yield "attention and dropout were those of the CPU, which may keep more"
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            yield "recurrent layers were computed step by step, as on the CPU; cuDNN keeps less"
 
 
 def _flash_backward(args: tuple[Any, ...], out: Any) -> int:
@@ -58,7 +50,7 @@ def _flash_backward(args: tuple[Any, ...], out: Any) -> int:
     query: Tensor = args[1]
     key: Tensor = args[2]
     batch, heads, length, width = query.shape
-    rows, columns = _padded(length, _ROWS), _padded(width, 32 if width <= 128 else 64)
+    rows, columns = _padded(length, 128), _padded(width, 32 if width <= 128 else 64)
     expanded = 2 * size(key) * heads // key.shape[1] if key.shape[1] != heads else 0
     return size(*out) + 4 * batch * heads * rows * (columns + 1) + expanded
 
@@ -71,6 +63,7 @@ def _efficient_backward(args: tuple[Any, ...], out: Any) -> int:
 
 
 def _padded(length: int, multiple: int) -> int:
+    """The next multiple."""
     return -(-length // multiple) * multiple
 
 

@@ -1,7 +1,8 @@
 """Kernels of a device, for operators that run on the meta device: the layouts of results, and the memory inside.
 
 A formula gives the most that a call has in use at any time, in bytes: its results, and copies and buffers that are
-released before it returns. Those here are of copies that the kernels of all devices make.
+released before it returns. Those here are of copies that the kernels of all devices make. Workspaces of libraries
+(oneDNN, cuBLAS, cuDNN) are left out: they depend on the library's release and on the processor.
 """
 
 from __future__ import annotations
@@ -13,21 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookcli.engine.memory.kernels import convolutions
-
 Formula = Callable[[tuple[Any, ...], Any], int]
 Choices = Callable[[Callable[[], object]], AbstractContextManager[None]]
-
-
-def size(*tensors: Any) -> int:
-    """The bytes of the elements of these tensors; others than tensors count nothing."""
-    return sum(x.numel() * x.element_size() for x in tensors if isinstance(x, Tensor))
-
-
-def copied(tensor: Tensor, like: Tensor | None = None) -> int:
-    """The bytes of a contiguous copy of the tensor (in the layout of `like`), which is made unless it is so already."""
-    wanted = convolutions.memory_format(like) if like is not None else torch.contiguous_format
-    return 0 if tensor.is_contiguous(memory_format=wanted) else size(tensor)
 
 
 class DeviceKernels:
@@ -38,7 +26,7 @@ class DeviceKernels:
     """
 
     def __init__(self, formulas: Mapping[str, Formula], choices: Choices) -> None:
-        self._formulas = {**COPIES, **formulas}
+        self._formulas = {**_COPIES, **formulas}
         self.choices = choices
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -46,10 +34,9 @@ class DeviceKernels:
         if str(func.overloadpacket) in _IN_PLACE and args[0][0].is_meta:
             return None
         out = func(*args, **kwargs)
-        if func is _CONVOLUTION:
-            return convolutions.laid_out(out, args)
-        if func is _CONVOLUTION_BACKWARD:
-            return *(x if x is None else convolutions.laid_out(x, args[1:]) for x in out[:2]), out[2]
+        if func is torch.ops.aten.convolution.default and out.is_meta:
+            last = next((f for f in map(_memory_format, args[:2]) if f is not torch.contiguous_format), None)
+            return out if last is None else torch.empty_like(out, memory_format=last)
         return out
 
     def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
@@ -62,24 +49,39 @@ class DeviceKernels:
         return x.untyped_storage().nbytes()
 
 
-def norm_backward(args: tuple[Any, ...], out: Any) -> int:
-    """Contiguous copies of the gradient and the input."""
-    return size(*out) + copied(args[0]) + copied(args[1])
+def size(*tensors: Any) -> int:
+    """The bytes of the elements of these tensors; others than tensors count nothing."""
+    return sum(x.numel() * x.element_size() for x in tensors if isinstance(x, Tensor))
 
 
-def _softmax_backward(args: tuple[Any, ...], out: Any) -> int:
-    return size(out) + copied(args[0]) + copied(args[1])
+def copied(tensor: Tensor, like: Tensor | None = None) -> int:
+    """The bytes of a contiguous copy of the tensor (in the layout of `like`), which is made unless it is so already."""
+    wanted = _memory_format(like) if like is not None else torch.contiguous_format
+    return 0 if tensor.is_contiguous(memory_format=wanted) else size(tensor)
 
 
-_CONVOLUTION, _CONVOLUTION_BACKWARD = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
+def _memory_format(x: Tensor) -> torch.memory_format:
+    """Channels-last if the tensor is so and not contiguous as well."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if last is not None and x.is_contiguous(memory_format=last) and not x.is_contiguous():
+        return last
+    return torch.contiguous_format
+
+
+def _two_copied(args: tuple[Any, ...], out: Any) -> int:
+    """Contiguous copies of the gradient and of the input, or the result that is kept in its place."""
+    results = out if isinstance(out, tuple) else (out,)
+    return size(*results) + copied(args[0]) + copied(args[1])
+
+
 _IN_PLACE = {f"aten._fused_{name}_" for name in ("adam", "adamw", "adagrad", "sgd")}
 """Operators that change their arguments and return nothing; not all have a kernel for the meta device."""
-COPIES: Mapping[str, Formula] = {
+_COPIES: Mapping[str, Formula] = {
     "aten.native_layer_norm": lambda args, out: size(*out) + copied(args[0]),
-    "aten.native_layer_norm_backward": norm_backward,
-    "aten.native_group_norm_backward": norm_backward,
+    "aten.native_layer_norm_backward": _two_copied,
+    "aten.native_group_norm_backward": _two_copied,
     "aten.roll": lambda args, out: size(out) * min(len(args[1]), 2),  # one dimension after another
     "aten.max_pool2d_with_indices_backward": lambda args, out: size(out) + copied(args[0], args[1]),
-    "aten._softmax_backward_data": _softmax_backward,
-    "aten._log_softmax_backward_data": _softmax_backward,
+    "aten._softmax_backward_data": _two_copied,
+    "aten._log_softmax_backward_data": _two_copied,
 }

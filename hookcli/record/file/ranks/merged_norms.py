@@ -8,16 +8,17 @@ from dataclasses import replace
 
 from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.table import Merge, Report, Row, Skipped, agree
-from hookcli.table.columns.layouts import GROUPS, UPDATES
+from hookcli.table import Report, Row, Skipped, agree
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import NORMS_OF_GROUP
 from hookcli.table.norms import gathered, norm, ratio
 from hookcli.table.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 
 _OWN_NORMS = "differs between ranks: norms are those of all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"
 _SUMMED = "ranks hold summands of gradients, which are added later: the norm of the gradients is unknown"
-_OF_PARAMETERS, _OF_GROUPS = ([c.name for c in layout if c.merge == Merge.NORM] for layout in (UPDATES, GROUPS))
-_OF_GRADIENTS = [name for name in _OF_GROUPS if name not in _OF_PARAMETERS]
+_OF_GROUPS = names(NORMS_OF_GROUP)
+_OF_GRADIENTS, _OF_PARAMETERS = _OF_GROUPS[:2], _OF_GROUPS[2:]
 
 
 def merge_updates(parts: Parts) -> Report:

@@ -9,9 +9,10 @@ from typing import Any
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.table import Reason, Report, Row
+from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
-from hookcli.table.columns.layouts import STEP, TENSOR, with_operators
-from hookcli.table.norms import COUNTS, gathered, norm
+from hookcli.table.columns.layouts import GRAD_FAULTS, STEP, TENSOR, with_operators
+from hookcli.table.norms import gathered, norm
 from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")
@@ -173,7 +174,7 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
         | {column.name: tensor.get(column.name) if tensor else None for column in TENSOR}
         | ({"source": module.source} if module.source else {})
         | {"output_grad": grad.get("l2") if grad else None}
-        | {name: figures[name] for name in ("param_grad", *UPDATE_FIGURES, *COUNTS)}
+        | {name: figures[name] for name in ("param_grad", *UPDATE_FIGURES, *names(GRAD_FAULTS))}
         | ({"note": ", ".join(module.tied)} if first and module.tied else {}),
         output.stats if output else None,
         output.lacking if output else (),

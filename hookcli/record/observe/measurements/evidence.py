@@ -16,7 +16,7 @@ from hookcli.tensors.non_finite import Kinds, bad_rows, kinds_of
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.weak import WeakIds
 
-Place = tuple[str, str, str]
+ReceivedKind = tuple[str, str, str]
 """The fqn of a module, the path of a tensor that it received, and a kind of non-finite values."""
 _NAMED = 3  # rows of a batch
 
@@ -40,10 +40,7 @@ class _Tensor(NamedTuple):
 
 
 class Evidence:
-    """Looks at what modules receive and return in a step. Accelerators are read back only where something is asked.
-
-    `reduce` measures tensors, and knows those that were measured before.
-    """
+    """Looks at what a step's modules receive and return, and reads accelerators only when asked. `reduce` measures."""
 
     def __init__(self, reduce: Reducer) -> None:
         self._reduce = reduce
@@ -84,34 +81,31 @@ class Evidence:
         """The figures of a tensor with NaN or infinities; on an accelerator, where that is unknown, of any."""
         with suppress(RuntimeError, TypeError):  # a tensor of a kind that can't be reduced
             figures = self._reduce(x)
-            if not on_cpu(x) or (found := resolve([figures])[0]).nan or found.inf:
+            if not on_cpu(x) or (stats := resolve([figures])[0]).nan or stats.inf:
                 return figures
         return None
 
-    def take_usual(self) -> Iterator[Place]:
+    def take_usual(self) -> Iterator[ReceivedKind]:
         """The places where modules received such values and returned finite ones. Forgets what was seen so far."""
-        held = [(fqn, one.path, one.kinds) for fqn, own in self._received.items() for one in own]
-        known = [(fqn, path, kinds) for fqn, path, kinds in held if kinds is not None]
-        for (fqn, path, _), flags in zip(known, fetched([kinds for _, _, kinds in known]), strict=True):
+        tensors = [(fqn, x.path, x.kinds) for fqn, part in self._received.items() for x in part if x.kinds is not None]
+        for (fqn, path, _), flags in zip(tensors, fetched([kinds for _, _, kinds in tensors]), strict=True):
             yield from ((fqn, path, kind) for kind in Kinds(*flags[0]).present())
         self._received.clear()
         self._rows.clear()
 
-    def received(self, fqn: str, index: int, usual: Collection[Place]) -> Received | None:
-        """The values that a module received until the call of this `index` began; None for finite ones, and for masks
-        and others that are `usual` there.
-        """
-        held = [one for one in self._received.get(fqn, []) if one.began <= index]
+    def received(self, fqn: str, index: int, usual: Collection[ReceivedKind]) -> Received | None:
+        """The NaN and infinities that a module received until this call began; None but for masks and `usual` ones."""
+        tensors = [x for x in self._received.get(fqn, []) if x.began <= index]
         nan, inf, remarks = 0, 0, list[str]()
-        for one, stats in zip(held, resolve([one.figures for one in held]), strict=True):
-            kinds = Kinds(*fetched([one.kinds])[0][0]) if one.kinds is not None else None
+        for x, stats in zip(tensors, resolve([x.figures for x in tensors]), strict=True):
+            kinds = Kinds(*fetched([x.kinds])[0][0]) if x.kinds is not None else None
             if not (stats.nan or stats.inf) or (kinds and kinds.is_mask and not kinds.hides_row):
                 continue
             present = kinds.present() if kinds else ("nan",)
-            if new := [kind for kind in present if (fqn, one.path, kind) not in usual]:
+            if new := [kind for kind in present if (fqn, x.path, kind) not in usual]:
                 nan += stats.nan * ("nan" in new)
                 inf += stats.inf
-                remarks += [_HIDDEN] if kinds and kinds.hides_row else _named(one.rows)
+                remarks += [_HIDDEN] if kinds and kinds.hides_row else _named(x.rows)
         return Received(nan, inf, remarks) if nan or inf else None
 
     def rows(self, what: str, fqn: str, index: int, path: str) -> list[str]:

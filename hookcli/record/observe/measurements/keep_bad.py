@@ -46,7 +46,6 @@ class KeepBad:
         self._found: tuple[str, nn.Module, _Call] | None = None
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks before and after each module."""
         self._devices = accelerators(session.model, ())
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -57,7 +56,7 @@ class KeepBad:
             return
         with suppress(RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that can't be copied
             args, kwargs = tree.replace((event.args, dict(event.kwargs)), _copy)
-            buffers = {key: _copy("", x) for key, x in event.module.named_buffers()}
+            buffers = {key: x.detach().clone() for key, x in event.module.named_buffers()}
             self._running[event.fqn, event.call] = _Call(args, kwargs, buffers, random_states(self._devices).torch)
 
     @torch.no_grad()
@@ -65,9 +64,9 @@ class KeepBad:
         call = self._running.pop((event.fqn, event.call), None)
         if call is None or self._found is not None or event.module is None:
             return
-        if any(_is_bad(x) for _, x in tree.leaves(event.output)):
+        if any(map(_is_bad, (x for _, x in tree.leaves(event.output)))):
             call.output = tree.replace(event.output, _copy)
-            call.state |= {key: _copy("", x) for key, x in event.module.named_parameters()}
+            call.state |= {key: x.detach().clone() for key, x in event.module.named_parameters()}
             self._found = event.fqn, event.module, call
             self._running.clear()
 
@@ -84,14 +83,19 @@ class KeepBad:
         _, module, call = self._found
         values = _Values()
         given = [values.expression(arg, f"input.{number}") for number, arg in enumerate(call.args)]
-        given += [_keyword(key, values.expression(arg, f"input.{key}")) for key, arg in call.kwargs.items()]
+        for key, arg in call.kwargs.items():
+            expression = values.expression(arg, f"input.{key}")
+            given.append(f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}")
         expected = values.expression(call.output, "output")
         tensors = values.tensors | {f"module.{key}": x for key, x in call.state.items()}
         tensors |= {f"rng.{device}": state for device, state in zip(["cpu", *self._devices], call.rng, strict=True)}
         self._folder.mkdir(parents=True, exist_ok=True)
-        stem = _free(self._folder / re.sub(r"[^\w.-]+", "_", name))
+        name = re.sub(r"[^\w.-]+", "_", name)
+        stems = (self._folder / text for text in chain([name], (f"{name}-{number}" for number in count(2))))
+        stem = next(path for path in stems if not Path(f"{path}.py").exists())
         save_file({key: x.contiguous() for key, x in tensors.items()}, f"{stem}.safetensors")
         device = self._devices[0] if self._devices else torch.device("cpu")
+        dtype = torch.get_autocast_dtype(device.type)
         script = Path(f"{stem}.py")
         source = module_source(module, Path(f"{stem}.pt"))
         lines = _SCRIPT.format(
@@ -101,7 +105,7 @@ class KeepBad:
             module=source.expression + source.comment,
             unknown="\n    ".join(values.unknown),
             training=module.training,
-            autocast=_autocast(device.type),
+            autocast=f'torch.autocast("{device.type}", {dtype}, enabled={torch.is_autocast_enabled(device.type)})',
             seeded="\n    ".join(_SEED.format(device) for device in self._devices),
             given=", ".join(given),
             expected=expected,
@@ -110,12 +114,6 @@ class KeepBad:
         compile(lines, script, "exec")  # it must be Python whatever the program's names are
         script.write_text(lines, encoding="utf-8")
         return str(script), len(values.unknown) + bool(source.comment)
-
-
-def _free(stem: Path) -> Path:
-    """The path, or the first of path-2, path-3, ... that no script has."""
-    numbered = chain([stem], (stem.with_name(f"{stem.name}-{number}") for number in count(2)))
-    return next(path for path in numbered if not Path(f"{path}.py").exists())
 
 
 _SCRIPT = """{title}
@@ -161,11 +159,6 @@ def _copy(path: str, x: Tensor) -> Tensor:
     return x.detach().clone()
 
 
-def _autocast(device: str) -> str:
-    dtype = torch.get_autocast_dtype(device)
-    return f'torch.autocast("{device}", {dtype}, enabled={torch.is_autocast_enabled(device)})'
-
-
 @dataclass
 class _Values:
     """Python that makes values anew: with `tensors` from `kept`, and with the lines that name `unknown` values."""
@@ -186,15 +179,9 @@ class _Values:
         if isinstance(value, (list, tuple)):
             items = "".join(f"{self.expression(item, f'{key}.{number}')}, " for number, item in enumerate(value))
             return f"({items})" if isinstance(value, tuple) else f"[{items.removesuffix(', ')}]"
-        return repr(value) if isinstance(value, (torch.dtype, torch.device)) else self._other(value, key)
-
-    def _other(self, value: Any, key: str) -> str:
-        """An output's tensors by their paths, which are to be seen only; a name for what a person has to make."""
-        if key.startswith("output") and (held := dict(tree.leaves(value))):
-            return self.expression(held, key)
+        if isinstance(value, (torch.dtype, torch.device)):
+            return repr(value)
+        if key.startswith("output") and (tensors := dict(tree.leaves(value))):  # they are only printed
+            return self.expression(tensors, key)
         self.unknown.append(f"value{len(self.unknown)} = ...  # a {visible(type(value).__name__)}")
         return self.unknown[-1].partition(" ")[0]
-
-
-def _keyword(key: str, expression: str) -> str:
-    return f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}"

@@ -12,7 +12,7 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.leftover_hooks import HooksLeft
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import choose
-from hookcli.table import Report, Row
+from hookcli.table import Report
 
 _MEASURED = {"inventory", "activations", "grads"}
 
@@ -27,21 +27,18 @@ def _checks() -> Sequence[Check]:
 def check_step(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> Report:
     """The verdict on a step; `reports` by the name of their probe, "inventory" among them."""
     grads = reports.get("grads")
+    if grads:
+        # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
+        # which the gradients of their modules' outputs arrived.
+        arrived = {row.fqn: number for number, row in enumerate(grads.rows) if row["kind"] == "output"}
+        rows = [row for row in grads.rows[::-1] if row["kind"] == "parameter"]
+        rows.sort(key=lambda row: arrived.get(row.fqn.rpartition(".")[0], len(arrived)))
+        grads = replace(grads, rows=rows)
     measured = Measurements(
         inventory=reports["inventory"],
         activations=reports.get("activations"),
-        grads=replace(grads, rows=_in_order_of_arrival(grads)) if grads else None,
+        grads=grads,
         dtype=str(meta.get("dtype", "float32")),
         missing=dict.fromkeys(("activations", "grads"), "--probe leaves them out"),
     )
     return judge(_checks(), measured).report(name, {**meta, "modules": reports["inventory"].totals["modules"]})
-
-
-def _in_order_of_arrival(grads: Report) -> list[Row]:
-    """Gradients of parameters in backward order: that in which the gradients of their modules' outputs arrived.
-
-    They are read all at once, before the optimizer's step, so their own order is unknown.
-    """
-    arrived = {row.fqn: number for number, row in enumerate(grads.rows) if row["kind"] == "output"}
-    rows = [row for row in grads.rows[::-1] if row["kind"] == "parameter"]
-    return sorted(rows, key=lambda row: arrived.get(row.fqn.rpartition(".")[0], len(arrived)))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,19 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
-from hookcli.record.observe.measurements.rows import merge_calls
-from hookcli.record.observe.measurements.selection import Selection, is_watched
+from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.optimizers.grad_scaling import GradScaling
-from hookcli.record.observe.optimizers.parameters import ParameterRows
+from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
-from hookcli.table import Report, Skipped, columns_named
-from hookcli.table.columns.layouts import GROUPS, UPDATES
+from hookcli.table import Report, Row, Skipped, TensorStats, columns_named
+from hookcli.table.columns.layouts import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 
 Seen = list[tuple[dict[str, Any], PendingFigures]]
-
-
-_WITHOUT_HOOKS = ("updates", "optimizer", "time")  # probes that are measured by other means than the session's hooks
 
 
 class StepMeasurements:
@@ -58,30 +52,33 @@ class StepMeasurements:
         self._model = model
         self._module = module
         self._plan = plan
-        self._compiled = compiled_parts(module) if not model.hidden else {}
-        selection = self._selection = Selection(plan.match, module, self.name, model, operators=bool(plan.ops))
-        self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
+        compiled = self._compiled = compiled_parts(module) if not model.hidden else {}
+
+        def watched(fqn: str, part: Any) -> bool:
+            return fqn not in compiled and matches(fqn, None if isinstance(part, nn.Module) else part)
+
+        matches = self._match_filter = MatchFilter(plan.match, module, self.name, model, operators=bool(plan.ops))
+        self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
-            nn.Identity() if model.hidden else module,
-            select=partial(is_watched, selection, self._compiled),
-            guard=guard,
-            callers_run=True,
-            ops=plan.ops,
+            nn.Identity() if model.hidden else module, select=watched, guard=guard, callers_run=True, ops=plan.ops
         )
         self.session.unhooked |= self._compiled
-        self._probes: list[Probe] = [
-            GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
-            for name in plan.probes
-            if name not in _WITHOUT_HOOKS and (training or name != "grads")
-        ]
+        self._probes: list[Probe] = []
+        for name in plan.probes:
+            if name == "grads" and training:
+                self._probes.append(GradsProbe(of="outputs", hist=plan.hist))
+            elif name not in ("grads", "updates", "optimizer", "time"):  # which the session's hooks don't measure
+                hist = {"hist": True} if plan.hist and name in ("activations", "inputs") else {}  # not in plugins
+                self._probes.append(registry.load("probes", name)(**hist))
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
-        timed = plan.timed or "time" in plan.probes
-        self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed) if timed else None
+        self._times: TimeProbe | None = None
+        if plan.timed or "time" in plan.probes:
+            self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 
@@ -119,12 +116,10 @@ class StepMeasurements:
             self._times.backward_over()
 
     def take_groups(self, optimizer: Optimizer) -> None:
-        """Note the settings of an optimizer whose step begins."""
         if "optimizer" in self._plan.probes:
             self.parameters.take_groups(optimizer)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
-        """Measure the gradients of parameters as they are now: of all, or of those in an optimizer."""
         if "grads" in self._plan.probes:
             self.parameters.take_gradients(optimizer)
 
@@ -149,10 +144,8 @@ class StepMeasurements:
 
     def finite_output(self) -> Iterator[str]:
         """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
-        own = [
-            seen for p in self._probes if p.name == "activations" and isinstance(p, StatsProbe) for seen in p.pending()
-        ]
-        stats = resolve([pending for values, pending in own if values["fqn"] == ""])
+        probes = [p for p in self._probes if p.name == "activations" and isinstance(p, StatsProbe)]
+        stats = resolve([pending for p in probes for values, pending in p.pending() if values["fqn"] == ""])
         if stats and all(s.finite == s.numel for s in stats):
             largest = max((max(abs(s.min), abs(s.max)) for s in stats if s.numel), default=0.0)
             yield f"the model's output was finite, up to {number(largest)}: it begins in the loss function"
@@ -160,56 +153,60 @@ class StepMeasurements:
     # When the step is over.
 
     def reports(self, meta: dict[str, Any], losses: Mapping[int, float]) -> list[Report]:
-        """A report per probe; `meta` adds entries about the step. `losses`: those of optimizers that step in turns.
-
-        Waits for an accelerator.
-        """
-        self._selection.step_over()
+        """A report per probe. `losses`: those of optimizers that step in turns. Waits for an accelerator."""
+        self._match_filter.step_over()
         name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
-        verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []
-        reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
-        if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
+        reports = [report for probe, report in by_probe.items() if probe != "inventory"]
+        if "inventory" in by_probe:  # programs that are not judged need not import the checks
+            from hookcli.record.observe.measurements.step_checks import check_step
+
+            reports.append(check_step(name, by_probe, meta))
+        if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
         if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
-            columns = (*GROUPS, *(columns_named("loss") if losses else ()))
+            columns = (*PARAMETER_GROUPS, *(columns_named("loss") if losses else ()))
             reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
 
     def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
-        found = probe.report(self._model.name, meta)
+        report = probe.report(self._model.name, meta)
         if not isinstance(probe, StatsProbe):
-            return found
+            return report
         if isinstance(probe, GradsProbe):
-            found = replace(found, rows=self.scaling.unscale(found.rows))
-        found = merge_calls(found, self.name)
-        hidden = list(self._hidden({row.fqn for row in found.rows}))
+            report = replace(report, rows=self.scaling.unscale(report.rows))
+        report = merge_calls(report, self.name)
+        seen = {row.fqn for row in report.rows}  # also the wrapper of a compiled module
+        hidden = [Skipped(self.name(fqn), why) for fqn, why in self._compiled.items() if self.name(fqn) not in seen]
         if not isinstance(probe, GradsProbe):
-            return replace(found, skipped=[*found.skipped, *hidden])
+            return replace(report, skipped=[*report.skipped, *hidden])
         missing = self.parameters.without_gradient(meta["complete"])
-        rows = [*found.rows, *self.parameters.gradient_rows()]
-        return replace(found, rows=rows, skipped=[*found.skipped, *missing, *hidden])
-
-    def _hidden(self, seen: Iterable[str]) -> Iterator[Skipped]:
-        """The parts of compiled modules; not the wrapper of a compiled module, which has a row."""
-        for fqn, reason in self._compiled.items():
-            if (name := self.name(fqn)) not in seen:
-                yield Skipped(name, reason)
+        rows = [*report.rows, *self.parameters.gradient_rows()]
+        return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
 
 
-def _probe(name: str, hist: bool) -> Probe:
-    """The probe of this name; those of other distributions know no histograms."""
-    probe: Probe = registry.load("probes", name)(**({"hist": True} if hist and name in _WITH_HISTOGRAMS else {}))
-    return probe
+(_CALLS,) = columns_named("calls")
 
 
-_WITH_HISTOGRAMS = ("activations", "inputs")
-
-
-def _verdict(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> list[Report]:
-    """The judgement of a step; programs that are not judged need not import the checks."""
-    from hookcli.record.observe.measurements.step_checks import check_step
-
-    return [check_step(name, reports, meta)]
+def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
+    """Merge the rows of all calls exactly, under `name`'s fqns; of a wrapper and its module, the module's stay."""
+    calls: dict[tuple[object, ...], list[Row]] = {}
+    for row in report.rows:
+        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+    named: dict[tuple[object, ...], list[Row]] = {}
+    for (fqn, *rest), rows in calls.items():
+        key = (name(str(fqn)), *rest)
+        if key not in named or len(named[key][0].fqn) < len(str(fqn)):
+            named[key] = rows
+    merged = []
+    for rows in named.values():  # the first call's values, with the statistics of all calls
+        values = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
+        stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
+        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats))
+    seen = {row.fqn for row in report.rows}
+    names = {name(fqn) for fqn in seen}
+    skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
+    columns = [_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"]
+    return replace(report, columns=columns, rows=merged, totals={}, skipped=list(dict.fromkeys(skipped)))

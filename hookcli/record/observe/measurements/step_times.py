@@ -1,4 +1,4 @@
-"""Where the time of a step goes: in parts, and by module; and how much memory the process has."""
+"""Times of a step, by its parts and by module, and the memory of the process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.hooks.clock import Mark, ProgramClock
+from hookcli.hooks.clock import Mark, ProgramClock, timer_for
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.timers import timer_for
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.system.files import content
@@ -45,14 +44,12 @@ class StepTimes:
         self._began[part] = self.clock.now()
 
     def end(self, part: str) -> None:
-        """End a pass through the model."""
         if (began := self._began.pop(part, None)) is not None:
             seconds = self.clock.now() - began
             self._parts[part] += seconds
             self._in_waits += seconds if self.clock.waiting else 0.0
 
     def in_backward(self) -> bool:
-        """True while a backward pass goes through the model."""
         return "backward" in self._began
 
     def begin_optimizer(self) -> None:
@@ -60,10 +57,7 @@ class StepTimes:
         self._optimizers.append(self.clock.now() - sum(self._parts.values()))
 
     def end_optimizer(self) -> None:
-        """End an optimizer's step; passes inside it, as of a closure, count as passes.
-
-        If it began before this step did, a forward in its closure was the step's first.
-        """
+        """End an optimizer's step; passes inside count as passes. One begun before this step has its first forward."""
         began = self._optimizers.pop() if self._optimizers else self._first.program
         if not self._optimizers:
             self._stepping += self.clock.now() - sum(self._parts.values()) - began
@@ -75,9 +69,9 @@ class StepTimes:
         waited = max(waited, 0.0)  # another thread may have ended the step before
         whole = now.program - since.program if since else now.program - self._first.program + waited
         parts = {"data": waited, **self._parts, "optimizer": self._stepping}
-        found = parts | {"rest": max(whole - sum(parts.values()), 0.0)}
+        parts["rest"] = max(whole - sum(parts.values()), 0.0)
         own = now.own - (since or self._first).own
-        return {f"{part}_seconds": seconds for part, seconds in found.items()} | {"hookcli_seconds": own}
+        return {f"{part}_seconds": seconds for part, seconds in parts.items()} | {"hookcli_seconds": own}
 
 
 class TimeProbe(Probe):
@@ -112,7 +106,6 @@ class TimeProbe(Probe):
             self.columns = tuple(column for column in self.columns if column.name not in INCLUSIVE.values())
 
     def attach(self, session: HookSession) -> None:
-        """Register hooks before and after each module, and on the gradients of outputs or on nodes."""
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._by_nodes and session.nodes.exact:
@@ -153,43 +146,37 @@ class TimeProbe(Probe):
         if self._timer:
             self._timer.end_pass()
         elif self._arrived is not None:
-            fqn, began = self._arrived
+            (fqn, began), self._arrived = self._arrived, None
             self._add(fqn, "backward_us", began)
-            self._arrived = None
 
     def rows(self) -> list[Row]:
         """Return a row per module; if a wrapper and the module inside have one name, that of the inner one."""
         ran = [fqn for fqn, (_, calls) in self._forward.items() if calls]
         inner = {self._name(fqn): fqn for fqn in sorted(ran, key=len)}
         times = by_module(over_passes([self._timer.own()])) if self._timer else self._with_parts()
-        return [self._row(fqn, times.get(fqn, {})) for fqn in ran if inner.get(self._name(fqn)) == fqn]
+        rows = []
+        for fqn in (fqn for fqn in ran if inner.get(self._name(fqn)) == fqn):
+            kind, calls = self._forward[fqn]
+            source = {"source": self._sources[fqn]} if fqn in self._sources else {}
+            measured = {c.name: times.get(fqn, {}).get(c.name) for c in self.columns if c.name in NAMES}
+            rows.append(Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **source, **measured}))
+        return rows
 
-    def _with_parts(self) -> dict[str, dict[str, float]]:
+    def _with_parts(self) -> Mapping[str, Mapping[str, float]]:
         """The times of each module, with the backward of its parts."""
-        found = {fqn: {**spent} for fqn, spent in self._spent.items()}
+        times = {fqn: {**spent} for fqn, spent in self._spent.items()}
         for fqn, spent in self._spent.items():
             for owner in around(fqn) if "backward_us" in spent else ():
-                whole = found.setdefault(owner, {})
+                whole = times.setdefault(owner, {})
                 whole["backward_us"] = whole.get("backward_us", 0.0) + spent["backward_us"]
-        return found
-
-    def _row(self, fqn: str, times: Mapping[str, float]) -> Row:
-        kind, calls = self._forward[fqn]
-        names = [column.name for column in self.columns if column.name in NAMES]
-        source = {"source": self._sources[fqn]} if fqn in self._sources else {}
-        measured = {name: times.get(name) for name in names}
-        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **source, **measured})
+        return times
 
     def totals(self) -> dict[str, Any]:
-        """Return the seconds of the step's parts, and the memory."""
         return {**self._times.totals(), **memory(self._device)}
 
 
 def memory(device: torch.device) -> dict[str, int]:
-    """Bytes of memory: the peak that was allocated on an accelerator so far; on the CPU the resident set.
-
-    The peak is the process's: to begin anew would change what the program reads. Empty where neither is known.
-    """
+    """Bytes of memory, where known: an accelerator's peak in this process (not reset), or the CPU's resident set."""
     if device.type not in ("cpu", "meta"):
         with suppress(RuntimeError, AttributeError):
             return {"peak_bytes": torch.accelerator.max_memory_allocated(device)}

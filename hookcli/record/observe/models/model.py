@@ -1,25 +1,30 @@
-"""A model of the program that is observed: its counts of forwards and steps, without keeping it alive."""
+"""A model of the program: its counts of forwards and steps, without keeping it alive; or why it isn't observed."""
 
 from __future__ import annotations
 
+import gc
+import sys
 import weakref
 from time import perf_counter
+from types import FrameType
 
+import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import Mark
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.modules import submodules
+from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.file.record_lines import ModelRun
-from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.wrappers import unwrap
+from hookcli.tensors.tree import type_text
 
 
 class Stopwatch:
-    """Measures steps from the beginning of their first forward; the mean leaves out the steps that are observed.
-
-    With several optimizers, a step of the model ends when the last of them steps.
-    """
+    """Times steps from their first forward to the last optimizer's step; the mean leaves out observed steps."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -68,12 +73,14 @@ class ObservedModel:
         self, module: nn.Module, counts: ModelRun, optimizer_steps: OptimizerSteps, *, shared: bool = False
     ) -> None:
         self.counts = counts
+        self.name = counts.model
+        """The name that tells it apart in the record, such as "Net" or "Net #2"."""
         self.training, self.inference = Stopwatch(), Stopwatch()
         self.hidden = ""
         self.ended: Mark | None = None
         """The moment when its last step ended; None if unknown."""
         self.differentiated: bool | None = None
-        """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
+        """True if a recorded step had a backward pass although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
         self.rebind(module)
@@ -88,14 +95,12 @@ class ObservedModel:
         self._steps: int | None = None
         self._stepped: set[int] = set()
 
-    def rebind(self, module: nn.Module) -> None:
-        """Take this module for the model's own."""
-        self._module = weakref.ref(unwrap(module))
+    def hide(self, why: str) -> None:
+        self.hidden = why
+        self.counts.note(why)
 
-    @property
-    def name(self) -> str:
-        """The name that tells it apart in the record, such as "Net" or "Net #2"."""
-        return self.counts.model
+    def rebind(self, module: nn.Module) -> None:
+        self._module = weakref.ref(unwrap(module))
 
     @property
     def module(self) -> nn.Module | None:
@@ -103,29 +108,26 @@ class ObservedModel:
         return self._module()
 
     def optimizers(self) -> list[Optimizer]:
-        """The optimizers that hold parameters of this model."""
         return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:
             self._version = self._optimizer_steps.version
-            found = self._optimizer_steps.of(module)
-            self._optimizers = kept = list[weakref.ref[Optimizer]]()
-            kept += [weakref.ref(optimizer, kept.remove) for optimizer in found]
-            if found and self._steps is None:
-                made = max(map(self._optimizer_steps.count, found))
+            optimizers = self._optimizer_steps.of(module)
+            self._optimizers = alive = list[weakref.ref[Optimizer]]()
+            alive += [weakref.ref(optimizer, alive.remove) for optimizer in optimizers]
+            if optimizers and self._steps is None:
+                made = max(map(self._optimizer_steps.count, optimizers))
                 self._steps = made + self.counts.steps * self._shared
                 self.counts.steps += made
         return self._optimizers
 
     @property
     def has_optimizer(self) -> bool:
-        """True if an optimizer holds its parameters now."""
         return bool(self._references())
 
     @property
     def trained(self) -> bool:
-        """True if an optimizer holds its parameters, or did."""
         return self.has_optimizer or self._steps is not None
 
     def step(self) -> int:
@@ -133,7 +135,6 @@ class ObservedModel:
         return (self._steps or 0) if self._references() else self._forwards
 
     def next_step_of(self, optimizer: Optimizer) -> int:
-        """Number of the step that this optimizer's next call of `step` belongs to."""
         return self.step() - (1 if self._stepped and id(optimizer) not in self._stepped else 0)
 
     @property
@@ -185,3 +186,54 @@ class ObservedModel:
             return False
         self._no_grad_taken = period, before + 1
         return True
+
+
+COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
+
+
+def capturing() -> bool:
+    """True if a CUDA graph is being captured. Never initializes CUDA, which forks do not survive."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def why_unobservable() -> str:
+    """Why a forward that begins now cannot be observed; empty if it can."""
+    if in_func():
+        return "runs inside torch.func or vmap: its tensors stand for others, and have no values to measure"
+    if modes := dispatch_modes():
+        return f"runs under {type(modes[-1]).__name__}, which would see hookcli's own operations"
+    if capturing():
+        return "runs while a CUDA graph is captured, which may contain nothing else"
+    return ""
+
+
+def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
+    """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began."""
+    if frames_compiled() > compiled:
+        return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
+    parameters = parameter_ids(optimizer)
+    modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
+    built = (module for module in modules if submodules(module) is not None)
+    holders = [module for module in built if any(id(p) in parameters for p in module.parameters())]
+    if not holders:
+        return "tensors of no module: only their gradients and updates can be observed"
+    return forward_called(max(holders, key=lambda module: sum(1 for _ in module.modules())))
+
+
+def forward_called(module: nn.Module) -> str:
+    """The note on a module whose `forward` was called directly."""
+    name = type_text(module)
+    return f"{name} was never called as model(x), and {name}.forward(x) runs no hooks: call model(x) to see it"
+
+
+def bypassing_owner(module: nn.Module) -> nn.Module | None:
+    """The module that contains this one and whose `forward`, called directly, is now running; None if there is none."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount:
+            owner: object = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(owner, nn.Module) and any(part is module for part in owner.modules()) and owner is not module:
+                return owner
+        frame = frame.f_back
+    return None

@@ -16,9 +16,14 @@ from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
-from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.model import (
+    COMPILED_IN_PLACE,
+    ObservedModel,
+    bypassing_owner,
+    forward_called,
+    why_never_ran,
+)
 from hookcli.record.observe.models.naming import held_by, model_name, outermost
-from hookcli.record.observe.models.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.tensors.weak import WeakIds
@@ -51,9 +56,9 @@ class ObservedModels:
 
     def find(self, module: nn.Module) -> ObservedModel | None:
         """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
-        found = self._models.get(module) or self._aliases.get(module)
-        if found is not None:
-            return found
+        model = self._models.get(module) or self._aliases.get(module)
+        if model is not None:
+            return model
         if self._only and not self._only(module):
             return None
         if next(module.parameters(), None) is None:
@@ -63,33 +68,30 @@ class ObservedModels:
         owner = bypassing_owner(module)
         if owner is not None:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
-        if (core := held_by(module)) is not module or (found := self._sharing(module)) is not None:
-            found = found or self.find(core)
-            if found is not None:
-                self._aliases[module] = found
-            return found
+        if (core := held_by(module)) is not module or (model := self._sharing(module)) is not None:
+            return self._alias(module, model or self.find(core))
         return self._first_call(module, bypassed=owner is not None)
+
+    def _alias(self, module: nn.Module, model: ObservedModel | None) -> ObservedModel | None:
+        if model is not None:
+            self._aliases[module] = model
+        return model
 
     def _first_call(self, module: nn.Module, *, bypassed: bool) -> ObservedModel | None:
         """The model that a module is, or that it is a part of unless the program has `bypassed` that one's hooks."""
         kind = plain_type(module)
         self._seen[kind] += 1
-        if not self._lasts(kind):
+        alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
+        if self._seen[kind] > min(_NAMED, alive + 2):  # built in a loop: to look for each one's name would take long
             return self._add(module, kind)
         if not bypassed and (whole := self._whole(module)) is not module:
             self._seen[kind] -= 1
             self._wholes[whole] = None
-            found = self.find(whole)
-            if found is not None:
-                self._aliases[module] = found
-            return found
+            return self._alias(module, self.find(whole))
         return self._add(module, _walked(model_name, module, kind))
 
     def _whole(self, module: nn.Module) -> nn.Module:
-        """The model that the program calls only by parts, as a policy by its actor and critic, if this is one of these.
-
-        One optimizer holds the parameters of all; those of a GAN's two models have one each.
-        """
+        """The model that is called by parts only, such as actor and critic: one optimizer has all; a GAN has two."""
         mine = {id(p) for p in module.parameters() if p.requires_grad}
         held = next((ids for optimizer in self._optimizer_steps if mine < (ids := parameter_ids(optimizer))), None)
         whole = module if held is None else _walked(outermost, module, module)
@@ -100,21 +102,13 @@ class ObservedModels:
         return module if self._only and not all(map(self._only, parts)) else whole
 
     def _sharing(self, module: nn.Module) -> ObservedModel | None:
-        """The earlier model with the same part for all parameters: programs wrap a model anew in each call.
-
-        If that model has been freed, the part takes its place.
-        """
-        found = self._by_core.get(core := held_by(module, anyones=True))
-        if found is not None and found.module is None:
-            found.rebind(core)
-            self._models[core] = found
+        """The earlier model around the same parts: programs wrap models anew. A freed one is replaced by the part."""
+        model = self._by_core.get(core := held_by(module, anyones=True))
+        if model is not None and model.module is None:
+            model.rebind(core)
+            self._models[core] = model
             self._of_version = -1
-        return found
-
-    def _lasts(self, kind: str) -> bool:
-        """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
-        alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
-        return self._seen[kind] <= min(_NAMED, alive + 2)
+        return model
 
     def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
@@ -123,20 +117,17 @@ class ObservedModels:
         number = self._built[wanted]
         name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
-        found = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
-        self._models[module] = found
-        self._by_core[held_by(module, anyones=True)] = found
+        model = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
+        self._models[module] = self._by_core[held_by(module, anyones=True)] = model
         self._of_version = -1
-        return found
+        return model
 
     def compiled(self, module: nn.Module) -> None:
         """Note a call of `module.compile()`: hooks no longer see that forward. Parts are listed with their models."""
         others = [other for model in self.alive() if (other := model.module) is not None and other is not module]
-        if any(module is part for other in others for part in other.modules()):
-            return
-        if (found := self.find(module)) is not None:
-            found.hidden = COMPILED_IN_PLACE
-            found.counts.note(COMPILED_IN_PLACE)
+        is_part = any(module is part for other in others for part in other.modules())
+        if not is_part and (model := self.find(module)) is not None:
+            model.hide(COMPILED_IN_PLACE)
 
     def _drop_compiled_parts(self, module: nn.Module) -> None:
         """Parts that were compiled before the model first ran are not models."""
@@ -149,17 +140,17 @@ class ObservedModels:
 
     def hidden(self, optimizer: Optimizer) -> list[ObservedModel]:
         """Models of an optimizer's parameters whose forward no hook sees; the parameters alone if no model is known."""
-        found = self.of(optimizer)
-        if not found and not self.narrowed:
+        models = self.of(optimizer)
+        if not models and not self.narrowed:
             why = why_never_ran(optimizer, self._compiled)
-            parameters = self._parameters_of[optimizer] = _as_module(optimizer)
-            found = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
-            found[0].hidden = why
-            found[0].counts.note(why)
-        return [model for model in found if model.hidden]
+            parameters = self._parameters_of[optimizer] = nn.ParameterList()
+            # Not appended: that turns plain tensors into Parameters.
+            hold(parameters, (p for group in optimizer.param_groups for p in group["params"]))
+            models = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
+            models[0].hide(why)
+        return [model for model in models if model.hidden]
 
     def alive(self) -> Iterator[ObservedModel]:
-        """The models that have not been freed."""
         return (model for _, model in self._models.items())
 
     def of(self, optimizer: Optimizer) -> list[ObservedModel]:
@@ -167,27 +158,20 @@ class ObservedModels:
         if self._of_version != self._optimizer_steps.version:
             self._of_version = self._optimizer_steps.version
             self._of.clear()
-        found = self._of.get(id(optimizer))
-        if found is None:
+        references = self._of.get(id(optimizer))
+        if references is None:
             alive = self._models.items()
-            found = [ref(m) for m, model in alive if any(optimizer is other for other in model.optimizers())]
-            self._of[id(optimizer)] = found
-        modules = (module for reference in found if (module := reference()) is not None)
+            references = [ref(m) for m, model in alive if any(optimizer is other for other in model.optimizers())]
+            self._of[id(optimizer)] = references
+        modules = (module for reference in references if (module := reference()) is not None)
         return [model for module in modules if (model := self._models.get(module)) is not None]
 
 
 def _walked(find: Callable[[nn.Module], T], module: nn.Module, default: T) -> T:
-    """What a walk over the program's objects finds of a module; the default where odd objects make the walk fail."""
+    """The result of walking the program's objects for a module; the default where odd objects make the walk fail."""
     try:
         return find(module)
     except Exception as error:
         if raised_by_signal_handler(error):
             raise
         return default
-
-
-def _as_module(optimizer: Optimizer) -> nn.Module:
-    """An optimizer's parameters as a module; not appended, since ParameterList turns plain tensors into Parameters."""
-    module = nn.ParameterList()
-    hold(module, (p for group in optimizer.param_groups for p in group["params"]))
-    return module

@@ -18,17 +18,13 @@ from torch import nn
 from hookcli.hooks.torch_private.modules import submodules
 from hookcli.record.observe.wrappers import PlainNames, plain_type
 
-_Container = list[Any] | tuple[Any, ...] | dict[Any, Any]
 _DEEP = 64  # modules within modules
 _RIVALS = 8  # to look for a model's name takes some time
 _KEY = 40  # characters of a dict's key, which may be a whole text
 
 
 def model_name(module: nn.Module) -> str:
-    """Net for a model, Agent.critic for a part of one that the program calls by itself.
-
-    If several such models hang at different places, the name of the variable or attribute is added: Net (left).
-    """
+    """Net for a model, Agent.critic for a part that is called by itself; with a variable, Net (left), if not alone."""
     alive = _alive()
     parents = _parents(alive)
     root, fqn = _place(module, parents)
@@ -45,41 +41,35 @@ def outermost(module: nn.Module) -> nn.Module:
 
 
 def held_by(module: nn.Module, *, anyones: bool = False) -> nn.Module:
-    """The program's model inside a wrapper of another library, which has no parameters besides; else the module itself.
-
-    `anyones`: also inside wrappers of the program's own.
-    """
+    """The program's model inside another library's wrapper, or `anyones`; the module itself if it wraps none."""
     inner = [part for part in module.children() if next(part.parameters(), None) is not None]
     alone = len(inner) == 1 and next(module.parameters(recurse=False), None) is None
     if not alone or _defined_in(module).startswith("torch."):
         return module
-    found = held_by(inner[0], anyones=anyones)
-    return found if anyones or (_is_ours(module) and not _is_ours(found)) else module
+    held = held_by(inner[0], anyones=anyones)
+    return held if anyones or (_is_ours(module) and not _is_ours(held)) else module
 
 
 def _alive() -> list[nn.Module]:
     """All modules whose constructor has come to hold parts, those created last first."""
-    types, found = {nn.Module}, [nn.Module]
-    while found:
-        found = [kind for kind in type.__subclasses__(found.pop()) if kind not in types] + found
-        types.update(found)
+    types, left = {nn.Module}, [nn.Module]
+    while left:
+        left = [kind for kind in type.__subclasses__(left.pop()) if kind not in types] + left
+        types.update(left)
     items = gc.get_objects()
     modules = compress(items, map(types.__contains__, map(type, items)))  # quick: there may be millions
     return [module for module in modules if submodules(module) is not None]
 
 
 def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
-    """The module that contains each module, by id, and the name there; a class of the program's own before PyTorch's.
-
-    A module that several contain hangs in the oldest one.
-    """
-    found: dict[int, tuple[nn.Module, str]] = {}
+    """Each module's container, by id, and name there: the oldest, of the program's own classes before PyTorch's."""
+    parents: dict[int, tuple[nn.Module, str]] = {}
     for theirs in (False, True):
         for module in reversed(alive):  # the collector lists the young first
             if _defined_in(module).startswith("torch.") is theirs:
                 for name, part in (submodules(module) or {}).items():
-                    found.setdefault(id(part), (module, name))
-    return found
+                    parents.setdefault(id(part), (module, name))
+    return parents
 
 
 def _place(module: nn.Module, parents: Mapping[int, tuple[nn.Module, str]]) -> tuple[nn.Module, str]:
@@ -105,55 +95,46 @@ def _variables(items: Sequence[object], within: bool = True) -> list[str | None]
     owned = _owned([holder for holder in holders if type(holder) is dict and id(holder) not in modules])
     of_others = [names for holder in holders if (names := owned.get(id(holder)) or _own_attributes(holder))]
     of_modules = [holder for holder in holders if id(holder) in modules]
-    known = {id(names) for names in (*of_modules, *of_others)}
-    lists = [h for h in holders if type(h) in (list, tuple, dict) and id(h) not in known and id(h) not in owned]
-    called = list(zip(lists, _variables(lists, within=False), strict=True)) if within and lists else []
-    return [_name(item, of_modules, of_others, [(h, name) for h, name in called if name]) for item in items]
+    namespaces = {id(names) for names in (*of_modules, *of_others)}
+    lists = [h for h in holders if type(h) in (list, tuple, dict) and id(h) not in namespaces and id(h) not in owned]
+    called = zip(lists, _variables(lists, within=False), strict=True) if within and lists else ()
+    named = [(dict(h) if isinstance(h, dict) else dict(enumerate(h)), name) for h, name in called if name]
+    return [_name(item, of_modules, of_others, named) for item in items]
 
 
 def _name(
     item: object,
     of_modules: Sequence[Mapping[str, Any]],
     of_others: Sequence[Mapping[str, Any]],
-    lists: Sequence[tuple[_Container, str]],
+    lists: Sequence[tuple[Mapping[Any, object], str]],
 ) -> str | None:
-    alike = [(h, name) for h, name in lists if len(h) > 1 and {*map(type, _items(h).values())} == {type(item)}]
-    found = (
-        *(_key(_items(holder), item, name) for holder, name in alike),
-        *(_key(names, item) for names in (*of_modules, *of_others)),
-        *(_key(_items(holder), item, name) for holder, name in lists),
+    alike = [(items, name) for items, name in lists if len(items) > 1 and {*map(type, items.values())} == {type(item)}]
+    names = (
+        *(_key(items, item, name) for items, name in alike),
+        *(_key(space, item) for space in (*of_modules, *of_others)),
+        *(_key(items, item, name) for items, name in lists),
     )
-    return next(filter(None, found), None)
+    return next(filter(None, names), None)
 
 
 def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | None:
-    """The name of a variable in this namespace, or the place in a list or dict: nets[0].
-
-    Other keys than text and integers are not asked: their `repr` is the program's code.
-    """
+    """A variable's name, or nets[0] in a list or dict. Other keys than text and integers have foreign `repr`s."""
     keys = [key for key, value in list(names.items()) if value is item and type(key) in (str, int)]
     if holder:
-        return next((f"{holder}[{_cut(key)!r}]" for key in keys), None)
+        short = (f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key for key in keys)
+        return next((f"{holder}[{key!r}]" for key in short), None)
     return next((key for key in keys if isinstance(key, str) and not key.startswith("_")), None)
 
 
-def _cut(key: str | int) -> str | int:
-    return f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key
-
-
-def _items(holder: _Container) -> Mapping[Any, object]:
-    return dict(holder) if isinstance(holder, dict) else dict(enumerate(holder))
-
-
 def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """Those of these dicts that are the attributes of an object, by id; empty instead if they are not the program's."""
+    """The dicts that are the attributes of an object, by id; an empty one for an object of hookcli."""
     wanted = {id(names) for names in dicts}
-    found: dict[int, Mapping[str, Any]] = {}
+    attributes: dict[int, Mapping[str, Any]] = {}
     for owner in gc.get_referrers(*dicts) if dicts else ():
         names = _attributes(owner)
         if names is not None and id(names) in wanted:
-            found[id(names)] = {} if _is_ours(owner) else names
-    return found
+            attributes[id(names)] = {} if _is_ours(owner) else names
+    return attributes
 
 
 def _own_attributes(owner: object) -> Mapping[str, Any]:

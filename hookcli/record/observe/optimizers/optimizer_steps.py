@@ -21,9 +21,14 @@ class OptimizerSteps:
         self.version = 0
         """Changes when an optimizer or its parameters are added; callers cache against it."""
 
-    def find_existing(self, known: Iterable[Optimizer] | None = None) -> None:
+    def find_existing(self, optimizers: Iterable[Optimizer] | None = None) -> None:
         """Add the optimizers that the program has made already; None searches for them."""
-        for optimizer in _found() if known is None else known:
+        if optimizers is None:
+            # Not isinstance, which would ask the object, perhaps a proxy. The wrappers of Lightning and accelerate are
+            # Optimizers too, of the same parameters, but have no hooks.
+            objects = ((item, type(item)) for item in gc.get_objects())
+            optimizers = (item for item, kind in objects if issubclass(kind, Optimizer) and step_is_hooked(kind))
+        for optimizer in optimizers:
             self.add(optimizer)
 
     def __iter__(self) -> Iterator[Optimizer]:
@@ -36,12 +41,10 @@ class OptimizerSteps:
             self.version += 1
 
     def parameters_added(self, optimizer: Optimizer) -> None:
-        """Note that an optimizer was given parameters."""
         self.add(optimizer)
         self.version += 1
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """Count a step."""
         self.add(optimizer)
         self._counts[optimizer] = self.count(optimizer) + 1
 
@@ -50,18 +53,8 @@ class OptimizerSteps:
         return self._counts.get(optimizer) or 0
 
     def of(self, model: nn.Module) -> list[Optimizer]:
-        """The optimizers that hold a parameter of the model."""
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(parameter_ids(optimizer))]
-
-
-def _found() -> Iterator[Optimizer]:
-    """The optimizers among all objects of the garbage collector."""
-    for item in gc.get_objects():
-        kind = type(item)  # isinstance would ask the object, which may be a proxy
-        # The wrappers of Lightning and accelerate are Optimizers too, of the same parameters, but have no hooks.
-        if issubclass(kind, Optimizer) and step_is_hooked(kind):
-            yield item
 
 
 class ProgramSteps:

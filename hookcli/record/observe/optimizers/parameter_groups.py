@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.table import Merge, Row
+from hookcli.table import Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import GROUPS, SETTINGS
-from hookcli.table.norms import norm, ratio
+from hookcli.table.columns.layouts import NORMS_OF_GROUP, SETTINGS
+from hookcli.table.norms import gathered
 
 _SETTINGS = names(SETTINGS)
 
@@ -41,34 +41,24 @@ def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
     ]
 
 
-def group_row(group: ParameterGroup, known: Mapping[int, Mapping[str, Any]]) -> Row | None:
-    """The row of a group, if it holds any of the `known` parameters; figures are the norms over these.
+def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, Any]]) -> Row | None:
+    """The row of a group, if it holds any of the `figures` parameters; figures are the norms over these.
 
-    `known` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
+    `figures` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
     `weight` and `update`.
     """
-    mine = [known[key] for key in group.parameters if key in known]
+    mine = [figures[key] for key in group.parameters if key in figures]
     if not mine:
         return None
-    norms = {key: _norm(values.get(key) for values in mine) for key in _NORMS}
     return Row(
         {
             "optimizer": group.optimizer,
             "group": group.number,
             "parameters": sum(values["numel"] for values in mine),
             **{key: _plain(group.settings.get(key)) for key in _SETTINGS},
-            **norms,
-            "ratio": ratio(norms["update"], norms["weight"]),
+            **gathered(map(Row, mine), NORMS_OF_GROUP),
         }
     )
-
-
-_NORMS = [column.name for column in GROUPS if column.merge == Merge.NORM]
-
-
-def _norm(parts: Iterable[float | None]) -> float | None:
-    found = [part for part in parts if part is not None]
-    return norm(found) if found else None
 
 
 def _kept(setting: Any) -> Any:
@@ -80,8 +70,8 @@ def _kept(setting: Any) -> Any:
 def _plain(setting: Any) -> Any:
     """The setting as a number or a list of numbers; None for anything else. Waits for an accelerator."""
     if isinstance(setting, list):
-        found = [_plain(item) for item in setting]
-        return None if None in found else found
+        numbers = [_plain(item) for item in setting]
+        return None if None in numbers else numbers
     if isinstance(setting, Tensor):
         return float(setting) if setting.numel() == 1 else None
     return float(setting) if isinstance(setting, (int, float)) else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.record.observe.optimizers import updates
 from hookcli.record.observe.optimizers.optimizer_steps import parameter_ids
@@ -31,20 +33,17 @@ class ParameterRows:
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
         self._scale: Tensor | None = None
-        self._updates: dict[str, Row] = {}
+        self.updates: dict[str, Row] = {}
+        """A row per parameter that an optimizer stepped, or that the program updated by hand."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
 
     def take_unclipped(self, scale: Tensor | None) -> None:
-        """Measure the gradients as a backward pass leaves them: multiplied by `scale`, and not clipped yet.
-
-        Those that an optimizer has taken are over: further passes are for optimizers that step in turns with it.
-        """
+        """Measure gradients as a backward pass leaves them, unclipped and scaled, but for those that were taken."""
         grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None and fqn not in self._gradients]
         self._unclipped |= {fqn: self._reduce(grad) for fqn, grad in grads}
         self._scale = scale
 
     def take_groups(self, optimizer: Optimizer) -> None:
-        """Note the settings of an optimizer whose step begins."""
         self._groups |= {(id(optimizer), group.number): group for group in groups_of(optimizer)}
 
     def take_gradients(self, optimizer: Optimizer | None) -> None:
@@ -53,30 +52,32 @@ class ParameterRows:
         scale = getattr(optimizer, "grad_scale", None)  # for a fused optimizer, which unscales by itself
         for fqn, parameter in self._matching():
             if parameter.grad is not None and (held is None or id(parameter) in held):
-                values = _values(self._name(fqn), self._model, fqn, parameter.grad)
+                values = {
+                    "fqn": self._name(fqn),
+                    "kind": "parameter",
+                    "type": tree.type_text(self._model.get_submodule(fqn.rpartition(".")[0])),
+                    "calls": 1,
+                    "index": 0,
+                    "path": "",
+                    "shape": tree.shape_of(parameter.grad),
+                    "dtype": tree.dtype_text(parameter.grad),
+                    **tree.shard_of(parameter.grad),
+                }
                 grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
                 pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
                 self._gradients[fqn] = values, pending
 
     def take_updates(self, snapshot: updates.Snapshot, *, by_hand: bool = False) -> bool:
-        """Measure what a step has changed; if one optimizer steps by another, the outermost counts.
-
-        Returns whether anything has changed.
-        """
+        """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""
         changes = snapshot.changes(self._matching())
         rows = updates.rows(self._model, self._name, changes)
-        self._updates |= {row.fqn: row for row in rows}
+        self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := updates.rate_by_hand(changes.values())) is not None:
             ids = [id(change.parameter) for change in changes.values()]
             self._groups[0, 0] = ParameterGroup("by hand", 0, {"lr": rate}, ids)
         return any(row["update"] != 0 for row in rows)
 
-    def forget_updates(self) -> None:
-        """Forget what was measured: nothing has changed, and no optimizer was to change it."""
-        self._updates.clear()
-
     def gradients(self) -> list[tuple[dict[str, Any], PendingFigures]]:
-        """The values of each gradient's row, and its pending statistics."""
         return list(self._gradients.values())
 
     def gradient_rows(self) -> list[Row]:
@@ -86,68 +87,91 @@ class ParameterRows:
 
     def without_gradient(self, complete: bool) -> list[Skipped]:
         """Parameters without a gradient, and why. In a step that is not `complete`, gradients were never read."""
+        unread = "gradients are read as the optimizer steps, which did not happen"
+        reasons = {True: "no gradient reached it" if complete else unread, False: "frozen (requires_grad=False)"}
         missing = [(fqn, p) for fqn, p in self._matching() if fqn not in self._gradients]
-        none = (
-            "no gradient reached it" if complete else "gradients are read as the optimizer steps, which did not happen"
-        )
-        reasons = {True: none, False: "frozen (requires_grad=False)"}
-        return [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing] + self.tied()
-
-    def tied(self) -> list[Skipped]:
-        """Further names of parameters that have been measured under their first one."""
+        skipped = [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
+        # Further names of parameters that have been measured under their first one.
         first = {id(p): self._name(fqn) for fqn, p in self._matching()}
         modules = self._model.named_modules(remove_duplicate=False)
         every = [(f"{owner}.{name}".lstrip("."), p) for owner, m in modules for name, p in part_tables(m)[0].items()]
         names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
-        return [Skipped(name, f"tied to {other}", kind=Reason.TIED) for name, other in names if name != other]
+        return skipped + [Skipped(name, f"tied to {of}", kind=Reason.TIED) for name, of in names if name != of]
 
     def group_rows(self, losses: Mapping[int, float] | None = None) -> list[Row]:
-        """A row per parameter group that stepped; the first of each optimizer has its loss, if that is known.
-
-        Waits for an accelerator.
-        """
+        """A row per group that stepped, the first of each optimizer with its loss. Waits for an accelerator."""
         unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
         gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0
-        known: dict[int, dict[str, Any]] = {}
+        figures: dict[int, dict[str, Any]] = {}
         for fqn, parameter in self._matching():
-            own = known[id(parameter)] = {"numel": parameter.numel()}
+            of_parameter = figures[id(parameter)] = {"numel": parameter.numel()}
             if fqn in gradients and parameter.numel():  # of no elements the norm is NaN
-                own["param_grad"] = gradients[fqn]["l2"]
-                own["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
-            if update := self._updates.get(self._name(fqn)):
-                own |= {key: update[key] for key in ("weight", "update")}
-        found = [(*key, row) for key, group in self._groups.items() if (row := group_row(group, known))]
-        of = {optimizer: number for optimizer, number, _ in reversed(found)} if losses else {}
-        return [
-            Row({**row.values, "loss": losses.get(optimizer) if of[optimizer] == number else None}) if losses else row
-            for optimizer, number, row in found
-        ]
-
-    def update_rows(self) -> list[Row]:
-        """A row per parameter that an optimizer stepped."""
-        return list(self._updates.values())
+                of_parameter["param_grad"] = gradients[fqn]["l2"]
+                of_parameter["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
+            if update := self.updates.get(self._name(fqn)):
+                of_parameter |= {key: update[key] for key in ("weight", "update")}
+        rows = []
+        optimizers = set[int]()
+        for (optimizer, _), group in self._groups.items():
+            if row := group_row(group, figures):
+                loss = losses.get(optimizer) if losses and optimizer not in optimizers else None
+                rows.append(Row({**row.values, "loss": loss}) if losses else row)
+                optimizers.add(optimizer)
+        return rows
 
     def without_optimizer(self, optimizers: Iterable[Optimizer]) -> list[Skipped]:
         """Parameters that none of the optimizers holds, and that the program did not update by hand."""
         held = set[int]().union(*map(parameter_ids, optimizers))
-        reason = "not in any optimizer that stepped"
         left = [self._name(fqn) for fqn, p in self._matching() if id(p) not in held]
-        return [Skipped(name, reason) for name in left if name not in self._updates]
+        return [Skipped(name, "not in any optimizer that stepped") for name in left if name not in self.updates]
 
     def _matching(self) -> list[tuple[str, nn.Parameter]]:
-        found = self._model.named_parameters()
-        return [(fqn, p) for fqn, p in found if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
+        named = self._model.named_parameters()
+        return [(fqn, p) for fqn, p in named if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
 
 
-def _values(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, Any]:
-    return {
-        "fqn": name,
-        "kind": "parameter",
-        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
-        "calls": 1,
-        "index": 0,
-        "path": "",
-        "shape": tree.shape_of(grad),
-        "dtype": tree.dtype_text(grad),
-    } | tree.shard_of(grad)
+_SKIPPED = "the GradScaler skipped a step: gradients overflowed"
+
+
+class GradScaling:
+    """The scale of each backward pass in a step: it may change between two passes, and a pass may have none."""
+
+    def __init__(self) -> None:
+        self._of_rows: list[Tensor | None] = []
+        self._overflows: list[Tensor] = []
+        self._skipped = False
+        self.last: Tensor | None = None
+        """The scale of the last pass; None if it had none."""
+
+    @property
+    def used(self) -> bool:
+        """True if a loss was scaled; the scaler then handles overflows."""
+        return self._skipped or any(scale is not None for scale in self._of_rows)
+
+    def backward_over(self, rows: int, scaler: Any) -> None:
+        """Note the scale of a pass that is over, with `rows` gradients so far; `scaler` is None for a plain loss."""
+        self.last = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
+        self._of_rows += [self.last] * (rows - len(self._of_rows))
+
+    def step_begins(self, optimizer: Optimizer) -> None:
+        """Note whether a step that begins has an overflow: a fused optimizer then skips it by itself."""
+        if (overflow := getattr(optimizer, "found_inf", None)) is not None:
+            self._overflows.append(overflow.detach().clone())
+
+    def step_skipped(self) -> None:
+        self._skipped = True
+
+    def notes(self) -> list[str]:
+        """Notes on skipped steps and scales. Waits for an accelerator."""
+        skipped = [_SKIPPED] if self._skipped or any(float(overflow) for overflow in self._overflows) else []
+        scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
+        divided = f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
+        return skipped + ([divided] if scales else [])
+
+    def unscale(self, rows: Sequence[Row]) -> list[Row]:
+        scales = [*self._of_rows, *[None] * (len(rows) - len(self._of_rows))]
+        return [
+            row if scale is None or row.stats is None else replace(row, stats=row.stats.scaled(1 / float(scale)))
+            for row, scale in zip(rows, scales, strict=True)
+        ]

@@ -33,15 +33,15 @@ class Snapshot:
 
     def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Change]:
         """The change of each of these parameters that the optimizer holds, by fqn."""
-        found = {}
+        changes = {}
         for fqn, parameter in parameters:
             before = self._before.get(id(parameter))
             if before is None or before.device.type == "meta":
                 continue
             now = tree.local(parameter)
             if before.shape == now.shape and now.device.type != "meta":
-                found[fqn] = Change(parameter, before, now, distance.compare(before, now))
-        return found
+                changes[fqn] = Change(parameter, before, now, distance.compare(before, now))
+        return changes
 
 
 class Change(NamedTuple):
@@ -54,10 +54,7 @@ class Change(NamedTuple):
 
 
 def rate_by_hand(changes: Iterable[Change]) -> float | None:
-    """The number by which gradients were multiplied and taken from the weights, if that is what a program did.
-
-    None if something else was done, or if the gradients are there no more. Waits for an accelerator.
-    """
+    """The rate at which gradients were taken from the weights; None if not so, or unknown. Waits for an accelerator."""
     pairs = [(c.before - c.now, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
     alike = [p for p in pairs if p[1].is_floating_point() and p[0].layout == p[1].layout and p[0].device == p[1].device]
     pairs = [(taken.float(), grad.float()) for taken, grad in alike]
@@ -73,33 +70,30 @@ _ROUNDED = 1e-6  # of the square of the update: weights are rounded
 def rows(model: nn.Module, names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
     """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change."""
     measured = distance.resolve([change.pending for change in changes.values()])
-    return [
-        _row(model, names, fqn, change, found) for (fqn, change), found in zip(changes.items(), measured, strict=True)
-    ]
+    made = []
+    for (fqn, change), discrepancy in zip(changes.items(), measured, strict=True):
+        weight, update = _norms(change, discrepancy)
+        values = {
+            "fqn": names(fqn),
+            "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+            "shape": tree.shape_of(change.parameter),
+            "dtype": tree.dtype_text(change.parameter),
+            "weight": weight,
+            "update": update,
+            "ratio": ratio(update, weight),
+        }
+        made.append(Row(values | tree.shard_of(change.parameter)))
+    return made
 
 
-def _row(model: nn.Module, names: PlainNames, fqn: str, change: Change, found: Discrepancy) -> Row:
-    weight, update = _norms(change, found)
-    values = {
-        "fqn": names(fqn),
-        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
-        "shape": tree.shape_of(change.parameter),
-        "dtype": tree.dtype_text(change.parameter),
-        "weight": weight,
-        "update": update,
-        "ratio": ratio(update, weight),
-    }
-    return Row(values | tree.shard_of(change.parameter))
-
-
-def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:
+def _norms(change: Change, difference: Discrepancy) -> tuple[float, float]:
     """The L2 norms before the step and of the change, over finite elements; NaN if there are none.
 
-    `found` covers the elements that are finite both before and after, and cannot tell none of them from zeros.
+    `difference` covers the elements that are finite both before and after, and cannot tell none of them from zeros.
     """
-    if found.a_l2 and not found.nonfinite:
-        return found.a_l2, found.error_l2
+    if difference.a_l2 and not difference.nonfinite:
+        return difference.a_l2, difference.error_l2
     finite = change.before.isfinite()
     weight = change.before[finite].abs().double().norm().item() if finite.any() else math.nan
     both = bool((finite & change.now.isfinite()).any()) or not change.now.numel()
-    return weight if change.now.numel() else 0.0, found.error_l2 if both else math.nan
+    return weight if change.now.numel() else 0.0, difference.error_l2 if both else math.nan

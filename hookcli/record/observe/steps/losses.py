@@ -39,7 +39,6 @@ class Losses:
         self._taken: dict[int, int] = {}  # by optimizer: the number of passes before its step
 
     def begin_pass(self) -> None:
-        """Note the gradients as a backward pass begins, perhaps through this model."""
         if self._passes:
             self._before = _gradients(self._model)
 
@@ -48,9 +47,8 @@ class Losses:
         self._passes.append((terms, self._before, _gradients(self._model)))
 
     def new(self) -> list[float]:
-        """The losses added since the last call of `new`."""
         returned, self._returned = self._returned, len(self._passes)
-        return [_sum(terms) for terms, _, _ in self._passes[returned:]]
+        return [sum(map(float, terms)) for terms, _, _ in self._passes[returned:]]
 
     def taken(self, optimizer: int) -> None:
         """An optimizer has stepped by the gradients: those of optimizers that step in turns may be cleared between."""
@@ -68,12 +66,9 @@ class Losses:
         """The loss of each optimizer, if they stepped in turns, each after backward passes of its own."""
         ends = sorted({0, *self._taken.values()})
         begins, kept = dict(pairwise(reversed(ends))), self._kept() if ends[2:] else []
-        found = {
-            key: [loss for number, loss in kept if begins[end] <= number < end]
-            for key, end in self._taken.items()
-            if end
-        }
-        return {optimizer: sum(own) for optimizer, own in found.items() if own}
+        taken = {key: (begins[end], end) for key, end in self._taken.items() if end}
+        losses = {key: [x for number, x in kept if begin <= number < end] for key, (begin, end) in taken.items()}
+        return {optimizer: sum(passes) for optimizer, passes in losses.items() if passes}
 
     def _kept(self) -> list[tuple[int, float]]:
         kept: list[tuple[int, float]] = []
@@ -82,23 +77,13 @@ class Losses:
             safe = len(kept) if number in self._taken.values() else safe
             if left.cleared(before):
                 del kept[safe:]
-            kept.append((number, _sum(terms)))
+            kept.append((number, sum(map(float, terms))))
             left = after
         return kept
 
 
-def _sum(terms: Sequence[Tensor]) -> float:
-    return sum(float(term) for term in terms)
-
-
 def _gradients(model: nn.Module) -> _Gradients:
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    found = [part for part in map(_elements, sorted(grads, key=Tensor.numel)[:_READ]) if part.device.type != "meta"]
-    return _Gradients(len(grads), [part.any() for part in found])
-
-
-def _elements(grad: Tensor) -> Tensor:
-    """The local shard of a sharded gradient, the stored values of a sparse one."""
-    mine = tree.local(grad)
-    stored: Tensor = stored_values(mine) if mine.is_sparse else mine
-    return stored
+    shards = [tree.local(grad) for grad in sorted(grads, key=Tensor.numel)[:_READ]]
+    stored = [stored_values(x) if x.is_sparse else x for x in shards]
+    return _Gradients(len(grads), [x.any() for x in stored if x.device.type != "meta"])

@@ -34,7 +34,7 @@ class StepSink(Protocol):
     def step(self, step: RecordedStep) -> None:
         """A recorded step is over."""
 
-    def non_finite(self, found: NonFinite) -> None:
+    def non_finite(self, value: NonFinite) -> None:
         """The first non-finite value was found."""
 
     def gave_up(self, error: Exception) -> None:
@@ -50,6 +50,7 @@ class OpenSteps:
         self._guard = guard
         self._clock = clock
         self._search = Search(plan)
+        self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
 
     def __iter__(self) -> Iterator[ObservedStep]:
@@ -59,13 +60,11 @@ class OpenSteps:
         return len(self._open)
 
     def of(self, optimizer: Optimizer) -> list[ObservedStep]:
-        """The open steps of models that have parameters in an optimizer."""
         if not self._open:  # as in most of a program's steps
             return []
         return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
 
     def training(self, model: ObservedModel) -> ObservedStep | None:
-        """The open training step of a model."""
         return next((step for step in self._open if step.model is model and step.phase == "train"), None)
 
     def wants(self, position: Position) -> bool:
@@ -86,7 +85,6 @@ class OpenSteps:
         return step
 
     def close_finished(self, step: ObservedStep) -> None:
-        """Close a training step that has come to its end."""
         if step.seconds is None:
             step.seconds = step.model.training.take()
         self.close(step)
@@ -127,7 +125,6 @@ class OpenSteps:
             step.model.counts.count_recorded(step.phase)
 
     def discard(self) -> None:
-        """Take the hooks of all steps off, and hand nothing on."""
         while self._open:
             step = self._open.pop()
             step.remove_hooks()
@@ -135,20 +132,13 @@ class OpenSteps:
 
     def search(self, step: ObservedStep) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""
-        if self._plan.ended.is_set():
-            return
-        if found := self._search.look(step):
+        if not self._plan.ended.is_set() and (value := self._search.look(step)):
             step.kept = True
             with self._until_full():
-                self._sink.non_finite(found)
-
-    def stop_if_asked(self) -> None:
-        """Raise StopProgram if the first non-finite value was found and is to end the program."""
-        self._search.stop_if_asked()
+                self._sink.non_finite(value)
 
     @contextmanager
     def _until_full(self) -> Iterator[None]:
-        """End the recording if the sink can take no more."""
         try:
             yield
         except OSError as error:

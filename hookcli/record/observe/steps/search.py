@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite
 from hookcli.record.file.views.summary import non_finite_line
-from hookcli.record.observe.measurements.evidence import Place
+from hookcli.record.observe.measurements.evidence import ReceivedKind
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.system.escaping import shell_path
@@ -26,6 +26,7 @@ from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
 _INPUT = "input"
+_LARGE = 0.1  # a healthy update is a thousandth of the weights
 
 
 class StopProgram(SystemExit):
@@ -37,42 +38,50 @@ class Search:
 
     def __init__(self, plan: RecordingPlan) -> None:
         self.on = plan.first_bad is not None
-        self._found = False
-        self._updates = LargeUpdates()
-        self._usual: dict[str, set[Place]] = {}  # by model: what its modules received in healthy steps
+        self._is_over = False
+        self._updates: dict[str, tuple[int, Row]] = {}  # by model: its last step, and the group that changed most
+        self._usual: dict[str, set[ReceivedKind]] = {}  # by model: what its modules received in healthy steps
         self._stop = plan.first_bad == "stop"
 
     def look(self, step: ObservedStep) -> NonFinite | None:
         """The first non-finite value that the step measured since the last call. Waits for an accelerator."""
         if not self.on:
             return None
-        found = self._in_losses(step) or self._in_rows(step)
-        if found is not None:
-            self.on, self._found = False, True
+        value = self._in_losses(step) or self._in_rows(step)
+        if value is not None:
+            self.on, self._is_over = False, True
         else:
             self._usual.setdefault(step.model.name, set()).update(step.measured.evidence.take_usual())
-        return found
+        return value
 
     def step_over(self, step: ObservedStep) -> None:
-        """Note the updates of a step that is over."""
         if self.on and step.phase == "train":
-            self._updates.note(step)
+            rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
+            if rows:
+                most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
+                self._updates[step.model.name] = step.number, most
+
+    def _large_update(self, step: ObservedStep) -> Iterator[str]:
+        """Say how large the model's last update was, if it was large: the usual cause."""
+        if step.model.name not in self._updates:
+            return
+        number, row = self._updates[step.model.name]
+        ratio = row["ratio"]
+        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
+            return
+        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
+        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
+        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
+        yield f"the update at step {number:,} {did}{rate}"
 
     def stop_if_asked(self) -> None:
-        """Raise StopProgram, once, if a value was found and the program is to end there.
-
-        In the main thread only: in another one it would end that thread, and the program would continue.
-        """
-        if self._found and self._stop and threading.current_thread() is threading.main_thread():
+        """Raise StopProgram, once, if a value was found and is to end the program; only the main thread can."""
+        if self._is_over and self._stop and threading.current_thread() is threading.main_thread():
             self._stop = False
             raise StopProgram(1)
 
     def _in_rows(self, step: ObservedStep) -> NonFinite | None:
-        """Modules are measured as they return, so the innermost of those that hold the same value comes first.
-
-        Infinities of operators that reach no module's output, such as those of attention masks, are no fault; nor is a
-        mask that a module returns.
-        """
+        """The first bad row: innermost modules return first. Infinities of operators, and of masks, are no fault."""
         for what, probe, seen, new in step.measured.unsearched():
             stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
             rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
@@ -83,38 +92,39 @@ class Search:
                 if any(row.get("source") for row in before):
                     columns = with_operators(columns)
                 report = Report(probe.name, step.model.name, columns, before, grouping="list")
-                found, causes = self._first_of(step, row, what, report)
-                if found.what != _INPUT or found.fqn:  # an update changes no data
-                    causes += self._updates.cause(step)
-                found = replace(found, cause="; ".join(causes))
-                return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
+                value, causes = self._first_of(step, row, what, report)
+                if value.what != _INPUT or value.fqn:  # an update changes no data
+                    causes += self._large_update(step)
+                value = replace(value, cause="; ".join(causes))
+                return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
         return None
 
     def _first_of(self, step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
-        """The value of a row, and its causes; of an output, what its module received if that was not finite before.
-
-        Infinities alone that it received are no cause if a parameter of it is not finite.
-        """
+        """A row's value and causes; of an output what was received, but for infinities if a parameter is not finite."""
         evidence, usual = step.measured.evidence, self._usual.get(step.model.name, set())
-        causes, own = (list(_causes(step, row)), list(_parameters(step, row))) if what == "output" else ([], [])
+        parameters = list(_parameters(step, row)) if what == "output" else []
         for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):
             received = evidence.received(fqn, row["index"], usual)
-            if received and (received.nan or not own):
+            if received and (received.nan or not parameters):
                 owners = (step.module.get_submodule(name) for name in around(fqn))
                 owner = next((m for m in owners if not isinstance(m, (nn.ModuleList, nn.ModuleDict))), None)
-                said = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
-                counts = received.nan, received.inf
-                found = _found(step, step.measured.name(fqn), _INPUT, *counts, [report])
-                return found, [*said, *received.remarks]
-        found = _found(step, step.measured.name(row.fqn), f"{what}{row['path']}", row["nan"], row["inf"], [report])
-        return found, [*causes, *own, *evidence.rows(what, row.fqn, row["index"], row["path"])]
+                place = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
+                value = _non_finite(step, fqn, _INPUT, received.nan, received.inf, [report])
+                return value, [*place, *received.remarks]
+        causes = []
+        if what == "output" and row.get("source"):  # of an operator
+            causes.append(f"at {row['source']}")
+        if what == "output" and row["inf"] and row["dtype"] == "float16":
+            causes.append("float16 ends at 65,504")
+        value = _non_finite(step, row.fqn, f"{what}{row['path']}", row["nan"], row["inf"], [report])
+        return value, [*causes, *parameters, *evidence.rows(what, row.fqn, row["index"], row["path"])]
 
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
         for value in step.losses.new():
             if not math.isfinite(value):
-                found = _found(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
-                causes = [*self._updates.cause(step), *step.measured.finite_output()]
-                return replace(found, cause="; ".join(causes))
+                causes = [*self._large_update(step), *step.measured.finite_output()]
+                loss = _non_finite(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
+                return replace(loss, cause="; ".join(causes))
         return None
 
 
@@ -129,14 +139,9 @@ def _first_bad(rows: Sequence[Row], begin: int, what: str) -> int | None:
         modules = [number for number in bad if not is_operator(rows[number].fqn)]
         bad = [number for number in modules if not _masks(rows[number])]
         bad = bad or [number for number in modules if not rows[number].fqn]  # the model returns infinities
-    return _began(rows, bad[0]) if bad and what == "output" else bad[0] if bad else None
-
-
-def _began(rows: Sequence[Row], number: int) -> int:
-    """The number of the first of the operators before a row that returned such values, one after another, but for
-    masks.
-    """
-    first = number
+    if not bad or what != "output":
+        return bad[0] if bad else None
+    first = number = bad[0]
     while number and is_operator(rows[number - 1].fqn) and _is_bad(rows[number - 1]):
         number -= 1
         first = first if _masks(rows[number]) else number
@@ -147,23 +152,12 @@ def _masks(row: Row) -> bool:
     return bool(row.stats and row.stats.masks)
 
 
-def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
-    return NonFinite(step.model.name, step.phase, step.number, fqn, what, nan, inf, reports)
-
-
-def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name the line of an operator, and the limit of its dtype."""
-    if row.get("source"):
-        yield f"at {row['source']}"
-    if row["inf"] and row["dtype"] == "float16":
-        yield "float16 ends at 65,504"
+def _non_finite(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
+    return NonFinite(step.model.name, step.phase, step.number, step.measured.name(fqn), what, nan, inf, reports)
 
 
 def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name the parameter that was not finite before the module returned such values, or the buffer that held NaN.
-
-    Parts that the module uses without calling them count as its own.
-    """
+    """Name the parameter or buffer that had made an output bad; parts that are never called count as its own."""
     within = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn
     session = step.measured.session
     uncalled = (fqn for fqn in (*session.never_called(), *session.unhooked) if is_within(fqn, within))
@@ -178,48 +172,18 @@ def _parameters(step: ObservedStep, row: Row) -> Iterator[str]:
                 return
 
 
-def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
+def _kept(step: ObservedStep, row: Row, value: NonFinite) -> str:
     """Keep the module, and say how to reproduce the value; else why it was not kept."""
     assert step.measured.keep_bad is not None
     here = joined_world()  # all ranks may share the folder
     rank = f"-rank{here.rank}" if here.size > 1 else ""
-    name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}{rank}"
+    name = f"{step.model.name}-step{step.number}-{value.fqn or 'model'}{rank}"
     fqn = owner_of(row.fqn) if is_operator(row.fqn) else row.fqn  # the module that was given all that led there
     try:
-        path, missing = step.measured.keep_bad.write(fqn, name, non_finite_line(found))
+        path, missing = step.measured.keep_bad.write(fqn, name, non_finite_line(value))
     except Exception as error:  # a full disk, or a tensor that safetensors can't hold
         return f"it could not be kept ({type(error).__name__}: {error})"
     if not path:
-        what = "operator in a module that returned finite values" if is_operator(row.fqn) else found.what
+        what = "operator in a module that returned finite values" if is_operator(row.fqn) else value.what
         return f"modules are kept for outputs, not for a{'n' * (what[0] in 'aeiou')} {what}"
     return f"`python {shell_path(path)}` reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
-
-
-class LargeUpdates:
-    """The last update of each model, if it was large: the usual cause of values that are not finite."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[int, Row]] = {}
-
-    def note(self, step: ObservedStep) -> None:
-        """Note the updates of a step that is over: the group that changed most. Waits for an accelerator."""
-        rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
-        if rows:
-            most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
-            self._last[step.model.name] = step.number, most
-
-    def cause(self, step: ObservedStep) -> Iterator[str]:
-        """Say how large the model's last update was, if it was large."""
-        if step.model.name not in self._last:
-            return
-        number, row = self._last[step.model.name]
-        ratio = row["ratio"]
-        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
-            return
-        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
-        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
-        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
-        yield f"the update at step {number:,} {did}{rate}"
-
-
-_LARGE = 0.1  # a healthy update is a thousandth of the weights

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.hooks.gradients.grad_arrivals import GradArrivals
+from hookcli.hooks.gradients.tensor_hooks import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.dynamo import runs_compiled
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
@@ -67,7 +67,7 @@ class ObservedStep:
         self.forwards, self.observed_forwards = 1, 0
         self.stepped: set[int] = set()
         self.goes_on = False
-        """Whether a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
+        """True if a forward followed an optimizer's step, for another optimizer that steps in turns with it."""
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
@@ -75,6 +75,8 @@ class ObservedStep:
         self.measured = StepMeasurements(model, module, plan, guard, self.times, training=self.phase == "train")
         self._complete = True
         self._session = self.measured.session
+        self.stop_operators = self._session.detach_operators
+        self.release = self._session.release
         self._arrivals = GradArrivals()
 
     # Forwards.
@@ -96,7 +98,6 @@ class ObservedStep:
         self.times.begin("forward")
 
     def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Take the hooks off the modules; those on tensors stay for the gradients."""
         self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
@@ -109,10 +110,6 @@ class ObservedStep:
             self.state = State.WAITING
         self.stop_operators()
         self._session.modules.detach()
-
-    def stop_operators(self) -> None:
-        """Watch operators no longer, as the forward ends in its thread."""
-        self._session.detach_operators()
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
@@ -138,10 +135,7 @@ class ObservedStep:
         self.times.begin("backward")
 
     def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
-        """End a backward pass through this model. Its loss is the sum of `terms`, without the scale of `scaler`.
-
-        `terms` is None if the pass did not begin at single numbers. `counts`: whether it leaves gradients in the model.
-        """
+        """End a backward pass; its loss is the sum of `terms`, if known. `counts`: it leaves gradients in the model."""
         self.times.end("backward")
         self.measured.backward_over(scaler)
         if counts and terms is not None:
@@ -151,9 +145,7 @@ class ObservedStep:
 
     @property
     def arrived(self) -> object:
-        """A state that changes as gradients arrive in the model: their number, or the gradients that a model holds
-        whose forward no hook sees.
-        """
+        """A state that changes as gradients arrive: their number, or the gradients held if no hook sees the forward."""
         if self.model.hidden:
             return [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
         return self._session.arrived + self._arrivals.times
@@ -169,13 +161,10 @@ class ObservedStep:
         return not self.model.has_optimizer and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
-        """True if a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
-
-        For a model without an optimizer every pass counts, although it may be frozen.
-        """
+        """True if a pass limited to `inputs` (ids; None for all) leaves gradients; always without an optimizer."""
         needing = [id(p) for p in self.module.parameters() if p.requires_grad]
-        found = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
-        return found or not self.model.has_optimizer
+        gets = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
+        return gets or not self.model.has_optimizer
 
     # Optimizers.
 
@@ -196,8 +185,8 @@ class ObservedStep:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
         if self.measured.parameters.take_updates(snapshot, by_hand=True):
             self.notes[_BY_HAND] = None
-        else:
-            self.measured.parameters.forget_updates()
+        else:  # nothing has changed, and no optimizer was to change it
+            self.measured.parameters.updates.clear()
 
     # The end.
 
@@ -207,14 +196,9 @@ class ObservedStep:
         self.notes[why or _UNFINISHED] = None
 
     def remove_hooks(self) -> None:
-        """Take all hooks off, those on tensors too."""
         self.state = State.CLOSED
         self._arrivals.remove()
         self._session.__exit__(None, None, None)
-
-    def release(self) -> None:
-        """Forget the model, once the step is recorded or dropped."""
-        self._session.release()
 
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""

@@ -122,6 +122,16 @@ def test_counts_of_non_finite_elements_are_there_only_if_there_are_any(tmp_path:
     assert matrices["nan"]["body.0", ""] == [0, 12_345] and "inf" not in matrices and "grad_nan" not in matrices
 
 
+def test_a_page_says_how_many_digits_its_figures_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = activation("body.0", "Linear", TensorStats(128, 1.23456, 1.0, -1.0, 1.0, 9.0))
+    step = RecordedStep("Net", "train", 0, (Report("activations", "Net", (), [seen]),))
+    record = recorded(tmp_path, [HEADER, step, end()])
+    for most, digits, mean in ((1, 4, 1.235), (0, 3, 1.24)):  # of one module in one step
+        monkeypatch.setattr(record_page, "_MOST_FINE_CELLS", most)
+        steps = of(record)["steps"]
+        assert steps["digits"] == digits and paged.matrices(steps["tracks"][0])["mean"]["body.0", ""] == [mean]
+
+
 def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
     for lines in ([HEADER], [HEADER, end([])], [end()], [HEADER, replace(recorded_step(), reports=()), end()]):
         found = of(recorded(tmp_path, lines))

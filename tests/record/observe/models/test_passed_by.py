@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from hookcli.hooks.torch_private.dynamo import frames_compiled
-from hookcli.record.observe.models.unobservable import why_never_ran
+from hookcli.record.observe.models.model import why_never_ran
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 

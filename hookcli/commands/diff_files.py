@@ -1,0 +1,104 @@
+"""Compares two records of `hookcli run`, or two files of tensors, for `hookcli diff`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, remark
+from hookcli.commands.progress import Progress, working
+from hookcli.commands.reading import Position, matching
+from hookcli.diff.rows import beyond
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.weights.pairing import pair
+from hookcli.diff.weights.report import WeightsDiff
+from hookcli.errors import HookcliError, UsageError
+from hookcli.record.file.comparison.different_models import DIFFERENT
+from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
+from hookcli.record.file.comparison.remarks import record_remarks
+from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.reading import Record
+from hookcli.system.files import is_folder, is_pipe, opened
+from hookcli.table import Report
+from hookcli.table.columns.layouts import DIFF, FILES, RECORD_DIFF, WHOLE_MODEL_DIFF
+from hookcli.table.dump import is_dump
+from hookcli.tensors.files.opening import open_tensors
+
+
+def is_record(text: str) -> bool:
+    """True for the name of a record: a folder of ranks, or a file that begins with a line of one."""
+    if is_folder(text):
+        return (text.rstrip("/").endswith(".run") and not is_dump(text)) or any(Path(text).glob("rank*.jsonl"))
+    if text.endswith(".jsonl"):
+        return True
+    if is_pipe(text):  # a look would take from it
+        return False
+    try:
+        with opened(text) as file:
+            return bytes(file.read(9)).startswith(b'{"line":')
+    except OSError:
+        return False
+
+
+def records_compared(
+    a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options
+) -> tuple[tuple[Record, Record], list[Report]]:
+    """Two records, and where they diverge. Raises UsageError if one is no record."""
+    for label, text, other in (("A", a, b), ("B", b, a)):
+        if not is_record(text):
+            raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
+    with Progress(options.quiet) as progress:
+        progress.stage(f"comparing {a} and {b}")
+        records = open_record(a), open_record(b)
+        return records, diff_records(*records, tolerance, narrow)
+
+
+def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
+    """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
+    output = Output(options)
+    records, reports = records_compared(a, b, tolerance, narrow, options)
+    output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
+    for text in record_remarks(*records):
+        remark(text, options)
+    output.write(reports, mixed=True)
+    for report in reports if not output.for_people else ():
+        for key in ("settings", "structure", "verdict", "grew"):
+            if report.grouping == "list" and key in report.totals:
+                remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
+    return int(beyond(reports) or any(report.meta.get(DIFFERENT) for report in reports))
+
+
+def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:
+    """Write which tensors of two files differ. Returns 1 if anything is beyond tolerance. Raises UsageError."""
+    output = Output(options)
+    output.check_columns(FILES)
+    with working(options, torch=False) as progress:
+        progress.stage(f"opening {a} and {b}")
+        left, right = open_tensors(a), open_tensors(b)
+        pairing = pair(left.tensors, right.tensors)
+        kept = {x.name for x in matching([*left.tensors, *right.tensors], options.match)}
+        pairing = replace(
+            pairing,
+            pairs=[(x, y) for x, y in pairing.pairs if kept & {x.name, y.name}],
+            removed=[x for x in pairing.removed if x.name in kept],
+            added=[y for y in pairing.added if y.name in kept],
+        )
+        found = WeightsDiff(left, right, pairing, tolerance)
+        try:
+            found.compare(Position(progress, [y for _, y in pairing.pairs]))
+        except (HookcliError, KeyboardInterrupt):
+            output.salvage([found.report])
+            raise
+    report = found.report
+    output.write([report])
+    if not output.for_people:
+        remark(str(report.totals["verdict"]), options)
+    if not report.totals["compared"]:
+        why = (
+            "values of the tensors in common can't be read"
+            if report.skipped
+            else "the two sides have no tensor in common"
+        )
+        raise UsageError(f"nothing to compare: {why}")
+    return int(beyond([report]))

@@ -1,0 +1,128 @@
+"""Declares options: fields of dataclasses, which become parameters of a command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
+
+import typer
+
+from hookcli.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+MOST_RUNS = 10**6
+"""The greatest number of passes, steps or repetitions: hours of work, which a slip of the keyboard should not begin."""
+GREATEST_TOLERANCE = 1e9
+"""For --rtol and --atol."""
+
+
+def option(default: Any, text: str | None, *names: str, **settings: Any) -> Any:
+    """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
+
+    `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; and `panel`,
+    its heading in help, by default the `panel` of the dataclass, or Options. It is named after the field. A number
+    with a `min` goes up to MOST_RUNS, unless it has a `max`.
+    """
+    if "min" in settings:
+        settings.setdefault("max", MOST_RUNS)
+    initial: Any = {"default_factory": list} if default is list else {"default": default}
+    return field(**initial, metadata={"help": text, "names": names, **settings})
+
+
+def tolerance_option(text: str) -> Any:
+    """An option for a tolerance."""
+    return option(None, text, metavar="X", min=0, max=GREATEST_TOLERANCE)
+
+
+def choice(default: Any, text: str, words: Sequence[str], **settings: Any) -> Any:
+    """An option that takes one of these words, which its help lists."""
+    return option(default, text, words=words, metavar="|".join(words), **settings)
+
+
+def _declared(kind: Any, one: Field[Any]) -> Any:
+    """The option of a field, for Typer; a switch has one name, that which changes its default."""
+    owner = next(base for base in reversed(kind.__mro__) if one.name in getattr(base, "__dataclass_fields__", ()))
+    settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
+    names, short, panel = settings.pop("names"), settings.pop("short", ""), settings.pop("panel")
+    settings.pop("words", None)
+    name = f"--{one.name.replace('_', '-')}"
+    if not names and (short or isinstance(one.default, bool)):
+        names = (f"{name}/--no-{name[2:]}" if one.default is True else name, *filter(None, [short]))
+    return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+def as_typed(options: Any, name: str) -> Iterator[str]:
+    """The words of an option on a command line; none if it has its default."""
+    value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
+    if value == getattr(type(options)(), name):
+        return
+    if isinstance(value, bool):
+        names = next(one for one in fields(options) if one.name == name).metadata["names"]
+        on, _, off = (names[0] if names else f"{flag}/--no-{flag[2:]}").partition("/")
+        yield on if value else off
+        return
+    for item in value if isinstance(value, list) else [value]:
+        yield from (flag, str(item))
+
+
+def words_of(texts: Iterable[str]) -> list[str]:
+    """The words of a repeatable option that takes several at once, as in `a,b`."""
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
+def check_choice(option: str, word: str | None, words: Sequence[str]) -> None:
+    """Raises UsageError unless the word is one of these, or None."""
+    if word is not None and word not in words:
+        raise UsageError(unknown(option, word, words), option=option.removeprefix("--").replace("-", "_"))
+
+
+class OnlyFields(frozenset[str]):
+    """Metadata of an annotated dataclass of options: the fields that a command has; the others keep their defaults."""
+
+
+def takes_options(function: Callable[..., T]) -> Callable[..., T]:
+    """The command with a parameter for each field of its dataclass parameters, which it gets filled.
+
+    Such a parameter may be `Annotated` with the `OnlyFields` that this command has. The command raises UsageError for a
+    value that is not among the `words` of its option.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        kind: Any = getattr(hint, "__origin__", hint)
+        if is_dataclass(kind):
+            only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OnlyFields)), None)
+            added = [*_parameters(kind, only)]
+            groups[parameter.name] = cast(Any, kind), [one.name for one in added]
+            parameters += added
+        else:
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(function)
+    def command(**values: Any) -> T:
+        filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
+        for options in filled.values():
+            for one in fields(options):
+                if words := one.metadata.get("words"):
+                    check_choice(f"--{one.name.replace('_', '-')}", getattr(options, one.name), words)
+        return function(**values, **filled)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:
+    """A parameter for each field of a dataclass; a list is Typer's own for each call."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in fields(kind):
+        if only is None or one.name in only:
+            default = one.default if one.default is not MISSING else []
+            hint: Any = Annotated[hints[one.name], _declared(kind, one)] if one.metadata else hints[one.name]
+            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

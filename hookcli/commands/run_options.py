@@ -1,0 +1,118 @@
+"""Options of a run that several commands share: what to differentiate, and real input."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
+from hookcli.commands.options import DATA, GRADIENTS, Options
+from hookcli.errors import UsageError, shortened
+from hookcli.hooks.option_values import VECTORS
+
+if TYPE_CHECKING:
+    from hookcli.engine.step import Step
+    from hookcli.sources.data.base import Data
+
+
+def loss_option() -> Any:
+    """The option --loss, of all commands that run backward."""
+    text = (
+        "sum, mean, cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
+        "[the model's own, or by kind of model]."
+    )
+    return option(None, text, panel=GRADIENTS, metavar="NAME")
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """Parts of a command's run besides one forward, as typed; see the engine's Step."""
+
+    panel = GRADIENTS
+
+    loss: str | None = loss_option()
+    backward_vector: str | None = choice(
+        None, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
+    )
+    passes: int = option(1, "Passes without zeroing: gradients accumulate.", metavar="N", min=1)
+    call: str = "backward"
+    optimizer: str | None = None
+    state_dict: bool = False
+
+    def make(self) -> Step:
+        """The engine's Step. Raises UsageError for an unknown loss, and for a loss together with a vector."""
+        from hookcli.engine.step import Step
+
+        return Step(**vars(self) | {"loss": chosen_loss(self.loss, self.backward_vector)})
+
+
+OnePassOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector"))]
+PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "passes"))]
+
+
+def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
+    """A name or key of the output, as typed, or the function of an import path. Raises UsageError for a wrong one."""
+    check_choice("--backward-vector", backward_vector, VECTORS)
+    if loss and backward_vector:
+        raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
+    if loss is None:
+        return None
+    if ":" in loss:
+        from hookcli.system.importing import load_object
+
+        function = load_object(loss)
+        return function() if isinstance(function, type) else function  # a module such as torch.nn:CrossEntropyLoss
+    return loss
+
+
+_REAL = ("image", "text", "input_file", "data")
+_GENERATED = ("input", "fill")
+_MOST = 9  # digits of a number of batches
+
+
+def overruled(typed: Collection[str]) -> set[str]:
+    """The options that a configuration file gives in vain, since others on the command line choose the input."""
+    if real := {*_REAL} & {*typed}:
+        return {*_GENERATED, *DATA} - real - {"batches"}
+    return {*DATA} if {*_GENERATED} & {*typed} else set()
+
+
+def data_of(options: Options) -> Data | None:
+    """The real input that the options name, if any. Raises UsageError for missing files and contradictions."""
+    number = str(options.batches)  # a file has an integer
+    if number != "all" and not (number.isascii() and number.isdecimal() and len(number) <= _MOST and int(number)):
+        raise UsageError(f"--batches {shortened(number)!r}: give a number from 1, or all", option="batches")
+    batches = None if number == "all" else int(number)
+    named = [name for name in _REAL if getattr(options, name)]
+    flags = [f"--{name.replace('_', '-')}" for name in named]
+    if options.tokenizer and not options.text:
+        raise UsageError(f"--tokenizer {options.tokenizer}: is for --text; add that", option="tokenizer")
+    if not named:
+        _refuse(batches != 1, f"--batches {options.batches}", "needs --data, --image or --text", "batches")
+        return None
+    _refuse(len(named) > 1, " and ".join(flags), "give one of them", named[0])
+    _refuse(bool(options.input), f"--input and {flags[0]}", "one generates input, the other is real: leave one out")
+    _refuse(options.fill != "randn", f"--fill and {flags[0]}", "real input has its values already; leave out --fill")
+    if options.input_file:
+        from hookcli.sources.data.tensor_files import file_input
+
+        _refuse(batches != 1, f"--batches {options.batches}", "--input-file is one batch", "batches")
+        return file_input(options.input_file)
+    if options.image:
+        from hookcli.sources.data.images import image_input
+
+        return image_input(options.image, batches)
+    if options.text:
+        from hookcli.sources.data.texts import text_input
+
+        return text_input(options.text, options.tokenizer, batches)
+    assert options.data
+    from hookcli.sources.data.iterables import iterable_input
+
+    return iterable_input(options.data, batches)
+
+
+def _refuse(wrong: bool, what: str, why: str, option: str = "") -> None:
+    if wrong:
+        raise UsageError(f"{what}: {why}", option=option.replace("_", "-"))

@@ -1,0 +1,193 @@
+"""Compares the tensors of a run, or of a dump, with those of a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.diff import verdict
+from hookcli.diff.align import NamedPart
+from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.lockstep.compiled import UNSEEN
+from hookcli.engine.lockstep.dump_modules import Extent, alignment_with, name_there, parts_of
+from hookcli.engine.lockstep.lockstep import A, B
+from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
+from hookcli.engine.lockstep.tensor_pairs import TensorPairs
+from hookcli.hooks.session import HookSession
+from hookcli.table import Report, Row, Skipped
+from hookcli.table.columns import IDENTITY, names
+from hookcli.table.columns.layouts import DUMPED, DUMPED_IF_FILLED, with_operators
+from hookcli.table.dump import Dump
+from hookcli.tensors.files.dump_reader import DumpReader
+
+Key = tuple[Any, ...]
+Wanted = Callable[[str, str, str], bool]
+"""The test of a dump's tensor: by its kind, name, and type of module."""
+_HAS = {"output": "returned", "input": "received"}
+
+
+class DumpComparison:
+    """A comparison of a dump, which is side `side`, with the tensors that it takes: a probe's sink.
+
+    `wanted` narrows, by names in the dump. `modules` are those of the other side, a model or the dump `other`, and its
+    operators, if the dump has some; `unseen` are parts of that model whose hooks do not fire. Each tensor of the dump
+    is read when the other side's tensor arrives, and let go at once.
+    """
+
+    def __init__(
+        self,
+        reader: DumpReader,
+        side: int,
+        modules: Sequence[NamedPart],
+        wanted: Wanted,
+        other: Dump | None = None,
+        unseen: Collection[str] = (),
+    ) -> None:
+        self.reader = reader
+        self.side, self.other = side, B if side == A else A
+        self.alignment = alignment_with(reader.dump, modules, side, other)
+        self._wanted = wanted
+        self._unseen = unseen
+        self._types = {place.fqn: place.type for place in modules}
+        self._rows = {_key(row.values, row.fqn): row for row in reader.dump.tensors}
+        self._seen: set[Key] = set()
+        self._mine, self._others = Extent(reader.dump), Extent(other)
+        # Names of the dump's modules by those of the other side, and the other way round.
+        self._names, self._theirs = self.alignment.in_a, self.alignment.in_b
+        if side == B:
+            self._names, self._theirs = self._theirs, self._names
+        self.pairs = TensorPairs(self.alignment, followed=self.other)
+        self._followed = False
+        self._skipped: dict[Skipped, None] = {}
+        self.meta: Mapping[str, Any] = {}
+
+    def select(self, fqn: str, module: nn.Module) -> bool:
+        """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""
+        kinds = (OUTPUT, GRAD) if GRAD in self.reader.dump.kinds else (OUTPUT,)
+        if fqn in self._unseen:
+            return False
+        names = [name_there(self._names, kind, fqn) for kind in kinds]
+        return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
+
+    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+        """Follow how errors grow through the modules of a model that is about to run."""
+        if OUTPUT in self.reader.dump.kinds and not self._followed:
+            session.forward_pre(partial(self.pairs.known.receive, self.other))
+            self._followed = True  # several probes may share this sink
+
+    def take_all(self, other: DumpReader) -> None:
+        for row in other.dump.tensors:
+            if row["file"]:
+                self.take(row.values, partial(other.load, row))
+            elif (name := name_there(self._names, row["kind"], row.fqn)) is not None:
+                self._seen.add(_key(row.values, name))
+                self._skip(row)
+
+    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+        self.meta = meta
+        self._skipped |= dict.fromkeys(skipped)
+
+    def report(self, tolerance: Tolerance, model: str, meta: Mapping[str, Any]) -> Report:
+        """The report of what was compared. `meta["complete"]`: the other side's run came to its end."""
+        complete = bool(meta.get("complete", True))
+        if complete:
+            self._add_missing()
+        rows = self.pairs.rows(tolerance, complete)
+        times = ("seconds", "hookcli_seconds")
+        metas = [{k: v for k, v in meta.items() if k not in times} for meta in (self.reader.dump.meta, self.meta)]
+        used = {name for name in names(DUMPED_IF_FILLED) if any(row.get(name) for row in rows)}
+        if all(row.get("kind") == OUTPUT for row in rows):
+            used.discard("kind")
+        return verdict.report(
+            rows,
+            self.alignment,
+            tolerance,
+            model=model,
+            columns=[c for c in with_operators(DUMPED) if c.name in used or c not in DUMPED_IF_FILLED],
+            metas=metas if self.side == A else metas[::-1],
+            meta=meta,
+            skipped=[*self.pairs.skipped(), *self._skipped],
+            identical=complete and bool(self.pairs.same_bits) and not any(row.get("beyond") for row in rows),
+        )
+
+    def take(self, values: Mapping[str, Any], tensor: Tensor | Callable[[], Tensor]) -> None:
+        """Compare a tensor of the other side, which may have to be loaded, with the dump's."""
+        kind, fqn = values["kind"], values["fqn"]
+        name = name_there(self._names, kind, fqn)
+        live = _seen(values, fqn, [])
+        live.type = live.type or self._types.get(fqn, "")
+        if name is None:
+            self.pairs.key(self.other, live)  # which notes a module that the dump lacks
+            return
+        if not self._wanted(kind, name, values["type"] or ""):
+            return
+        row = self._rows.get(_key(values, name))
+        if row is None:
+            if self._mine.has_all_of(name):
+                self.pairs.note_unmatched(self.other, live, only(self.other, _HAS.get(kind, "has a gradient")))
+            else:
+                self._skipped[Skipped(fqn, "not in the dump", values["path"])] = None
+            return
+        self._seen.add(_key(values, name))
+        if not row["file"]:
+            self._skip(row)
+            return
+        path = values["path"]
+        live.tensors.append((path, tensor if isinstance(tensor, Tensor) else tensor()))
+        dumped = _seen({**row.values, "type": row["type"] or live.type}, name, [(path, self.reader.load(row))])
+        pair = (dumped, live) if self.side == A else (live, dumped)
+        self.pairs.compare(None, *pair)
+
+    def _add_missing(self) -> None:
+        for row in [row for key, row in self._rows.items() if key not in self._seen]:
+            there = name_there(self._theirs, row["kind"], row.fqn)
+            seen = _seen(row.values, row.fqn, [(row["path"], torch.empty(0))])
+            if not self._wanted(row["kind"], row.fqn, row["type"]):
+                continue
+            if not row["file"]:
+                self._skip(row)
+            elif there is None and self._others.lists_modules:
+                self.pairs.note_unmatched(self.side, seen, {"change": "removed" if self.side == A else "added"})
+            elif there in self._unseen:
+                self._skipped[Skipped(row.fqn, UNSEEN, row["path"])] = None
+            elif there is not None and self._others.has_all_of(there):
+                values = only(self.side, _HAS.get(row["kind"], "has a gradient"))
+                values["differs"] += "".join(f": {item.reason}" for item in self._skipped if item.fqn == there)
+                self.pairs.note_unmatched(self.side, seen, values)
+            else:
+                self._skipped[Skipped(row.fqn, "not in the other dump", row["path"])] = None
+
+    def _skip(self, row: Row) -> None:
+        self._skipped[Skipped(row.fqn, row["reason"], row["path"])] = None
+
+
+def compare_dumps(
+    a: DumpReader, b: DumpReader, wanted: Wanted, tolerance: Tolerance, meta: Mapping[str, Any]
+) -> Report:
+    """Compare two dumps tensor by tensor: the report that a comparison of two models has, without their weights."""
+    comparison = DumpComparison(a, A, parts_of(b.dump, parts_of(a.dump)), wanted, b.dump)
+    comparison.take_all(b)
+    comparison.finish(b.dump.model, b.dump.meta, [])
+    return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
+
+
+def _key(values: Mapping[str, Any], fqn: str) -> Key:
+    return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in IDENTITY)
+
+
+def _seen(values: Mapping[str, Any], fqn: str, tensors: list[tuple[str, Tensor]]) -> ModuleTensors:
+    return ModuleTensors(
+        values["kind"],
+        fqn,
+        values.get("type") or "",
+        values.get("call") or 0,
+        values.get("index") or 0,
+        tensors,
+        batch=values.get("batch") or 0,
+        passed=values.get("pass") or 0,
+        source=values.get("source") or "",
+    )

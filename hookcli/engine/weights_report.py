@@ -1,0 +1,100 @@
+"""Makes reports of tensors at rest: of files, and of the parameters and buffers of models. Imports no torch itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookcli.table import Column, Reason, Report, Row, Skipped
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
+from hookcli.table.formatting import counted
+from hookcli.table.levels import numbered_lists
+from hookcli.table.stats import HIST_KEYS, STATS_KEYS
+from hookcli.tensors.files.spectrum import WIDEST, spectrum
+from hookcli.tensors.files.statistics import Told, measured
+from hookcli.tensors.files.stored import StoredTensor
+
+_MEASURED = {*STATS_KEYS, *HIST_KEYS, *names(SPECTRAL)}
+_HEADER = tuple(name for name in names(WEIGHTS) if name not in _MEASURED)
+_SPECTRAL = "singular values by Lanczos iteration, to 0.05 %; dimensions after the first are the columns of the matrix"
+_OF_MODELS = ("kind", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The figures wanted of each tensor: statistics, spectra, or only those of its header."""
+
+    stats: bool = True
+    spectral: bool = False
+
+    def columns(self, *, model: bool) -> tuple[Column, ...]:
+        wanted = {*_HEADER, *((*STATS_KEYS, *HIST_KEYS) if self.stats else ())}
+        wanted |= set(names(SPECTRAL)) if self.spectral else set()
+        return tuple(c for c in WEIGHTS if c.name in wanted.difference(("file",) if model else _OF_MODELS))
+
+
+@dataclass
+class WeightsReport:
+    """The report of tensors, which grows as they are measured."""
+
+    model: str
+    tensors: Sequence[StoredTensor]
+    meta: dict[str, Any]
+    columns: Sequence[Column]
+    rows: list[Row] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    unsure: int = 0
+    """Number of matrices whose largest singular value is only bounded from below."""
+
+    def measure(self, wanted: Wanted, begin: Callable[[StoredTensor], Told]) -> None:
+        """Measure all tensors. `begin(name)` is called for each tensor and returns a callback for the bytes read."""
+        for tensor in self.tensors:
+            if tensor.tied:
+                self.skipped.append(Skipped(tensor.name, f"tied to {tensor.tied}", kind=Reason.TIED))
+            else:
+                self.rows.append(self._row(tensor, wanted, begin(tensor)))
+
+    def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
+        values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
+        values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
+        columns = names(self.columns)
+        values = {name: value for name, value in values.items() if name in columns}
+        if not (wanted.stats or wanted.spectral):
+            return Row(values)
+        if tensor.unreadable:
+            self.skipped.append(Skipped(tensor.name, tensor.unreadable))
+            return Row(values)
+        stats = measured(tensor, tell) if wanted.stats else None
+        return Row(values | (self._spectrum(tensor) if wanted.spectral else {}), stats)
+
+    def _spectrum(self, tensor: StoredTensor) -> dict[str, float | None]:
+        """The figures of a matrix for its row; None for a vector."""
+        unfit = "complex values" if tensor.is_complex else ""
+        unfit = f"more than {WIDEST:,} columns" if tensor.columns > WIDEST else unfit
+        values = spectrum(tensor.rows, tensor.columns) if tensor.is_matrix and not unfit else None
+        if values is None:
+            if tensor.is_matrix:
+                self.skipped.append(Skipped(tensor.name, f"no singular values: {unfit or 'it has NaN or Inf'}"))
+            return {"spectral_norm": None, "stable_rank": None}
+        self.unsure += not values.converged
+        return {"spectral_norm": values.norm, "stable_rank": values.stable_rank}
+
+    @property
+    def report(self) -> Report:
+        done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
+        containers = numbered_lists(row.fqn for row in self.rows)
+        meta = {**self.meta, "containers": containers, "complete": done == len(self.tensors)}
+        if any(column in SPECTRAL for column in self.columns):
+            unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
+            meta["notes"] = [*meta.get("notes", ()), f"{_SPECTRAL}{unsure}"]
+        tensors = [tensor for tensor in self.tensors if not tensor.tied]
+        dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
+        by_dtype = {dtype: _counts([t for t in tensors if t.dtype == dtype]) for dtype in dtypes}
+        totals = _counts(tensors) | {"dtypes": by_dtype}
+        return Report("weights", self.model, self.columns, self.rows, meta, totals, self.skipped, grouping="disjoint")
+
+
+def _counts(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
+    return {"tensors": len(tensors), "elements": sum(t.numel for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

@@ -1,0 +1,219 @@
+"""Turns the program's forwards and backward passes into observed steps."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.errors import UsageError
+from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.torch_private.distributed import loss_scale
+from hookcli.record.observe.models.model import ObservedModel, why_unobservable
+from hookcli.record.observe.models.models import ObservedModels
+from hookcli.record.observe.optimizers.updates import Snapshot
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.steps.open_steps import OpenSteps
+from hookcli.record.observe.steps.step import MOST_FORWARDS, ObservedStep, Position, State
+from hookcli.tensors import tree
+from hookcli.tensors.weak import WeakIds
+
+
+class Forwards:
+    """Begins and ends the outermost forwards, one at a time in each thread."""
+
+    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: OpenSteps, clock: ProgramClock) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._models = models
+        self._steps = steps
+        self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Begin an outermost forward: a call of a module by the program, not by another module."""
+        self.fail()
+        self._steps.close_abandoned()
+        model = self._models.find(module)
+        if model is None:
+            return
+        grad = torch.is_grad_enabled()
+        goes_on = grad and model.mid_step
+        number = model.step() - goes_on
+        forward = model.count_forward(grad=grad)
+        try:
+            step = self._find_step(model, number, forward, grad=grad)
+        except UsageError as error:  # TorchScript
+            model.hide(str(error))
+            step = None
+        if grad:
+            self._follow_updates_by_hand(model, step, number)
+        if step is not None or not (grad and model.has_optimizer):  # else the optimizer ends the step
+            self._running[threading.get_ident()] = model, step
+        (model.training if grad else model.inference).start(goes_on=goes_on)
+        if step is not None:
+            step.begin_forward(module, args)
+
+    def _follow_updates_by_hand(self, model: ObservedModel, step: ObservedStep | None, number: int) -> None:
+        """Measure what the program has changed since the model's last forward, if no optimizer updates the model."""
+        before, model.before = model.before, None
+        if before is not None and step is not None and not step.observed_forwards:
+            step.updated_by_hand(before)
+        module = model.module
+        follows = model.differentiated is not False and "updates" in self._plan.probes and not model.has_optimizer
+        if follows and module is not None and self._plan.records(number + 1):
+            model.before = Snapshot(module.parameters())
+
+    def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
+        """The step that this forward belongs to, perhaps a new one; None if the forward is not observed."""
+        step = self._steps.training(model) if grad and not model.hidden else None
+        if step is not None:
+            if step.takes_forward(number):
+                step.forwards += 1
+                step.goes_on = bool(step.stepped)
+                observed = step.observed_forwards < MOST_FORWARDS and step.state is State.WAITING
+                return step if observed else None
+            self._steps.close_finished(step)
+        position = self._position(model, number, forward, grad)
+        if not self._steps.wants(position) or model.hidden:
+            return None
+        if reason := why_unobservable():
+            model.counts.note(reason)
+            return None
+        return self._steps.open(model, position)
+
+    def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
+        """The position of a forward. Forwards without gradients between training steps have numbers of their own."""
+        plan = self._plan
+        if grad:
+            return Position("train", number, None, plan.records(number))
+        if not model.has_optimizer:
+            kept = plan.records(number) and model.takes_no_grad(math.inf if plan.no_grad else 0, number)
+            return Position("no_grad", number, None, kept)
+        kept = plan.covers(number) and model.due(plan.every)
+        kept = kept and model.takes_no_grad(plan.no_grad, number // plan.every)
+        return Position("no_grad", number, forward, kept)
+
+    def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
+        """Remove and return this thread's forward, which is over; None if nothing is to be done at its end."""
+        return self._running.pop(threading.get_ident(), (None, None))
+
+    def end(self, model: ObservedModel, step: ObservedStep | None, args: Any, kwargs: Any, output: Any) -> None:
+        """End a forward that has returned. Without gradients, or without an optimizer, it is a step by itself."""
+        if step is not None:
+            step.end_forward(args, kwargs, output)
+            self._steps.search(step)
+        grad = torch.is_grad_enabled()
+        if grad and model.has_optimizer:
+            return
+        stopwatch = model.training if grad else model.inference
+        stopwatch.lap()
+        if step is not None:
+            step.seconds = stopwatch.take()
+            if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
+                self._steps.close(step)  # no gradient can come
+        model.ended = None if grad else self._clock.mark()
+
+    def failing(self) -> None:
+        """Remove this thread's mode when an exception passes, even if the program left other modes on top of it."""
+        _, step = self._running.get(threading.get_ident(), (None, None))
+        if step is not None:
+            step.stop_operators()
+
+    def fail(self, thread: int | None = None) -> None:
+        """Close the step of a forward that an exception ended in this thread, or another; its hooks were still on."""
+        _, step = self._running.pop(threading.get_ident() if thread is None else thread, (None, None))
+        if step is not None:
+            step.detach()
+            step.leave_unfinished(_FAILED)
+            self._steps.close(step)
+
+
+_FAILED = "a forward failed: the step is recorded up to there"
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A backward pass under way: its roots, their gradients, and the steps that waited when it began."""
+
+    tensors: list[Tensor]
+    gradients: list[Tensor | None]
+    steps: list[tuple[ObservedStep, object, bool]]
+    """Each with the gradients that had arrived, and whether the pass leaves gradients in its model."""
+
+
+class BackwardPasses:
+    """Follows one pass per thread. A pass goes through a model if gradients arrive in its open step."""
+
+    def __init__(self, steps: OpenSteps) -> None:
+        self._steps = steps
+        self._running: dict[int, _Pass] = {}  # by thread
+        self._scalers: dict[int, Any] = {}  # by thread: the scaler that was used since the last pass
+        self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # scaled losses -> their scaler, and the loss
+
+    @property
+    def under_way(self) -> bool:
+        """True if a pass that began has not ended, in any thread."""
+        return bool(self._running or self._scalers)
+
+    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+        """Note that a GradScaler has scaled `losses`; `made` holds the results."""
+        self._scalers[threading.get_ident()] = scaler
+        for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
+            self._scaled[scaled] = scaler, loss.detach().clone()
+
+    def begin(self, tensors: Any, gradients: Any, inputs: Any) -> None:
+        """Note that `backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
+        for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
+        steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
+        roots = [x for _, x in tree.leaves(tensors)]
+        weights = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
+        self._running[threading.get_ident()] = _Pass(roots, weights, steps)
+        for step, _, _ in steps:
+            step.begin_backward(roots)
+
+    def end(self) -> None:
+        """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""
+        thread = threading.get_ident()
+        running, last = self._running.pop(thread, None), self._scalers.pop(thread, None)
+        if running is None:
+            return
+        unscaled = [self._scaled.get(x) for x in running.tensors]
+        scaler = next((scaler_and_loss[0] for scaler_and_loss in unscaled if scaler_and_loss), last)
+        unsure = scaler is not None and not any(unscaled)
+        losses = [known[1] if known else x.detach() for x, known in zip(running.tensors, unscaled, strict=True)]
+        if unsure:  # made of scaled losses, such as their sum
+            losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
+        terms = _terms(losses, running.gradients)
+        for step, arrived, counts in running.steps:
+            step.detach()
+            if step.arrived != arrived or not step.sees_gradients:
+                if unsure:
+                    step.notes[_UNSURE] = None
+                step.end_backward(terms, scaler, counts=counts)
+                self._steps.search(step)
+                if not step.model.has_optimizer:
+                    step.model.differentiated = True
+                    step.measured.take_gradients()
+                    self._steps.close(step)
+
+
+def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
+    """The numbers whose sum is differentiated; None if one of the tensors is not a single number."""
+    if not losses or any(loss.numel() != 1 or loss.is_complex() for loss in losses):
+        return None
+    weights = [*gradients, *[None] * (len(losses) - len(gradients))]
+    return [
+        loss.clone() if weight is None else loss * weight.detach()
+        for loss, weight in zip(losses, weights, strict=False)
+    ]
+
+
+_UNSURE = (
+    "backward() was called on a tensor that GradScaler.scale did not return: taken for a sum of scaled losses, so its"
+    " loss is divided by the scale"
+)
