@@ -72,7 +72,9 @@ class Record:
             if data["line"] == LAYOUT:
                 self._layouts[data["id"]] = offset
             elif data["line"] == RecordedStep.kind:
-                self.entries.append(_entry(data, self.lines, offset))
+                found = {name: data[name] for name in _INDEXED}
+                require(found, FITS[StepEntry])
+                self.entries.append(StepEntry(**found, line=self.lines, offset=offset))
             else:
                 self._keep(parsed(data, self.path))
         except _NOT_WHOLE:
@@ -173,21 +175,17 @@ class Record:
         Says that there may be more if steps turned out to be damaged and others have not been read. A last line that
         is cut is no damage, and said apart.
         """
-        return "; ".join(filter(None, (self._damaged_lines(), self._cut_line()))) or None
-
-    def _cut_line(self) -> str:
-        """A remark on a last line that is cut, with the step whose line it is."""
-        what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
-        return f"the last line is cut (killed, disk full, or still being written){what}" if self.cut else ""
-
-    def _damaged_lines(self) -> str:
-        if not self.damaged:
-            return ""
-        numbers = sorted(set(self.damaged))
-        verb = "is" if len(numbers) == 1 else "are"
-        unread = any(entry.line not in self._read for entry in self.entries)
-        others = "; steps that are not shown were not checked" if unread and self._read & set(numbers) else ""
-        return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {abridged(numbers)}{others}"
+        texts = []
+        if numbers := sorted(set(self.damaged)):
+            verb = "is" if len(numbers) == 1 else "are"
+            unread = any(entry.line not in self._read for entry in self.entries)
+            others = "; steps that are not shown were not checked" if unread and self._read & set(numbers) else ""
+            named = f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {abridged(numbers)}"
+            texts.append(named + others)
+        if self.cut:
+            what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
+            texts.append(f"the last line is cut (killed, disk full, or still being written){what}")
+        return "; ".join(texts) or None
 
 
 def abridged(numbers: Sequence[int]) -> str:
@@ -200,12 +198,6 @@ _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
 _INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]
 _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
-
-
-def _entry(data: Mapping[str, Any], line: int, offset: int) -> StepEntry:
-    found = {name: data[name] for name in _INDEXED}
-    require(found, FITS[StepEntry])
-    return StepEntry(**found, line=line, offset=offset)
 
 
 def _line(file: BinaryIO, offset: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -60,10 +60,8 @@ class _Line:
 
         Raises KeyError, TypeError or ValueError if it is incomplete or of another kind.
         """
-        needed = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
-        names = {*needed, *(item.name for item in fields(cls) if item.name in data)} - {"reports"}
-        values = {name: relaxed(data[name]) for name in names}
-        if any(item.name == "reports" for item in fields(cls)):
+        values = {name: relaxed(data[name]) for name in FITS[cls] if name in data and name != "reports"}
+        if "reports" in FITS[cls]:
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
         require(values, FITS[cls])
         return cls(**values)

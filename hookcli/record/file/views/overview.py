@@ -53,7 +53,11 @@ def overview(step: RecordedStep) -> Report:
             modules[owner].tied.append(f"{name} {item.reason}")
         if item.kind == Reason.SUMMED and owner in modules:
             modules[owner].summed = True
-    rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
+    rows = [
+        _row(fqn, module, path, first=not number)
+        for fqn, module in modules.items()
+        for number, path in enumerate(dict.fromkeys((*module.outputs, *module.grads)) or [""])
+    ]
     whole = gathered(rows)
     if any(module.summed for module in modules.values()):
         whole["param_grad"] = None
@@ -155,11 +159,6 @@ def _in_place(found: dict[str, _Module], late: dict[str, _Module]) -> dict[str, 
         names.insert(inside[0] if inside else beside[-1] + 1 if beside else len(names), fqn)
     every = found | late
     return {name: every[name] for name in names}
-
-
-def _rows(fqn: str, module: _Module) -> list[Row]:
-    paths = list(dict.fromkeys((*module.outputs, *module.grads))) or [""]
-    return [_row(fqn, module, path, first=path == paths[0]) for path in paths]
 
 
 def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:

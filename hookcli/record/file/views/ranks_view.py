@@ -45,7 +45,8 @@ def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None
     reports = [beside(parts) for parts in found.values()]
     last = {rank: step for entry in chosen[:1] for rank, step in record.steps_of_ranks(entry) if rank in asked}
     table = [_row(record, rank, last, reports) for rank in asked]
-    return [Report("ranks", _title(record), RANKS, table, {}, {}, grouping="list"), *reports]
+    name = record.header.name if record.header else str(record.path)
+    return [Report("ranks", name, RANKS, table, {}, {}, grouping="list"), *reports]
 
 
 def rank_remarks(record: RankedRecord) -> list[str]:
@@ -86,10 +87,6 @@ def _ended(end: End | None) -> str:
         return "no end: killed, or still running"
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     return " ".join(filter(None, [end.error, f"({code})" if end.error and code else code])) or "ended"
-
-
-def _title(record: RankedRecord) -> str:
-    return record.header.name if record.header else str(record.path)
 
 
 def _chosen(record: RankedRecord, query: Query) -> list[StepEntry]:
