@@ -14,15 +14,14 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairing import pair
 from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
-from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
 from hookcli.record.file.comparison.different_models import DIFFERENT
-from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
+from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.system.files import is_folder, is_pipe, opened
 from hookcli.table import Report
-from hookcli.table.columns.layouts import DIFF, FILES
+from hookcli.table.columns.layouts import DIFF, FILES, RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
 from hookcli.tensors.files.opening import open_tensors
 
@@ -59,7 +58,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
     """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     output = Output(options)
     records, reports = records_compared(a, b, tolerance, narrow, options)
-    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *DIFF))))
+    output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
     for text in record_remarks(*records):
         remark(text, options)
     output.write(reports, mixed=True)

@@ -20,12 +20,12 @@ from hookcli.record.file.comparison.against import beside
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
-from hookcli.record.file.views.every_step import COLUMNS as EVERY_STEP
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
 from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
+from hookcli.table.columns.layouts import EVERY_STEP
 from hookcli.table.files import read_reports, unfamiliar
 from hookcli.table.ranks import ranks_named
 

@@ -14,9 +14,8 @@ from hookcli.record.file.ranks.ranked_tail import tail_of
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.tail import Tail
-from hookcli.record.file.views.every_step import COLUMNS as EVERY_STEP
 from hookcli.record.file.views.every_step import every_step
-from hookcli.record.file.views.overview import COLUMNS, overview
+from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import NothingToShowError, Query
 from hookcli.record.file.views.summary import non_finite_line, ran_line
 from hookcli.reporters import selection
@@ -25,6 +24,7 @@ from hookcli.system.files import exists, is_folder
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, remarks_on, terminal_size
 from hookcli.table import Report, formatting
+from hookcli.table.columns.layouts import EVERY_STEP, STEP
 from hookcli.table.norms import gathered
 
 _PAUSE = 0.25  # seconds between two reads of the file
@@ -44,7 +44,7 @@ def follow(path: Path, query: Query, output: Output) -> int:
         _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
-        output.check_columns(EVERY_STEP if output.exports else COLUMNS)  # now, not when the first step comes
+        output.check_columns(EVERY_STEP if output.exports else STEP)  # now, not when the first step comes
     try:
         if output.exports:
             export(tail, query, output)

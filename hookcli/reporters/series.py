@@ -13,15 +13,11 @@ from typing import Any
 
 from hookcli.system.escaping import visible
 from hookcli.table import STATS_KEYS, Report, Row, raised
+from hookcli.table.columns.layouts import OF_STEP, REPEATS
 
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section
-_OF_STEP = frozenset(
-    ("step", "forward", "forwards", "observed_forwards", "losses", "seconds", "plain_seconds", "notes", "complete")
-)
-
-
-_OF_HISTOGRAM = frozenset(("numel", "mean", "min", "max", "l2", "zeros", "nan", "inf"))
+_OF_HISTOGRAM = {*STATS_KEYS} - {"std"}
 """Statistics that the formats ask for beside `hist`; a saved report may lack some."""
 
 
@@ -55,7 +51,7 @@ def points(reports: Iterable[Report]) -> Iterator[Point]:
 
 def about(report: Report) -> dict[str, Any]:
     """Return the report's meta; of a recorded step, only what all steps share."""
-    return {key: value for key, value in report.meta.items() if "step" not in report.meta or key not in _OF_STEP}
+    return {key: value for key, value in report.meta.items() if "step" not in report.meta or key not in OF_STEP}
 
 
 def _add(point: Point, report: Report, row: Row) -> None:
@@ -72,7 +68,7 @@ def _add(point: Point, report: Report, row: Row) -> None:
 def _tag(report: Report, row: Row, figure: str) -> str:
     group = f"{row['optimizer']} group {row['group']}" if row.get("optimizer") else ""
     name = row.fqn or row.get("name") or group or MODEL
-    of_row = [f" {key} {row[key]}" for key in ("pass", "call", "rank") if row.get(key)]
+    of_row = [f" {key} {row[key]}" for key in REPEATS if row.get(key)]
     place = f"{name}{row.get('path') or ''}{''.join(of_row)}"
     if report.probe in _WHOLE:
         return visible(f"{place}/{figure}")

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.reporters import footer
-from hookcli.table import Column, Report, agree, formatting
+from hookcli.table import Column, Report, Shown, agree, formatting
+from hookcli.table.columns.layouts import CHARTED
 
 _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
 _FLAT = 1e-6  # relative change of a figure that counts as none
 _APART = 1e-3  # relative difference from which two runs count as apart
-_FIRST = ("loss", "lr", "param_grad", "ratio", "std", "output_grad", "weight")
 _CHARTED = 4  # figures, if none are chosen
 WHERE = ("step", "forward")
 """Columns that a report of figures over steps has."""
-_COUNTS = ("nan", "inf", "grad_nan", "grad_inf")
 Points = Sequence[tuple[int, float]]
 """Figures by step; NaN leaves a gap."""
 
@@ -48,10 +47,10 @@ def chosen(report: Report, all_of_them: bool) -> tuple[list[Column], list[Column
     """Return the columns to draw, and further ones that could be drawn: those that have figures."""
     known = {column.name: column for column in report.columns if _is_figure(report, column)}
     loss = [name for name in known if name.startswith("loss_")]  # of optimizers that step in turns
-    first = [known[name] for name in ("loss", *loss, *_FIRST[1:]) if name in known][:_CHARTED]
+    first = [known[name] for name in (CHARTED[0], *loss, *CHARTED[1:]) if name in known][:_CHARTED]
     if all_of_them or not first:
         return list(known.values()), []
-    return first, [column for column in known.values() if column not in first and column.name not in _COUNTS]
+    return first, [column for column in known.values() if column not in first and column.shown != Shown.MARK]
 
 
 def _is_figure(report: Report, column: Column) -> bool:
@@ -162,7 +161,8 @@ def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
 
 def _bad(report: Report) -> Iterator[str]:
     """Name the steps with non-finite values, which the charts leave out."""
-    steps = [row["step"] for row in report.rows if any(map(row.get, _COUNTS))]
+    counts = [column.name for column in report.columns if column.shown == Shown.MARK]
+    steps = [row["step"] for row in report.rows if any(map(row.get, counts))]
     if steps:
         more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
         yield f"NaN or Inf in step {steps[0]:,}{more}"

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hookcli.table.formatting import duration, number, quantity, setting, size
+from hookcli.table import Column, Kind, Row
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import GROUP_LINES, STEP_TOTALS
+from hookcli.table.columns.training import STEP_PARTS
+from hookcli.table.formatting import cell, duration, number, setting, size
 
-KEYS = ("groups", "unclipped_grad", "resident_bytes", "peak_bytes")
-_SETTINGS = {"lr": "learning rate", "momentum": "momentum", "betas": "betas", "weight_decay": "weight decay"}
-_NORMS = {"loss": "loss", "param_grad": "gradient", "weight": "weights", "ratio": "|dw|/|w|"}
-_PARTS = ("data", "forward", "backward", "optimizer", "rest")
+_TOTALS = names(STEP_TOTALS)
+_PARTS = names(STEP_PARTS)
 _SHOWN = 6  # groups
 _CLIPPED = 1e-5  # by less, rounding has changed the norm
 
 
 def is_of_step(key: str) -> bool:
     """True for a total that these lines write."""
-    return key in KEYS or key.endswith(("_seconds", "_peak_bytes"))
+    return key == "groups" or key in _TOTALS or key.endswith("_peak_bytes")
 
 
 def before_clipping(totals: Mapping[str, Any]) -> str:
@@ -30,7 +32,7 @@ def before_clipping(totals: Mapping[str, Any]) -> str:
 
 def step_lines(totals: Mapping[str, Any]) -> list[str]:
     """The lines; none for a report of another kind."""
-    parts = [f"{part} {duration(seconds)}" for part in _PARTS if (seconds := totals.get(f"{part}_seconds"))]
+    parts = [f"{part.removesuffix('_seconds')} {duration(seconds)}" for part in _PARTS if (seconds := totals.get(part))]
     own = totals.get("hookcli_seconds")
     rest = [f"hookcli's own work {duration(own)}"] if own is not None else []
     rest += [f"{size(totals['resident_bytes'])} resident"] if "resident_bytes" in totals else []
@@ -45,25 +47,26 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings that the groups share in one line; a table of the rest, if there are several groups."""
-    shared = [key for key in _SETTINGS if all(group[key] == groups[0][key] for group in groups[1:])]
-    names = dict.fromkeys(str(group["optimizer"]) for group in groups)
-    said = [f"{_SETTINGS[key]} {setting(groups[0][key])}" for key in shared if groups and groups[0][key] is not None]
-    lines = [f"{', '.join(names)}{': ' * bool(said)}{', '.join(said)}"] if groups else []
-    return lines + (_table(groups, [key for key in _SETTINGS if key not in shared]) if groups[1:] else [])
+    shared = [c for c in GROUP_LINES if c.kind == Kind.SETTING and all(g[c.name] == groups[0][c.name] for g in groups)]
+    optimizers = dict.fromkeys(str(group["optimizer"]) for group in groups)
+    said = [f"{_title(c)} {setting(value)}" for c in shared if groups and (value := groups[0][c.name]) is not None]
+    lines = [f"{', '.join(optimizers)}{': ' * bool(said)}{', '.join(said)}"] if groups else []
+    return lines + (_table(groups, [column for column in GROUP_LINES if column not in shared]) if groups[1:] else [])
 
 
-def _table(groups: Sequence[Mapping[str, Any]], settings: Sequence[str]) -> list[str]:
+def _table(groups: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[str]:
     """A line per group, with the settings in which groups differ, and its norms."""
-    columns = {key: [setting(group[key]) for group in groups] for key in settings}
-    columns |= {key: [number(group.get(key)) for group in groups] for key in _NORMS}
-    titles = {"group": "group", "parameters": "params"} | _SETTINGS | _NORMS
-    columns = {
-        "group": [str(group["group"]) for group in groups],
-        "parameters": [quantity(group["parameters"]) for group in groups],
-        **columns,
-    }
-    known = {key: [titles[key], *cells] for key, cells in columns.items() if set(cells) != {"-"}}
-    widths = [max(map(len, cells)) for cells in known.values()]
-    lines = ["  ".join(map(str.rjust, line, widths)) for line in zip(*known.values(), strict=True)]
+    cells = {_title(column): [_cell(group.get(column.name), column) for group in groups] for column in columns}
+    filled = [[title, *texts] for title, texts in cells.items() if set(texts) != {"-"}]
+    widths = [max(map(len, texts)) for texts in filled]
+    lines = ["  ".join(map(str.rjust, line, widths)) for line in zip(*filled, strict=True)]
     left = len(groups) - _SHOWN
     return lines[: _SHOWN + 1] + ([f"… and {left} more groups (--probe optimizer shows them)"] if left > 0 else [])
+
+
+def _cell(value: Any, column: Column) -> str:
+    return cell(Row({column.name: value}), column) if column.kind != Kind.LOSS else number(value)
+
+
+def _title(column: Column) -> str:
+    return column.title.lower()

@@ -7,21 +7,29 @@ packed step is one compressed text: JSON that says what differs from the layouts
 from __future__ import annotations
 
 import json
-import sys
+import struct
 import zlib
-from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from hookcli.record.file.recent import Recent
 from hookcli.system.files import unzipped
-from hookcli.table import Report, strict
+from hookcli.table import STATS_KEYS, Report, strict
+from hookcli.table.files import sound
+from hookcli.table.measured_rows import MeasuredRows
+from hookcli.table.stats import COUNTS
+
+if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it
+    import numpy as np
+    from numpy.typing import NDArray
 
 _LARGEST = 2**28  # bytes of an unpacked text; nor must a file made to do so
 _DIGITS, _EXACT = 5, 8  # bytes of a float with 29 significant bits (9 digits), and of a whole one
 _DOUBLE = ("float64", "complex128")
+_STATS = {*STATS_KEYS}
+_Columns = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class Layout:
     head: Mapping[str, Any]
     keys: Sequence[Sequence[str]]
     kinds: Sequence[int]
-    cells: Mapping[str, Sequence[Any]]
+    cells: _Columns
 
     @classmethod
     def of(cls, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], columns: _Columns) -> Self:
@@ -44,7 +52,7 @@ class Layout:
         cells = {key: column for key, column in columns.items() if not _floats(column)}
         return cls(head, list(number), [number[tuple(row)] for row in rows], cells)
 
-    def rows(self, columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    def rows(self, columns: _Columns) -> list[dict[str, Any]]:
         """The rows of these columns. Raises KeyError or ValueError if they lack values."""
         left = {key: iter(column) for key, column in columns.items()}
         try:
@@ -52,12 +60,9 @@ class Layout:
         except StopIteration:
             raise ValueError("a column is too short") from None
 
-    def count(self, key: str) -> int:
-        """The number of rows that have this key."""
-        return sum(self.kinds.count(kind) for kind, keys in enumerate(self.keys) if key in keys)
-
-
-_Columns = Mapping[str, Sequence[Any]]
+    def measured(self) -> bool:
+        """True if all rows have statistics, and none a histogram."""
+        return bool(self.kinds) and all({*keys} >= _STATS and "hist" not in keys for keys in self.keys)
 
 
 class Packer:
@@ -70,22 +75,24 @@ class Packer:
     def pack(self, reports: Iterable[Report]) -> tuple[dict[int, str], str]:
         """The new layouts by number, and the reports, each as text for a line of the record."""
         new: dict[int, str] = {}
-        said, floats = [], []
+        texts, floats = [], []
         for report in reports:
             head = report.to_dict()
             rows = head.pop("rows")
-            columns = _columns(rows)
+            columns: dict[str, list[Any]] = {}
+            for row in rows:
+                for name, value in row.items():
+                    columns.setdefault(name, []).append(value)
             key = (head["probe"], head["model"], *((row.get("fqn"), *row) for row in rows))
             known = self._layouts.get(key)
             if known is None:
                 self._defined += 1
                 known = self._layouts.add(key, (self._defined, Layout.of(head, rows, columns)), len(rows))
                 new[self._defined] = _packed(strict(asdict(known[1])))
-            number, layout = known
-            differences, numbers = _differences(head, columns, layout)
-            said.append({"layout": number} | differences)
+            differences, numbers = _differences(head, columns, known[1])
+            texts.append({"layout": known[0]} | differences)
             floats.append(numbers)
-        return new, _packed(said, b"".join(floats))
+        return new, _packed(texts, b"".join(floats))
 
     def forget(self) -> None:
         """Forget all layouts, since a line that defines one may not have been written."""
@@ -97,20 +104,63 @@ def unpack(text: str, layout: Callable[[int], Layout]) -> list[dict[str, Any]]:
 
     Raises ValueError, KeyError, TypeError or AttributeError for a damaged text.
     """
-    return [head | {"rows": own.rows(columns)} for own, head, columns in unpack_columns(text, layout)]
+    return [head | {"rows": own.rows(columns)} for own, head, columns in _unpacked_columns(text, layout)]
 
 
-def unpack_columns(
+@dataclass
+class SharedRows:
+    """Unpacks the steps of several ranks, with what these share once: layouts by their text, and by probe the columns
+    of values besides statistics, with the rows made of them.
+    """
+
+    _layouts: dict[str, Layout] = field(default_factory=dict)
+    _values: dict[str, tuple[_Columns, Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+
+    def layout(self, text: str) -> Layout:
+        """The layout of a line. Raises as `unpack_layout` does."""
+        if text not in self._layouts:
+            self._layouts[text] = unpack_layout(text)
+        return self._layouts[text]
+
+    def unpack(self, text: str, layout: Callable[[int], Layout]) -> Iterator[Report]:
+        """The reports of a text, checked; MeasuredRows, made without an object for each row, where all have statistics.
+
+        Raises as `unpack` does.
+        """
+        for own, head, columns in _unpacked_columns(text, layout):
+            if not own.measured():
+                yield sound(Report.from_dict({**head, "rows": own.rows(columns)}))
+                continue
+            rest = {key: column for key, column in columns.items() if key not in _STATS}
+            shared = self._values.get(head["probe"])
+            same = shared is not None and shared[0] == rest
+            report = sound(Report.from_dict({**head, "rows": [] if same else own.rows(columns)}))
+            values = shared[1] if shared and same else [row.values for row in report.rows]
+            self._values.setdefault(report.probe, (rest, values))
+            yield replace(report, rows=MeasuredRows(values, _figures(columns, len(values))))
+
+
+def _figures(columns: _Columns, rows: int) -> NDArray[np.float64]:
+    """The statistics of so many rows. Raises ValueError, KeyError or TypeError if some are missing, or no numbers."""
+    import numpy as np
+
+    found = np.array([columns[key] for key in STATS_KEYS], np.float64).T
+    if found.shape != (rows, len(STATS_KEYS)) or not np.all(found[:, [key in COUNTS for key in STATS_KEYS]] >= 0):
+        raise ValueError("statistics are missing")
+    return found
+
+
+def _unpacked_columns(
     text: str, layout: Callable[[int], Layout]
 ) -> Iterator[tuple[Layout, dict[str, Any], dict[str, Sequence[Any]]]]:
     """The layout of each report, its fields without the rows, and the columns of these. Raises as `unpack` does."""
-    said, floats = _unpacked(text)
-    for one in said:
+    texts, floats = _unpacked(text)
+    for one in texts:
         own = layout(one["layout"])
         columns = dict(own.cells) | one["cells"]
         width = _EXACT if one["exact"] else _DIGITS
         for key in one["floats"]:
-            size = own.count(key) * width
+            size = width * sum(own.kinds.count(kind) for kind, keys in enumerate(own.keys) if key in keys)
             columns[key], floats = _from_planes(floats[:size], width), floats[size:]
         yield own, {**own.head, **one["head"]}, columns
 
@@ -118,14 +168,6 @@ def unpack_columns(
 def unpack_layout(text: str) -> Layout:
     """The layout of a line. Raises ValueError, KeyError or TypeError for a damaged text."""
     return Layout(**_unpacked(text)[0])
-
-
-def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        for key, value in row.items():
-            found.setdefault(key, []).append(value)
-    return found
 
 
 def _floats(column: Iterable[Any]) -> bool:
@@ -138,13 +180,13 @@ def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> 
     exact = "lr" in columns or any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))  # settings are read as typed
     cells = {key: column for key, column in columns.items() if key not in floats and column != layout.cells.get(key)}
     fields = {key: value for key, value in head.items() if value != layout.head.get(key)}
-    said = {"floats": floats, "exact": exact, "cells": strict(cells), "head": strict(fields)}
-    return said, b"".join(_planes(columns[key], _EXACT if exact else _DIGITS) for key in floats)
+    differences = {"floats": floats, "exact": exact, "cells": strict(cells), "head": strict(fields)}
+    return differences, b"".join(_planes(columns[key], _EXACT if exact else _DIGITS) for key in floats)
 
 
 def _planes(column: Sequence[float], width: int) -> bytes:
     """The upper bytes of each float: all the lowest, then all the next ones. Those alike thus compress together."""
-    raw = _little(array("d", column if width == _EXACT else map(_rounded, column))).tobytes()
+    raw = struct.pack(f"<{len(column)}d", *(column if width == _EXACT else map(_rounded, column)))
     return b"".join(raw[i::8] for i in range(8 - width, 8))
 
 
@@ -154,7 +196,7 @@ def _from_planes(planes: bytes, width: int) -> list[float]:
     raw = bytearray(8 * count)
     for i in range(width):
         raw[8 - width + i :: 8] = planes[i * count : (i + 1) * count]
-    return _little(array("d", bytes(raw))).tolist()
+    return list(struct.unpack(f"<{count}d", raw))
 
 
 def _rounded(x: float) -> float:
@@ -163,13 +205,6 @@ def _rounded(x: float) -> float:
         return x
     large = x * 16777217.0  # 2**24 + 1
     return large - (large - x)
-
-
-def _little(numbers: array[float]) -> array[float]:
-    """The array, whose bytes become little-endian, or are again the machine's own."""
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
 
 
 def _packed(data: Any, floats: bytes = b"") -> str:

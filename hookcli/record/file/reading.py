@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.measured_steps import SharedRows, Unpacked
-from hookcli.record.file.packing import Layout, unpack, unpack_layout
+from hookcli.record.file.packing import Layout, SharedRows, unpack, unpack_layout
 from hookcli.record.file.recent import Recent
 from hookcli.record.file.record_lines import (
     FITS,
@@ -73,7 +72,9 @@ class Record:
             if data["line"] == LAYOUT:
                 self._layouts[data["id"]] = offset
             elif data["line"] == RecordedStep.kind:
-                self.entries.append(_entry(data, self.lines, offset))
+                found = {name: data[name] for name in _INDEXED}
+                require(found, FITS[StepEntry])
+                self.entries.append(StepEntry(**found, line=self.lines, offset=offset))
             else:
                 self._keep(parsed(data, self.path))
         except _NOT_WHOLE:
@@ -134,17 +135,15 @@ class Record:
 
     def in_arrays(self, entry: StepEntry, shared: SharedRows) -> RecordedStep | None:
         """Load a step with its statistics in arrays, for merging; None if it is damaged. `shared`: with other ranks."""
-        found = self._whole(entry, partial(self._checked, entry, shared))
-        return replace(found[0], reports=[each.report() for each in found[1]]) if found else None
+        return self._whole(entry, partial(self._measured, entry, shared))
 
-    def _checked(self, entry: StepEntry, shared: SharedRows) -> tuple[RecordedStep, list[Unpacked]]:
-        """A step's line, and its reports if they are packed."""
+    def _measured(self, entry: StepEntry, shared: SharedRows) -> RecordedStep:
         with opened(self.source or self.path, self.within) as file:
             data = _line(file, entry.offset)
-            packed = data["reports"] if isinstance(data["reports"], str) else None
-            step = cast(RecordedStep, parsed(data if packed is None else {**data, "reports": []}, self.path))
-            reports = shared.unpack(packed, partial(self._layout, file, shared=shared)) if packed else ()
-            return step, [*reports, *map(Unpacked, step.reports)]
+            packed = isinstance(data["reports"], str)
+            step = cast(RecordedStep, parsed({**data, "reports": []} if packed else data, self.path))
+            layout = partial(self._layout, file, shared=shared)
+            return replace(step, reports=[*shared.unpack(data["reports"], layout)]) if packed else step
 
     def _whole(self, entry: StepEntry, read: Callable[[], T]) -> T | None:
         """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks: no fault of
@@ -176,21 +175,17 @@ class Record:
         Says that there may be more if steps turned out to be damaged and others have not been read. A last line that
         is cut is no damage, and said apart.
         """
-        return "; ".join(filter(None, (self._damaged_lines(), self._cut_line()))) or None
-
-    def _cut_line(self) -> str:
-        """A remark on a last line that is cut, with the step whose line it is."""
-        what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
-        return f"the last line is cut (killed, disk full, or still being written){what}" if self.cut else ""
-
-    def _damaged_lines(self) -> str:
-        if not self.damaged:
-            return ""
-        numbers = sorted(set(self.damaged))
-        verb = "is" if len(numbers) == 1 else "are"
-        unread = any(entry.line not in self._read for entry in self.entries)
-        others = "; steps that are not shown were not checked" if unread and self._read & set(numbers) else ""
-        return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {abridged(numbers)}{others}"
+        texts = []
+        if numbers := sorted(set(self.damaged)):
+            verb = "is" if len(numbers) == 1 else "are"
+            unread = any(entry.line not in self._read for entry in self.entries)
+            others = "; steps that are not shown were not checked" if unread and self._read & set(numbers) else ""
+            named = f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {abridged(numbers)}"
+            texts.append(named + others)
+        if self.cut:
+            what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
+            texts.append(f"the last line is cut (killed, disk full, or still being written){what}")
+        return "; ".join(texts) or None
 
 
 def abridged(numbers: Sequence[int]) -> str:
@@ -201,13 +196,8 @@ def abridged(numbers: Sequence[int]) -> str:
 _NAMED = 5
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
+_INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]
 _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
-
-
-def _entry(data: Mapping[str, Any], line: int, offset: int) -> StepEntry:
-    found = {key: data[key] for key in ("model", "phase", "step", "forward", "complete")}
-    require(found, FITS)
-    return StepEntry(**found, line=line, offset=offset)
 
 
 def _line(file: BinaryIO, offset: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,32 +23,22 @@ RUN_SCHEMA = 2
 LAYOUT = "layout"  # the kind of a line that defines a layout of reports, by its `id`
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
-FITS: Mapping[str, Fits] = {
-    **dict.fromkeys(("name", "started", "launch", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
-    **dict.fromkeys(("argv", "notes"), listed(is_text)),
-    **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
-    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "recorded_forwards"), is_count),
-    **dict.fromkeys(("parameters", "left_out", "rank", "ranks"), is_count),
-    "forward": optional(is_count),
-    "losses": listed(is_figure),
-    **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
-    "complete": lambda value: isinstance(value, bool),
-    "hookcli_seconds": _FINITE,
-    "exit_code": optional(is_figure),
-    "error": optional(is_text),
-    "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
-    "others": lambda value: is_mapping(value) and all(map(is_count, value.values())),
-    "models": listed(lambda value: _is_model_run(value)),
+_BY_TYPE: Mapping[str, Fits] = {
+    "str": is_text,
+    "Sequence[str]": listed(is_text),
+    "int": is_count,
+    "int | None": optional(is_count),
+    "float": _FINITE,
+    "float | None": optional(_FINITE),
+    "Sequence[float]": listed(is_figure),
+    "bool": lambda value: isinstance(value, bool),
+    "str | None": optional(is_text),
+    "Mapping[str, str]": lambda value: is_mapping(value) and all(map(is_text, value.values())),
+    "Mapping[str, int]": lambda value: is_mapping(value) and all(map(is_count, value.values())),
+    "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
+    "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
-"""A test for the value of each field, by the field's name."""
-
-
-def _is_model_run(value: Any) -> bool:
-    """True if a mapping has the fields of a `ModelRun`."""
-    names = {item.name for item in fields(ModelRun)}
-    needed = names - {"left_out", "recorded_forwards"}  # which earlier records lack
-    known = is_mapping(value) and needed <= value.keys()
-    return known and all(FITS[name](value[name]) for name in names & value.keys())
+"""A test for the value of a field, by the field's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +46,6 @@ class _Line:
     """A line of a record. `kind` tells in JSON which one it is."""
 
     kind: ClassVar[str]
-    fits: ClassVar[Mapping[str, Fits]] = {}
 
     def to_dict(self, packed: str | None = None) -> dict[str, Any]:
         """The line as strict JSON; `packed` stands for its reports, if given."""
@@ -71,12 +60,10 @@ class _Line:
 
         Raises KeyError, TypeError or ValueError if it is incomplete or of another kind.
         """
-        needed = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
-        names = {*needed, *(item.name for item in fields(cls) if item.name in data)} - {"reports"}
-        values = {name: relaxed(data[name]) for name in names}
-        if any(item.name == "reports" for item in fields(cls)):
+        values = {name: relaxed(data[name]) for name in FITS[cls] if name in data and name != "reports"}
+        if "reports" in FITS[cls]:
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
-        require(values, {**FITS, **cls.fits})
+        require(values, FITS[cls])
         return cls(**values)
 
 
@@ -226,7 +213,6 @@ class End(_Line):
     """
 
     kind: ClassVar[str] = "end"
-    fits: ClassVar[Mapping[str, Fits]] = {"seconds": _FINITE}
 
     exit_code: int | None
     error: str | None
@@ -239,6 +225,11 @@ class End(_Line):
 
 
 Line = Header | RecordedStep | NonFinite | End
+FITS: Mapping[type, Mapping[str, Fits]] = {
+    kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
+    for kind in (Header, RecordedStep, NonFinite, End, ModelRun, StepEntry)
+}
+"""A test for the value of each field, by class."""
 LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, RecordedStep, NonFinite, End)}
 
 
@@ -248,3 +239,11 @@ def parsed(data: Mapping[str, Any], path: Path) -> Line:
     if schema > RUN_SCHEMA:
         raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
     return LINES[data["line"]].from_dict(data)
+
+
+def _is_model_run(value: Any) -> bool:
+    """True if a mapping has the fields of a `ModelRun`, but for those that earlier records lack."""
+    needed = FITS[ModelRun].keys() - {"left_out", "recorded_forwards"}
+    if not (is_mapping(value) and needed <= value.keys()):
+        return False
+    return all(fit(value[name]) for name, fit in FITS[ModelRun].items() if name in value)

@@ -16,15 +16,15 @@ _SIDES = {
 WHOLE_MODELS = tuple(
     replace(
         column,
-        name=f"{side}_{column.name}",
-        title=f"{_SIDES[column.name][0]} {side.upper()}",
+        name=f"{side}_{name}",
+        title=f"{title} {side.upper()}",
         merge=Merge.SAME,
         drop=drop and drop + (side == "b"),
-        pair=column.name if drop else "",
+        pair=name if drop else "",
     )
+    for name, (title, drop) in _SIDES.items()
     for column in TRAINING
-    if column.name in _SIDES
-    for drop in [_SIDES[column.name][1]]
+    if column.name == name
     for side in "ab"
 )
 """Figures of the whole models of both sides of a comparison."""

@@ -17,6 +17,14 @@ _FAULTS: dict[str, Any] = {
 }
 _SECONDS: dict[str, Any] = {"unit": "seconds", "kind": Kind.SECONDS}
 
+STEP_PARTS = (
+    Column("data_seconds", "Waiting for data", **_SECONDS),
+    Column("forward_seconds", "Forward", drop=11, **_SECONDS),
+    Column("backward_seconds", "Backward", drop=12, **_SECONDS),
+    Column("optimizer_seconds", "Optimizer", **_SECONDS),
+    Column("rest_seconds", "Rest of the step", **_SECONDS),
+)
+"""Times of the parts of a step, in the order in which it takes them."""
 OF_PARAMETERS = (
     Column("param_grad", "Param grad", of_parts=True, full="L2 of the parameters' gradients", **_GRADIENT),
     Column("weight", "Weight", merge=Merge.NORM, drop=13, aside=("steps",), full="L2 of the weights", **_PARAMETERS),
@@ -30,7 +38,7 @@ TRAINING = (
     Column("loss", "Loss", kind=Kind.LOSS),
     Column("first_loss", "First loss", kind=Kind.LOSS),
     Column("output_grad", "Output grad", full="L2 of the output's gradient", **_GRADIENT),
-    Column("unclipped_grad", "Grad before clipping", kind=Kind.FIGURE),
+    Column("unclipped_grad", "Grad before clipping", **_NORM),
     Column("ratio", "|dw|/|w|", merge=Merge.RATIO, **_PARAMETERS),
     Column("optimizer", "Optimizer", kind=Kind.TEXT),
     Column("group", "Group", kind=Kind.COUNT, charted=False),
@@ -41,11 +49,7 @@ TRAINING = (
     Column("betas", "Betas", kind=Kind.SETTING),
     Column("seconds", "Time", bar=Bar.PAGE, **_SECONDS),
     Column("plain_seconds", "Time without hooks", **_SECONDS),
-    Column("data_seconds", "Waiting for data", **_SECONDS),
-    Column("forward_seconds", "Forward", drop=11, **_SECONDS),
-    Column("backward_seconds", "Backward", drop=12, **_SECONDS),
-    Column("optimizer_seconds", "Optimizer", **_SECONDS),
-    Column("rest_seconds", "Rest of the step", **_SECONDS),
+    *STEP_PARTS,
     Column("hookcli_seconds", "hookcli's own work", **_SECONDS),
     Column("steps", "Steps", kind=Kind.COUNT),
     Column("recorded_steps", "Recorded", kind=Kind.COUNT),

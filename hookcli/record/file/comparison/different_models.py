@@ -9,24 +9,17 @@ from hookcli.diff.align import NamedPart, align
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.system.escaping import shell_path
-from hookcli.table import Column, Report, Row
+from hookcli.table import Report, Row
+from hookcli.table.columns.comparison import WHOLE_MODELS
+from hookcli.table.columns.layouts import WHOLE_MODEL_DIFF
 from hookcli.table.formatting import counted
 
 DIFFERENT = "different_models"
 """The key in a report's meta that tells that its models are different."""
 _ALIKE = 0.5  # share of the smaller model's modules
 _SHOWN = 10  # steps
-_FIGURES = {
-    "loss": Column("loss", "Loss"),
-    "param_grad": Column("param_grad", "Gradient"),
-    "ratio": Column("ratio", "|dw|/|w|"),
-    "seconds": Column("seconds", "Step time", "seconds"),
-}
-COLUMNS = (
-    Column("step", "Step"),
-    Column("phase", "Phase"),
-    *(Column(f"{side}_{c.name}", f"{c.title} {side.upper()}", c.unit) for c in _FIGURES.values() for side in "ab"),
-)
+_SIDES = tuple((c.name, *c.name.split("_", 1)) for c in WHOLE_MODELS)
+"""The columns of figures, each with its side and the name of the figure."""
 Steps = tuple[RecordedStep, RecordedStep]
 
 
@@ -68,7 +61,7 @@ def whole_models(steps: Sequence[Steps], meta: Mapping[str, Any]) -> Report:
     }
     rows = [_row(*pair) for pair in shown]
     name = f"{a.model} and {b.model}"
-    return Report("diff", name, COLUMNS, rows, {**meta, DIFFERENT: True}, totals, grouping="list")
+    return Report("diff", name, WHOLE_MODEL_DIFF, rows, {**meta, DIFFERENT: True}, totals, grouping="list")
 
 
 def _size(step: RecordedStep) -> str:
@@ -76,8 +69,9 @@ def _size(step: RecordedStep) -> str:
 
 
 def _row(a: RecordedStep, b: RecordedStep) -> Row:
-    values: dict[str, Any] = {"step": a.step, "phase": a.phase.replace("_", " ")}
-    for side, step in (("a", a), ("b", b)):
-        known = {**overview(step).totals, "loss": step.loss, "seconds": step.plain_seconds or step.seconds}
-        values |= {f"{side}_{name}": known.get(name) for name in _FIGURES}
-    return Row(values)
+    known = {
+        side: {**overview(step).totals, "loss": step.loss, "seconds": step.plain_seconds or step.seconds}
+        for side, step in (("a", a), ("b", b))
+    }
+    figures = {name: known[side].get(figure) for name, side, figure in _SIDES}
+    return Row({"step": a.step, "phase": a.phase.replace("_", " "), **figures})

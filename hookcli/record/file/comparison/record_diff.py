@@ -17,7 +17,8 @@ from hookcli.record.file.comparison.remarks import nothing_in_common
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.table import Column, Report, Row
+from hookcli.table import Merge, Report, Row
+from hookcli.table.columns.layouts import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
 from hookcli.table.formatting import number
 
@@ -29,19 +30,8 @@ _ORDER = ("inputs", "activations", "loss", "grads", "updates")
 _NOT_COMPARED = ("time", "optimizer", "check")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
 _NAMED = 3
-COLUMNS = (
-    Column("step", "Step"),
-    Column("phase", "Phase"),
-    Column("loss_a", "Loss A"),
-    Column("loss_b", "Loss B"),
-    Column("module", "First beyond tolerance"),
-    Column("figure", "Figure"),
-    Column("a", "A"),
-    Column("b", "B"),
-    Column("times", "Excess"),
-    Column("count", "Beyond"),
-    Column("differs", "Differs"),
-)
+_OF_FIRST = [column.name for column in RECORD_DIFF if column.merge == Merge.WORST]
+"""What a step's row says of its first row beyond tolerance."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +158,7 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
         "verdict": _verdict(parted),
         **({"grew": grew} if (grew := _grown(steps)) else {}),
     }
-    over = Report("diff", name, COLUMNS, _shown(rows), meta, totals, grouping="list")
+    over = Report("diff", name, RECORD_DIFF, _shown(rows), meta, totals, grouping="list")
     if parted is None or parted.first is None or parted.first[0] == "loss":
         return [over]
     place = f"{name}: {parted.first[0]} of step {parted.a.step:,}"
@@ -180,7 +170,7 @@ def _row(step: StepDiff) -> Row:
     values |= {"loss_a": step.a.loss, "loss_b": step.b.loss}
     if step.first:
         row = step.first[1]
-        values |= {key: row.get(key) for key in ("figure", "a", "b", "times", "differs")}
+        values |= {key: row.get(key) for key in _OF_FIRST}
         values |= {"module": "(loss)" if step.first[0] == "loss" else row.fqn or "(model)", "beyond": True}
     return Row(values)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table.columns.layouts import SETTINGS
 
-_SPOKEN = {"lr": "learning rate", "weight_decay": "weight decay"}
-_OF_GROUPS = ("lr", "weight_decay", "momentum", "betas")
 _OF_STEPS = ("input", "dtype", "device", "mode")
 
 
@@ -31,9 +30,9 @@ class Settings:
         for key in _OF_STEPS:
             if key in ours and key in theirs:
                 self._note(key, ours[key], theirs[key], a.step)
-        groups = [dict(_groups(step)) for step in (a, b)]
-        for key in groups[0].keys() & groups[1].keys():
-            self._note(key, groups[0][key], groups[1][key], a.step)
+        settings, others = (dict(_groups(step)) for step in (a, b))
+        for key in filter(others.__contains__, settings):
+            self._note(key, settings[key], others[key], a.step)
 
     def line(self) -> str:
         """The differences in one line; "" if there are none."""
@@ -51,9 +50,9 @@ def _groups(step: RecordedStep) -> Iterator[tuple[str, Any]]:
         rows = report.rows if report.probe == "optimizer" else ()
         for row in rows:
             where = f" of {row.get('optimizer')} group {row.get('group')}" if rows[1:] else ""
-            for key in _OF_GROUPS:
-                if row.get(key) is not None:
-                    yield f"{_SPOKEN.get(key, key)}{where}", row[key]
+            for column in SETTINGS:
+                if row.get(column.name) is not None:
+                    yield f"{column.title.lower()}{where}", row[column.name]
 
 
 def _text(value: Any) -> str:

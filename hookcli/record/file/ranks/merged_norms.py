@@ -6,25 +6,30 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Report, Row, Skipped, agree
-from hookcli.table.norms import norm, ratio
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import NORMS_OF_GROUP
+from hookcli.table.norms import gathered, norm, ratio
 from hookcli.table.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 
 _OWN_NORMS = "differs between ranks: norms are those of all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"
 _SUMMED = "ranks hold summands of gradients, which are added later: the norm of the gradients is unknown"
-_OF_GRADIENTS = ("unclipped_grad", "param_grad")
-_OF_PARAMETERS = ("weight", "update")
-_OF_GROUPS = (*_OF_GRADIENTS, *_OF_PARAMETERS)
+_OF_GROUPS = names(NORMS_OF_GROUP)
+_OF_GRADIENTS, _OF_PARAMETERS = _OF_GROUPS[:2], _OF_GROUPS[2:]
 
 
 def merge_updates(parts: Parts) -> Report:
     """The norms of weights and updates: of whole tensors if they are sharded, else of one rank if all agree."""
     rows, remarks = [], []
     for found in rows_by_place(parts).values():
-        own, remark = _distinct(found.values()), ""
-        if not own[0].get("sharded"):
+        own, remark = list(found.values()), ""
+        if own[0].get("sharded"):
+            shards = [row["sharded"] for row in own]
+            own = [row for i, row in enumerate(own) if shards[i] is True or shards[i] not in shards[:i]]
+        else:
             own, remark = _agreed(own, _OF_PARAMETERS)
         remarks += [Skipped(own[0].fqn, remark)] if remark else []
         rows.append(_together(own, _OF_PARAMETERS))
@@ -34,43 +39,35 @@ def merge_updates(parts: Parts) -> Report:
 def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mapping[str, Report]) -> Report:
     """The norms of parameter groups, likewise; whether parameters are sharded, the rows of `steps` say.
 
-    If only some are, the norms of a lone group come from the `merged` reports of its parameters.
+    If only some are, the norms of a lone group come from the `merged` reports of its parameters; that of gradients
+    before they were clipped is unknown.
     """
-    holders, groups = _shard_holders(steps), _groups(parts)
+    groups: dict[str, dict[int, Row]] = {}
+    for rank, part in parts.items():
+        for number, row in enumerate(part.rows):
+            groups.setdefault(f"parameter group {number} ({row['optimizer']})", {})[rank] = row
+    holders, whole = _shard_holders(steps), gathered(parameter_rows(merged.values()).values())
     summed = any(row.get("partial") for _, row in _parameters(steps))
-    known = _OF_PARAMETERS if summed else _OF_GROUPS
     rows, remarks = [], []
     for name, found in groups.items():
         own, remark = list(found.values()), ""
         if holders is None:
-            norms = _of_all(merged) if len(groups) == 1 else dict.fromkeys(_OF_GROUPS)
-            own, remark = [replace(own[0], values={**own[0].values, **norms})], "" if len(groups) == 1 else _MIXED
+            norms = {key: whole.get(key) if len(groups) == 1 else None for key in _OF_GROUPS}
+            own, remark = [_with(own[0], norms)], "" if len(groups) == 1 else _MIXED
         elif holders:
             own = [found[rank] for rank in holders if rank in found]
         else:
-            own, remark = _agreed(own, known)
+            own, remark = _agreed(own, _OF_PARAMETERS if summed else _OF_GROUPS)
         if summed:
-            own = [replace(row, values={**row.values, **dict.fromkeys(_OF_GRADIENTS)}) for row in own]
+            own = [_with(row, dict.fromkeys(_OF_GRADIENTS)) for row in own]
             remark = "; ".join(filter(None, (remark, _SUMMED)))
         remarks += [Skipped("", f"{name}: {remark}")] if remark else []
         rows.append(_together(own, _OF_GROUPS))
     return _report(parts, rows, remarks)
 
 
-def _of_all(merged: Mapping[str, Report]) -> dict[str, float | None]:
-    """The norms over all parameters; that of gradients before they were clipped is unknown."""
-    parts = {key: [row[key] for row in merged["updates"].rows] if "updates" in merged else [] for key in _OF_PARAMETERS}
-    grads = merged["grads"].rows if "grads" in merged else ()
-    parts["param_grad"] = [row["l2"] for row in grads if row.get("kind") == "parameter" and row["numel"]]
-    return {key: norm(parts[key]) if parts.get(key) else None for key in _OF_GROUPS}
-
-
-def _groups(parts: Parts) -> dict[str, dict[int, Row]]:
-    found: dict[str, dict[int, Row]] = {}
-    for rank, part in parts.items():
-        for number, row in enumerate(part.rows):
-            found.setdefault(f"parameter group {number} ({row['optimizer']})", {})[rank] = row
-    return found
+def _with(row: Row, norms: Mapping[str, float | None]) -> Row:
+    return Row({**row.values, **norms})
 
 
 def _shard_holders(steps: Mapping[int, RecordedStep]) -> list[int] | None:
@@ -97,26 +94,11 @@ def _parameters(steps: Mapping[int, RecordedStep]) -> Iterator[tuple[int, Row]]:
             yield from ((rank, r) for r in report.rows if report.probe == "updates" or r.get("kind") == "parameter")
 
 
-def _distinct(rows: Iterable[Row]) -> list[Row]:
-    """The rows without those of shards that another rank holds, too."""
-    found: list[Row] = []
-    for row in rows:
-        shard = row.get("sharded")
-        if not isinstance(shard, list) or all(shard != other["sharded"] for other in found):
-            found.append(row)
-    return found
-
-
 def _agreed(rows: list[Row], norms: Sequence[str]) -> tuple[list[Row], str]:
     """One row if the norms are the same on all ranks; else all rows, with a remark."""
-    alike = all(_alike(row.get(key), rows[0].get(key)) for row in rows for key in norms)
+    pairs = [(row.get(key), rows[0].get(key)) for row in rows for key in norms]
+    alike = all(a is b if a is None or b is None else agree(a, b, rel_tol=ALIKE) for a, b in pairs)
     return (rows[:1], "") if alike else (rows, _OWN_NORMS)
-
-
-def _alike(a: float | None, b: float | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return agree(a, b, rel_tol=ALIKE)
 
 
 def _together(rows: Sequence[Row], norms: Sequence[str]) -> Row:

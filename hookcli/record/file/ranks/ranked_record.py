@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError
-from hookcli.record.file.measured_steps import SharedRows
+from hookcli.record.file.packing import SharedRows
 from hookcli.record.file.ranks.merged_step import merge_steps
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import Keep, Record, read_record

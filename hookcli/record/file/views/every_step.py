@@ -8,14 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.record.file.record_lines import Header, RecordedStep
-from hookcli.record.file.views import over_time as history
-from hookcli.record.file.views.overview import COLUMNS as OF_MODULES
+from hookcli.record.file.views.over_time import has_figures, model_report, model_row
 from hookcli.record.file.views.overview import findings, overview, probe_reports
-from hookcli.table import Column, Report
-
-_WHEN = (Column("step", "Step"), Column("phase", "Phase"), Column("forward", "Forward"))
-_WITHOUT_HOOKS = Column("plain_seconds", "Time without hooks", "seconds")
-COLUMNS = (*_WHEN, *history.COLUMNS, _WITHOUT_HOOKS, *OF_MODULES)
+from hookcli.table import Report, columns_named
+from hookcli.table.columns.layouts import WHEN
 
 
 def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str | None = None) -> Iterator[Report]:
@@ -33,9 +29,10 @@ def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str 
 
 def _joined(step: RecordedStep) -> Iterator[Report]:
     joined = overview(step)
-    row = history.model_row(step, joined)
-    if history.has_figures(row):
-        columns = (Column("fqn", "Layer"), *history.model_report(step.model, step.phase, [row]).columns, _WITHOUT_HOOKS)
+    row = model_row(step, joined)
+    if has_figures(row):
+        over_time = model_report(step.model, step.phase, [row]).columns
+        columns = (*columns_named("fqn"), *over_time, *columns_named("plain_seconds"))
         rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds})]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
@@ -45,7 +42,7 @@ def _joined(step: RecordedStep) -> Iterator[Report]:
 
 def _dated(report: Report, step: RecordedStep) -> Report:
     when = {"step": step.step, "phase": step.phase, "forward": step.forward}
-    columns = (*_WHEN, *(column for column in report.columns if column.name not in when))
+    columns = (*WHEN, *(column for column in report.columns if column.name not in when))
     return replace(
         report, columns=columns, rows=[replace(row, values={**when, **row.values, **when}) for row in report.rows]
     )

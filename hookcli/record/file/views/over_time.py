@@ -6,39 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
-from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row
-from hookcli.table.columns.costs import TIMES
+from hookcli.table import Column, Report, Row
+from hookcli.table.columns.layouts import MEASURED, OVER_TIME, STEP_TOTALS
 from hookcli.table.norms import gathered
 from hookcli.table.times import NAMES
-
-_WHEN = (Column("step", "Step"), Column("forward", "Forward"), Column("seconds", "Time", "seconds"))
-_FIGURES = (
-    Column("loss", "Loss"),
-    Column("std", "Std of the output"),
-    Column("output_grad", "L2 of the output's gradient"),
-    Column("param_grad", "L2 of the parameters' gradients"),
-    Column("ratio", "|dw|/|w|"),
-    Column("weight", "L2 of the weights"),
-)
-_OF_GROUPS = (Column("lr", "Learning rate"), Column("unclipped_grad", "L2 of the gradient before clipping"))
-_TIMES = (
-    Column("data_seconds", "Waiting for data", "seconds"),
-    Column("forward_seconds", "Forward", "seconds"),
-    Column("backward_seconds", "Backward", "seconds"),
-    Column("optimizer_seconds", "Optimizer", "seconds"),
-    Column("rest_seconds", "Rest of the step", "seconds"),
-    Column("hookcli_seconds", "hookcli's own work", "seconds"),
-    Column("resident_bytes", "Resident memory", "bytes"),
-    Column("peak_bytes", "Peak of allocated memory", "bytes"),
-)
-_COUNTED = (*(c for c in STATS_COLUMNS if c.name in ("mean", "zeros", "nan", "inf")),)
-_IN_GRADIENTS = (
-    Column("grad_nan", "NaN in gradients", "elements"),
-    Column("grad_inf", "Inf in gradients", "elements"),
-)
-COLUMNS = (*_WHEN, *_FIGURES, *_OF_GROUPS, *_TIMES, *TIMES, *HIST_COLUMNS, *_COUNTED, *_IN_GRADIENTS)
 
 
 def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
@@ -99,13 +73,13 @@ def spoken(phase: str) -> str:
 
 def has_figures(row: Row) -> bool:
     """True if anything was measured of the module or parameter in that step."""
-    return row.stats is not None or any(row.get(column.name) is not None for column in _FIGURES)
+    return row.stats is not None or any(row.get(column.name) is not None for column in MEASURED)
 
 
 def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
     said = {"mode": spoken(phase)}
     always = ("step", "forward")  # the chart reporter needs them
-    known = [*COLUMNS, *_further(rows)]
+    known = [*OVER_TIME, *_further(rows)]
     columns = [c for c in known if c.name in always or any(row.get(c.name) is not None for row in rows)]
     return Report(
         "over-time", report_title(model, fqn), columns, rows, said, {"recorded_steps": len(rows)}, grouping="list"
@@ -114,7 +88,7 @@ def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
 
 def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
     """The figures of a module or parameter in a step, of which `report` is the overview."""
-    parameters = {row.fqn: row for row in _parameter_rows(step)}
+    parameters = parameter_rows(step.reports)
     values: dict[str, Any] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
     values["loss"] = step.loss if not fqn else None
     if fqn in parameters:
@@ -128,16 +102,14 @@ def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
 
 
 def _of_step(totals: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of the model itself: each group's learning rate and optimizer's loss, the gradient before clipping,
-    times and memory.
-    """
+    """The figures of the model itself: each group's learning rate and optimizer's loss, and those of the whole step."""
     groups = totals.get("groups", ())
     losses = [(group["optimizer"], group["loss"]) for group in groups if group.get("loss") is not None]
     earlier = [[name for name, _ in losses[:number]].count(name) for number, (name, _) in enumerate(losses)]
     return {
         **{f"lr_{number}" if number else "lr": group.get("lr") for number, group in enumerate(groups)},
         **{f"loss_{name}" + f"_{n + 1}" * (n > 0): loss for (name, loss), n in zip(losses, earlier, strict=True)},
-        **{column.name: totals[column.name] for column in (*_OF_GROUPS, *_TIMES) if column.name in totals},
+        **{column.name: totals[column.name] for column in STEP_TOTALS if column.name in totals},
     }
 
 
@@ -149,16 +121,3 @@ def _further(rows: Sequence[Row]) -> Iterator[Column]:
             yield Column(name, f"Loss of {name.removeprefix('loss_').replace('_', ' ')}")
         elif any(row.get(name) not in (None, row.get("lr")) for row in rows):
             yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}")
-
-
-def _parameter_rows(step: RecordedStep) -> Iterator[Row]:
-    """A row per parameter, with its gradient and its update."""
-    values: dict[str, dict[str, Any]] = {}
-    for report in step.reports:
-        for row in report.rows:
-            if report.probe == "grads" and row.get("kind") == "parameter":
-                gradient = {"param_grad": row["l2"], "grad_nan": row["nan"], "grad_inf": row["inf"]}
-                values.setdefault(row.fqn, {}).update(gradient)
-            elif report.probe == "updates":
-                values.setdefault(row.fqn, {}).update({key: row.get(key) for key in ("weight", "update", "ratio")})
-    return (Row({"fqn": fqn, **found}) for fqn, found in values.items())

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.record_lines import NonFinite, RecordedStep
-from hookcli.table import Column, Reason, Report, Row
+from hookcli.table import Reason, Report, Row
+from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
-from hookcli.table.columns.layouts import with_operators
-from hookcli.table.norms import gathered, norm, ratio
+from hookcli.table.columns.layouts import GRAD_FAULTS, STEP, TENSOR, with_operators
+from hookcli.table.norms import gathered, norm
 from hookcli.table.times import NAMES
 
-COLUMNS = (
-    Column("fqn", "Layer"),
-    Column("type", "Type"),
-    Column("calls", "Calls"),
-    Column("path", "Path"),
-    Column("shape", "Shape"),
-    Column("dtype", "Dtype"),
-    Column("mean", "Mean"),
-    Column("std", "Std"),
-    Column("zeros", "Zeros", "elements"),
-    Column("nan", "NaN", "elements"),
-    Column("inf", "Inf", "elements"),
-    Column("output_grad", "Output grad"),
-    Column("param_grad", "Param grad"),
-    Column("grad_nan", "NaN in gradients", "elements"),
-    Column("grad_inf", "Inf in gradients", "elements"),
-    Column("weight", "Weight"),
-    Column("update", "Update"),
-    Column("ratio", "|dw|/|w|"),
-)
 JOINED = ("activations", "grads", "updates")
 
 
@@ -48,8 +30,7 @@ class _Module:
     source: str | None = None
     outputs: dict[str, Row] = field(default_factory=dict)
     grads: dict[str, Row] = field(default_factory=dict)
-    param_grads: list[Row] = field(default_factory=list)
-    updates: list[Row] = field(default_factory=list)
+    parameters: list[Row] = field(default_factory=list)
     tied: list[str] = field(default_factory=list)
     summed: bool = False
 
@@ -72,7 +53,11 @@ def overview(step: RecordedStep) -> Report:
             modules[owner].tied.append(f"{name} {item.reason}")
         if item.kind == Reason.SUMMED and owner in modules:
             modules[owner].summed = True
-    rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
+    rows = [
+        _row(fqn, module, path, first=not number)
+        for fqn, module in modules.items()
+        for number, path in enumerate(dict.fromkeys((*module.outputs, *module.grads)) or [""])
+    ]
     whole = gathered(rows)
     if any(module.summed for module in modules.values()):
         whole["param_grad"] = None
@@ -80,7 +65,7 @@ def overview(step: RecordedStep) -> Report:
     times = _times(step)
     names = list(next(iter(times.values()), ()))
     rows = [replace(row, values={**row.values, **times.pop(row.fqn, dict.fromkeys(names))}) for row in rows]
-    columns = with_operators(COLUMNS) if any(module.source for module in modules.values()) else COLUMNS
+    columns = with_operators(STEP) if any(module.source for module in modules.values()) else STEP
     columns = (*columns, *(column for column in TIMES if column.name in names))
     return Report("run", step.model, columns, rows, step_meta(step), totals | step_totals(step), skipped)
 
@@ -152,17 +137,16 @@ def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
     for row in by_probe["activations"].rows if "activations" in by_probe else ():
         found.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[row.get("path", "")] = row
     for row in by_probe["updates"].rows if "updates" in by_probe else ():
-        module_of(_owner(row), row).updates.append(row)
+        module_of(row.fqn.rpartition(".")[0], row)
     for row in by_probe["grads"].rows if "grads" in by_probe else ():
         if row.get("kind") == "parameter":
-            module_of(_owner(row), row).param_grads.append(row)
+            module_of(row.fqn.rpartition(".")[0], row)
         else:
             module_of(row.fqn, row).grads[row.get("path", "")] = row
-    return _in_place(found, late)
-
-
-def _owner(row: Row) -> str:
-    return row.fqn.rpartition(".")[0]
+    modules = _in_place(found, late)
+    for fqn, row in parameter_rows(by_probe.values()).items():
+        modules[fqn.rpartition(".")[0]].parameters.append(row)
+    return modules
 
 
 def _in_place(found: dict[str, _Module], late: dict[str, _Module]) -> dict[str, _Module]:
@@ -177,37 +161,20 @@ def _in_place(found: dict[str, _Module], late: dict[str, _Module]) -> dict[str, 
     return {name: every[name] for name in names}
 
 
-def _rows(fqn: str, module: _Module) -> list[Row]:
-    paths = list(dict.fromkeys((*module.outputs, *module.grads))) or [""]
-    return [_row(fqn, module, path, first=path == paths[0]) for path in paths]
-
-
 def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     output, grad = module.outputs.get(path), module.grads.get(path)
-    said = output or grad
-    values = {name: said.get(name) if said else None for name in ("calls", "shape", "dtype")}
-    gradients = [row for row in ([grad] if grad else []) + (module.param_grads if first else []) if row.stats]
-    counts = {f"grad_{name}": _sum_of(gradients, name) for name in ("nan", "inf")}
-    tied = {"note": ", ".join(module.tied)} if first and module.tied else {}
-    called_at = {"source": module.source} if module.source else {}
-    own = _own_parameters(module) if first else dict.fromkeys(("param_grad", "weight", "update", "ratio"))
+    tensor = output or grad
+    gradients = [Row({f"grad_{count}": grad[count] for count in ("nan", "inf")})] if grad and grad.stats else []
+    figures = gathered([*gradients, *(module.parameters if first else ())])
+    if module.summed:
+        figures["param_grad"] = None
     return Row(
-        {"fqn": fqn, "type": module.type, "path": path, **values, **called_at}
-        | {"output_grad": grad.get("l2") if grad else None, **own, **counts, **tied},
+        {"fqn": fqn, "type": module.type, "path": path}
+        | {column.name: tensor.get(column.name) if tensor else None for column in TENSOR}
+        | ({"source": module.source} if module.source else {})
+        | {"output_grad": grad.get("l2") if grad else None}
+        | {name: figures[name] for name in ("param_grad", *UPDATE_FIGURES, *names(GRAD_FAULTS))}
+        | ({"note": ", ".join(module.tied)} if first and module.tied else {}),
         output.stats if output else None,
         output.lacking if output else (),
     )
-
-
-def _sum_of(rows: Sequence[Row], count: str) -> int | None:
-    """The sum of a count over all rows; None without rows, or if one does not know it."""
-    counts = [row[count] for row in rows]
-    return sum(counts) if counts and None not in counts else None
-
-
-def _own_parameters(module: _Module) -> dict[str, float | None]:
-    grads = [row["l2"] for row in module.param_grads if row["numel"]]
-    weight, update = ([row[name] for row in module.updates] for name in ("weight", "update"))
-    found = {name: norm(parts) if parts else None for name, parts in (("weight", weight), ("update", update))}
-    known = grads and not module.summed
-    return {"param_grad": norm(grads) if known else None, **found, "ratio": ratio(found["update"], found["weight"])}

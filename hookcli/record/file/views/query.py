@@ -12,7 +12,7 @@ from hookcli.record.file.views.every_step import every_step
 from hookcli.record.file.views.over_time import needed, of_figure, over_time, report_title, spoken
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.system.escaping import shell_path
-from hookcli.table import Report, Skipped
+from hookcli.table import Report, Shown, Skipped
 
 
 class NothingToShowError(UsageError):
@@ -110,8 +110,8 @@ class Query:
         models = over_time(record.steps(shown, needed("")), "")
         if found := of_figure(models, name):
             return found
-        shared = ("step", "forward", "nan", "inf", "grad_nan", "grad_inf")
-        figures = dict.fromkeys(c.name for report in models for c in report.columns if c.name not in shared)
+        columns = [column for report in models for column in report.columns]
+        figures = dict.fromkeys(column.name for column in columns if column.charted and column.shown != Shown.MARK)
         see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"
         raise UsageError(unknown("module, parameter or figure", name, {*known, *figures}, see=see))
 

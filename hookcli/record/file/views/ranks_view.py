@@ -15,28 +15,16 @@ from hookcli.record.file.views.overview import overview, step_totals
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.summary import non_finite_line
 from hookcli.system.escaping import shell_path
-from hookcli.table import Column, Report, Row, formatting
+from hookcli.table import Report, Row, formatting
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import RANKS
+from hookcli.table.columns.training import STEP_PARTS
 from hookcli.table.ranks import beside, ranks_named
 
 _SLOW = 1.25
 """A rank is slow if its step took this many times the median of all ranks, or more."""
-COLUMNS = (
-    Column("rank", "Rank"),
-    Column("steps", "Steps"),
-    Column("recorded_steps", "Recorded"),
-    Column("recorded_forwards", "Recorded no grad"),
-    Column("step", "Step"),
-    Column("loss", "Loss"),
-    Column("param_grad", "Param grad"),
-    Column("seconds", "Step time", "seconds"),
-    Column("data_seconds", "Data", "seconds"),
-    Column("forward_seconds", "Forward", "seconds"),
-    Column("backward_seconds", "Backward", "seconds"),
-    Column("slower", "Slower"),
-    Column("deviates", "Deviates"),
-    Column("non_finite", "First non-finite value"),
-    Column("ended", "End"),
-)
+_PARTS = names(STEP_PARTS)
+_FIRST = "first non-finite value: "
 
 
 def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None) -> list[Report]:
@@ -57,7 +45,8 @@ def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None
     reports = [beside(parts) for parts in found.values()]
     last = {rank: step for entry in chosen[:1] for rank, step in record.steps_of_ranks(entry) if rank in asked}
     table = [_row(record, rank, last, reports) for rank in asked]
-    return [Report("ranks", _title(record), COLUMNS, table, {}, {}, grouping="list"), *reports]
+    name = record.header.name if record.header else str(record.path)
+    return [Report("ranks", name, RANKS, table, {}, {}, grouping="list"), *reports]
 
 
 def rank_remarks(record: RankedRecord) -> list[str]:
@@ -100,10 +89,6 @@ def _ended(end: End | None) -> str:
     return " ".join(filter(None, [end.error, f"({code})" if end.error and code else code])) or "ended"
 
 
-def _title(record: RankedRecord) -> str:
-    return record.header.name if record.header else str(record.path)
-
-
 def _chosen(record: RankedRecord, query: Query) -> list[StepEntry]:
     """The entries to show: those of the selected step, else the last of each model and phase."""
     entries = query.of(record.entries)
@@ -139,10 +124,6 @@ def _row(
         totals = overview(step).totals
         values |= {key: totals[key] for key in ("param_grad", *_PARTS) if key in totals}
     return Row(values)
-
-
-_PARTS = tuple(f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest"))
-_FIRST = "first non-finite value: "
 
 
 def _slower(rank: int, steps: Mapping[int, RecordedStep]) -> str | None:

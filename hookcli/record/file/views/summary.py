@@ -15,7 +15,8 @@ from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible
 from hookcli.system.wrapping import wrapped
-from hookcli.table import Column, Report, Row, formatting
+from hookcli.table import Report, Row, formatting
+from hookcli.table.columns.layouts import RECORDED_MODELS
 from hookcli.table.grouping import View
 from hookcli.table.screen import fitted
 
@@ -23,18 +24,6 @@ _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
 _ROWS = 14  # rows per model
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
-_MODEL_COLUMNS = (
-    Column("name", "Model"),
-    Column("parameters", "Params"),
-    Column("steps", "Steps"),
-    Column("forwards", "Forwards"),
-    Column("no_grad_forwards", "No grad"),
-    Column("recorded_steps", "Recorded"),
-    Column("recorded_forwards", "Recorded no grad"),
-    Column("first_loss", "First loss"),
-    Column("loss", "Last recorded loss"),
-    Column("seconds", "Step time"),
-)
 
 
 def summary(
@@ -60,7 +49,7 @@ def summary(
         return _lines([*parts, *_said(end.notes or [_nothing(end)], width)])
     shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
     rows = [_model_row(model, latest, first_losses) for model in _most_recorded(end.models, _MODELS)]
-    parts += ["", _rendered([Report("models", "", _MODEL_COLUMNS, rows, grouping="list")], view)]
+    parts += ["", _rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")], view)]
     bad = [one for one in non_finite[:1] if one.reports]
     tables = [report for one in bad for report in rows_before(one)]
     stopped = [(one.model, one.phase, one.step) for one in bad]  # unfinished: the rows before say more than all rows

@@ -23,11 +23,11 @@ from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.optimizers import parameter_groups, updates
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
-from hookcli.table import Column, Report, Row, Skipped, TensorStats
+from hookcli.table import Report, Row, Skipped, TensorStats, columns_named
+from hookcli.table.columns.layouts import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -164,9 +164,9 @@ class StepMeasurements:
             reports.append(check_step(name, by_probe, meta))
         if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
-            reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
+            reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
         if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
-            columns = (*parameter_groups.COLUMNS, *([parameter_groups.LOSS] if losses else []))
+            columns = (*PARAMETER_GROUPS, *(columns_named("loss") if losses else ()))
             reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
@@ -187,7 +187,7 @@ class StepMeasurements:
         return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
 
 
-_CALLS = Column("calls", "Calls")
+(_CALLS,) = columns_named("calls")
 
 
 def merge_calls(report: Report, name: Callable[[str], str]) -> Report:

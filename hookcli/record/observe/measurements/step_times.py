@@ -16,8 +16,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.system.files import content
-from hookcli.table import Row, columns_named
-from hookcli.table.columns.costs import TIMES
+from hookcli.table import Row
+from hookcli.table.columns.layouts import TIMED
 from hookcli.table.names import around
 from hookcli.table.times import INCLUSIVE, NAMES, by_module
 from hookcli.tensors import tree
@@ -85,7 +85,7 @@ class TimeProbe(Probe):
 
     name = "time"
     values = False
-    columns = (*columns_named("fqn", "type", "calls"), *TIMES)
+    columns = TIMED
 
     def __init__(
         self, times: StepTimes, module: nn.Module, name: Callable[[str], str], training: bool, *, by_nodes: bool = False

@@ -9,25 +9,12 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.table import Column, Row
-from hookcli.table.norms import norm, ratio
+from hookcli.table import Row
+from hookcli.table.columns import names
+from hookcli.table.columns.layouts import NORMS_OF_GROUP, SETTINGS
+from hookcli.table.norms import gathered
 
-SETTINGS = ("lr", "weight_decay", "momentum", "betas")
-COLUMNS = (
-    Column("optimizer", "Optimizer"),
-    Column("group", "Group"),
-    Column("parameters", "Params"),
-    Column("lr", "Learning rate"),
-    Column("weight_decay", "Weight decay"),
-    Column("momentum", "Momentum"),
-    Column("betas", "Betas"),
-    Column("unclipped_grad", "Grad before clipping"),
-    Column("param_grad", "Grad"),
-    Column("weight", "Weight"),
-    Column("update", "Update"),
-    Column("ratio", "|dw|/|w|"),
-)
-LOSS = Column("loss", "Loss")
+_SETTINGS = names(SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
         ParameterGroup(
             type(optimizer).__name__,
             number,
-            {key: _kept(group[key]) for key in SETTINGS if key in group},
+            {key: _kept(group[key]) for key in _SETTINGS if key in group},
             [id(p) for p in group["params"]],
         )
         for number, group in enumerate(optimizer.param_groups)
@@ -63,18 +50,13 @@ def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, Any]]) -
     mine = [figures[key] for key in group.parameters if key in figures]
     if not mine:
         return None
-    norms: dict[str, float | None] = {}
-    for key in ("unclipped_grad", "param_grad", "weight", "update"):
-        parts = [values[key] for values in mine if values.get(key) is not None]
-        norms[key] = norm(parts) if parts else None
     return Row(
         {
             "optimizer": group.optimizer,
             "group": group.number,
             "parameters": sum(values["numel"] for values in mine),
-            **{key: _plain(group.settings.get(key)) for key in SETTINGS},
-            **norms,
-            "ratio": ratio(norms["update"], norms["weight"]),
+            **{key: _plain(group.settings.get(key)) for key in _SETTINGS},
+            **gathered(map(Row, mine), NORMS_OF_GROUP),
         }
     )
 

@@ -11,20 +11,10 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.observe.wrappers import PlainNames
-from hookcli.table import Column, Row
+from hookcli.table import Row
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.norms import ratio
 from hookcli.tensors import distance, tree
-
-COLUMNS = (
-    Column("fqn", "Parameter"),
-    Column("type", "Type"),
-    Column("shape", "Shape"),
-    Column("dtype", "Dtype"),
-    Column("weight", "|w|"),
-    Column("update", "|dw|"),
-    Column("ratio", "|dw|/|w|"),
-)
 
 
 class Snapshot:

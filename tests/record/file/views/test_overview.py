@@ -10,9 +10,10 @@ from records import activation, gradient, recorded_step, update
 
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import needed, over_time
-from hookcli.record.file.views.overview import COLUMNS, overview
+from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import known_names
 from hookcli.table import Reason, Report, Row, Skipped, TensorStats
+from hookcli.table.columns.layouts import STEP
 from hookcli.table.folding import folded as fold
 from hookcli.table.grouping import group_rows
 from hookcli.table.marks import mark
@@ -63,7 +64,7 @@ def test_the_whole_model_and_the_run() -> None:
     assert report.totals["param_grad"] == 13 and report.totals["ratio"] == pytest.approx(0.001)
     assert [item.reason for item in report.skipped] == ["got no gradient"]
     assert (report.meta["step"], report.meta["losses"], report.meta["device"]) == (3, [0.5], "cpu")
-    assert {column.name for column in COLUMNS} <= {key for row in report.rows for key in row.flat()}
+    assert {column.name for column in STEP} <= {key for row in report.rows for key in row.flat()}
 
 
 @pytest.mark.parametrize("depth", [1, 2, math.inf])
