@@ -13,7 +13,7 @@ from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
 from hookcli.table import Report, Row, strict
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import TRACE
+from hookcli.table.columns.layouts import TRACE_DETAILS
 from hookcli.table.grouping import View
 
 # The kind that opens a span and the kind that closes it, each pair on a separate track; other kinds are instants.
@@ -94,8 +94,5 @@ def _title(row: Row) -> str:
 
 
 def _details(row: Row) -> dict[str, Any]:
-    keys = (*names(TRACE), "edited")
-    return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0) and key not in _DRAWN}
-
-
-_DRAWN = ("index", "us", "pass")  # which the event's place in the picture shows
+    keys = (*names(TRACE_DETAILS), "edited")
+    return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0)}

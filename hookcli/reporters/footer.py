@@ -7,6 +7,8 @@ from typing import Any
 
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
+from hookcli.table.columns import declared
+from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import counted, duration, loss, macs, number, size
 from hookcli.table.validation import OF_PEAK, SENTENCES
 
@@ -29,12 +31,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
     return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
 
 
-_MEMORY = {
-    "param_bytes": "parameters",
-    "grad_bytes": "gradients",
-    "optimizer_bytes": "AdamW",
-    "kept_bytes": "kept for backward",
-}
+_MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
 def _memory(totals: Mapping[str, Any], sorts: bool, python: bool) -> str:
@@ -60,9 +57,6 @@ def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:
 
 
 _NAMED = {
-    "params": "parameters",
-    "trainable": "trainable",
-    "macs": "MACs",
     "stale_flags": "stale flags",
     "tensor_bytes": "bytes of tensors",
     "archive_bytes": "bytes in all",
@@ -81,7 +75,7 @@ def _total(key: str, value: Any, clipped: str = "") -> str:
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
     if key in _OVER_ALL:
         return f"{_OVER_ALL[key]} of the parameters {text}{clipped}"
-    name = _NAMED.get(key, key)
+    name = _NAMED.get(key) or declared(key).total or key
     return _measured(key, value) or f"{text} {name.removesuffix('s') if value == 1 else name}"
 
 

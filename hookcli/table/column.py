@@ -121,7 +121,7 @@ class Column:
       two sides. `of_parts`: that of a container is merged from its parts. `full`: the title where nothing around it
       says what the figure is of.
     - `judged`: in a comparison it has the colour of the row's verdict.
-    - `explanation`: a sentence on how to read it.
+    - `total`: what the sum over the model is called, below a table; `explanation`: a sentence on how to read it.
     """
 
     name: str
@@ -148,6 +148,7 @@ class Column:
     of_parts: bool = False
     full: str = ""
     judged: bool = False
+    total: str = ""
     explanation: str = ""
 
     def to_dict(self) -> dict[str, str | None]:
@@ -181,7 +182,7 @@ _TYPES: Mapping[str, Callable[[Any], Any]] = {
     "merge": Merge,
     "shown": Shown,
     "bar": Bar,
-    **dict.fromkeys(("pair", "about", "full", "explanation"), str),
+    **dict.fromkeys(("pair", "about", "full", "total", "explanation"), str),
     "aside": tuple,
     "tolerance": _optional(float),
     "drop": _optional(int),

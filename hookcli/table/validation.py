@@ -94,12 +94,9 @@ NEEDED = {
 COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 FINDING: Mapping[str, Fits] = {
-    **dict.fromkeys((field.name for field in fields(Finding) if field.type == "str"), is_text),
-    "value": optional(is_figure),
-    "threshold": optional(is_figure),
-    "file": optional(is_text),
-    "line": optional(is_count),
-}
+    field.name: is_text if field.type == "str" else optional(is_count if "int" in str(field.type) else is_figure)
+    for field in fields(Finding)
+} | {"file": optional(is_text)}
 _KINDS: Mapping[Kind, Fits] = {
     Kind.ANY: is_plain,
     **dict.fromkeys((Kind.TEXT, Kind.SOURCE), is_text),

@@ -38,10 +38,10 @@ _HELD: dict[str, Any] = {"unit": "parameters", "kind": Kind.COUNT, "merge": Merg
 _SHARE: dict[str, Any] = {"kind": Kind.SHARE, "compared": False, "bar": Bar.SHARE, "aside": ("report", "modules")}
 _BYTES: dict[str, Any] = {"unit": "bytes", "kind": Kind.BYTES}
 COSTS = (
-    Column("params", "Params", per_call=True, bar=Bar.PAGE, drop=49, **_HELD),
+    Column("params", "Params", total="parameters", per_call=True, bar=Bar.PAGE, drop=49, **_HELD),
     Column("params_share", "Params %", merge=Merge.ONCE, per_call=True, drop=18, **_SHARE),
     Column("trainable", "Trainable", shown=Shown.ASKED, bar=Bar.PAGE, drop=2, **_HELD),
-    Column("macs", "MACs", "multiply-accumulates", Kind.QUANTITY, alike=True, bar=Bar.LOG, **_PARTS),
+    Column("macs", "MACs", "multiply-accumulates", Kind.QUANTITY, total="MACs", alike=True, bar=Bar.LOG, **_PARTS),
     Column("macs_share", "MACs %", drop=17, **_SHARE, **_PARTS),
     Column("kept", "Kept", compared=False, bar=Bar.LOG, drop=46, full="Bytes kept for backward", **_BYTES, **_PARTS),
     Column("read_bytes", "Read", drop=19, full="Bytes read", **_BYTES, **_MOVED),

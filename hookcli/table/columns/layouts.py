@@ -39,6 +39,8 @@ TRACE = columns_named(
     fqn="Where",
     name="What",
 )
+TRACE_DETAILS = tuple(column for column in TRACE if column.name not in ("index", "us", "pass"))
+"""Columns of a trace that an event's place in a picture does not show."""
 FLOW = columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype")
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
 PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
@@ -108,6 +110,13 @@ CHARTED_FIRST = ("loss", "param_grad", "ratio", "std", "output_grad", "weight", 
 """Figures that the page of two records charts before all others."""
 
 
+TRAINING_MEMORY = columns_named(
+    *("param_bytes", "grad_bytes", "optimizer_bytes"),
+    param_bytes="parameters",
+    grad_bytes="gradients",
+    optimizer_bytes="AdamW",
+)
+"""Memory that training takes besides what is kept for backward, in the totals of shapes."""
 MEMORY = (*columns_named("fqn", "type", "bytes", bytes="At peak"), *MEMORY_KINDS)
 """Bytes that each module holds at the peak of a training step, without those of its parts."""
 TIMELINE = (
