@@ -61,6 +61,16 @@ def test_no_other_file_lists_names_of_columns() -> None:
     assert not found
 
 
+def test_no_script_of_the_page_lists_names_of_columns() -> None:
+    """A list, or an object of plain values, in one pair of brackets; comments aside."""
+    names = set(DECLARED) - options()
+    for file in (ROOT / "reporters" / "html" / "assets").glob("*.js"):
+        source = re.sub(r"/\*\*.*?\*/|//[^\n]*", "", file.read_text(), flags=re.DOTALL)
+        for literal in re.findall(r"\[[^\[\]()]*\]|\{[^{}();]*: [^{}();]*\}", source):
+            texts = re.findall(r'"(\w+)"|(\w+): ', literal)
+            assert len(names & {name for pair in texts for name in pair}) <= MOST, (file.name, literal)
+
+
 def test_no_module_is_loaded_by_string_but_plugins_and_the_packages_own_functions() -> None:
     """`lint-imports` does not see such imports, so that a circle could hide behind them."""
     for file in FILES:

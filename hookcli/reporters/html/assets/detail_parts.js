@@ -55,7 +55,8 @@ export function statisticsTable(columns) {
 /** The module's own parameters and buffers, a line each; null without any. */
 export function parametersTable(parameters) {
   if (!parameters.length) return null;
-  const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
+  const [std, l2] = ["std", "l2"].map((name) => spoken(declared(name)));
+  const titles = ["shape", std, l2, `gradient ${l2}`, "ratio"];
   const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
     const [size, slope] = [value, gradient].map((row) => num(row?.l2));
     const ratio = size > 0 && slope !== null ? slope / size : null;
