@@ -35,7 +35,7 @@ tensors/files/dump_reader.py: safe_open(regular(path, self.folder), framework='p
 sources/libraries.py: hub.hf_hub_download(name, CONFIG, revision=revision or None)
 sources/timm.py: timm.create_model(name, pretrained=bool(weights), pretrained_cfg_overlay=overlay, **args)
 sources/libraries.py: transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-sources/huggingface.py: library.AutoImageProcessor.from_pretrained(str(place.folder), local_files_only=True, \
+sources/huggingface.py: library.AutoImageProcessor.from_pretrained(folder, local_files_only=True, \
 trust_remote_code=False)
 sources/huggingface.py: model_class.from_pretrained(place.folder, config=config, local_files_only=True, \
 output_loading_info=True, trust_remote_code=False, weights_only=True)

@@ -79,20 +79,18 @@ def not_imported_by_libraries() -> Iterator[None]:
         yield
         return
     stand_in = _StandIn(_UTILS)
+    watching = _Watching(stand_in)  # no finder may be a module that answers to every name
     sys.modules[_UTILS] = stand_in
-    sys.meta_path.insert(0, stand_in)
+    sys.meta_path.insert(0, watching)
     try:
         yield
     finally:
-        sys.meta_path.remove(stand_in)
+        sys.meta_path.remove(watching)
         stand_in.step_aside()
 
 
 class _StandIn(ModuleType):
-    """Stands in for `torch._dynamo.utils` until more of torch.compile is asked for than `is_compile_supported`.
-
-    It is also a finder that finds no module, but steps aside as torch.compile is being imported.
-    """
+    """Stands in for `torch._dynamo.utils` until more of torch.compile is asked for than `is_compile_supported`."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "is_compile_supported":
@@ -102,14 +100,22 @@ class _StandIn(ModuleType):
         self.step_aside()
         return getattr(import_module(_UTILS), name)
 
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name == _PACKAGE:
-            self.step_aside()
-
     def step_aside(self) -> None:
         """Let the next import of the module find the real one."""
         if sys.modules.get(_UTILS) is self:
             del sys.modules[_UTILS]
+
+
+class _Watching:
+    """A finder of modules that finds none, but has the stand-in step aside as torch.compile is being imported."""
+
+    def __init__(self, stand_in: _StandIn) -> None:
+        self._stand_in = stand_in
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Find nothing."""
+        if name == _PACKAGE:
+            self._stand_in.step_aside()
 
 
 def _is_compile_supported(device: Any) -> Any:
