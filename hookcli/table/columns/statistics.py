@@ -24,16 +24,6 @@ _NUMEL = Column(
 )
 _NORMS = ("inputs", "activations", "steps")
 _EXTREMES = ("inputs", "gradients", "parameters", "steps")
-_STATISTICS = (
-    Column("mean", "Mean", moves=_as_far, drop=42, aside=("gradients",), **_TICKS),
-    Column("std", "Std", moves=_by_bessel, drop=40, **_TICKS),
-    Column("min", "Min", merge=Merge.LEAST, drop=37, aside=("activations", *_EXTREMES), **_TICKS),
-    Column("max", "Max", merge=Merge.MOST, drop=39, aside=_EXTREMES, **_TICKS),
-    Column("l2", "L2", merge=Merge.NORM, moves=math.sqrt, bar=Bar.LOG, drop=23, aside=_NORMS, **_FIGURE),
-    Column("zeros", "Zeros", drop=30, aside=("gradients",), **_ZEROS),
-    Column("nan", "NaN", **_FAULTS),
-    Column("inf", "Inf", **_FAULTS),
-)
 
 
 def _as_far(n: int) -> float:
@@ -44,6 +34,18 @@ def _as_far(n: int) -> float:
 def _by_bessel(n: int) -> float:
     """The standard deviation of n elements moves by at most this times their rms."""
     return math.sqrt(n / (n - 1)) if n > 1 else 1.0
+
+
+_STATISTICS = (
+    Column("mean", "Mean", moves=_as_far, drop=42, aside=("gradients",), **_TICKS),
+    Column("std", "Std", moves=_by_bessel, drop=40, **_TICKS),
+    Column("min", "Min", merge=Merge.LEAST, drop=37, aside=("activations", *_EXTREMES), **_TICKS),
+    Column("max", "Max", merge=Merge.MOST, drop=39, aside=_EXTREMES, **_TICKS),
+    Column("l2", "L2", merge=Merge.NORM, moves=math.sqrt, bar=Bar.LOG, drop=23, aside=_NORMS, **_FIGURE),
+    Column("zeros", "Zeros", drop=30, aside=("gradients",), **_ZEROS),
+    Column("nan", "NaN", **_FAULTS),
+    Column("inf", "Inf", **_FAULTS),
+)
 
 
 STATS_COLUMNS = (_NUMEL, *map(_of_output, _STATISTICS))
