@@ -62,6 +62,7 @@ hooks/torch_private/dynamo.py: import_module(_UTILS)
 hooks/torch_private/dynamo.py: import_module(_UTILS)
 tensors/torch_private.py: import_module(first)
 tensors/torch_private.py: import_module(so_far)
+commands/plugins.py: load
 engine/package_rules.py: import_module(name)
 system/importing.py: spec.loader.exec_module
 system/importing.py: import_module
