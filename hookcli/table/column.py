@@ -171,8 +171,14 @@ class Column:
         return {name: _RULES[name](data[name]) for name in data.keys() & _RULES.keys()}
 
 
-def _optional(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else kind(value)
+def _number(value: Any) -> Any:
+    """A finite number, or None. Raises ValueError for anything else."""
+    if value is None or (type(value) in (int, float) and abs(value) < _MOST):
+        return value
+    raise ValueError(f"a column's rule can't be {str(value)[:40]!r}")
+
+
+_MOST = 2**63
 
 
 _FLAGS = ("required", "identity", "charted", "per_call", "compared", "left", "alike", "of_parts", "judged")
@@ -184,8 +190,8 @@ _TYPES: Mapping[str, Callable[[Any], Any]] = {
     "bar": Bar,
     **dict.fromkeys(("pair", "about", "full", "total", "explanation"), str),
     "aside": tuple,
-    "tolerance": _optional(float),
-    "drop": _optional(int),
+    "tolerance": _number,
+    "drop": _number,
     "usual": lambda value: value,
 }
 _RULES = {field.name: _TYPES[field.name] for field in fields(Column) if field.name in _TYPES}

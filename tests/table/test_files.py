@@ -11,7 +11,7 @@ from support import damaged
 from hookcli.diff.rows import diff
 from hookcli.errors import UsageError
 from hookcli.reporters.table import TableReporter
-from hookcli.table import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, document
+from hookcli.table import STATS_COLUMNS, Bar, Column, Kind, Merge, Report, Row, Skipped, TensorStats, document
 from hookcli.table.files import looks_saved, read_reports
 from hookcli.table.grouping import View
 
@@ -50,13 +50,29 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str) -> None:
     assert str(file) in str(info.value) and WRONG[text] in str(info.value) and "\n" not in str(info.value)
 
 
+ENERGY = Column(
+    *("energy", "Energy", "joule", Kind.FIGURE),
+    merge=Merge.SUM,
+    **{"tolerance": 0.1, "drop": 3, "usual": 1.5, "bar": Bar.LOG, "pair": "e", "aside": ("steps",), "identity": True},
+)
 MEASURED = Report(
     "activations",
     "net",
-    (Column("fqn", "Layer"), *STATS_COLUMNS),
+    (Column("fqn", "Layer"), ENERGY, *STATS_COLUMNS),
     [
         Row({"fqn": "", "type": "Net", "call": 0, "shape": [2, 3], "dtype": "float32"}, TensorStats(6, 1, 1, 0, 2, 3)),
-        Row({"fqn": "a", "type": "ReLU", "call": 0, "path": "", "input_shape": [[2], [3]], "params": 3, "macs": None}),
+        Row(
+            {
+                "fqn": "a",
+                "type": "ReLU",
+                "call": 0,
+                "path": "",
+                "input_shape": [[2], [3]],
+                "params": 3,
+                "macs": None,
+                "energy": 2.5,
+            }
+        ),
     ],
     {"dtype": "float32", "loss": "sum", "loss_value": 1.5, "seconds": 1.0},
     {"params": 3},
