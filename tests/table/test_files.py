@@ -53,7 +53,13 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str) -> None:
 ENERGY = Column(
     *("energy", "Energy", "joule", Kind.FIGURE),
     merge=Merge.SUM,
-    **{"tolerance": 0.1, "drop": 3, "usual": 1.5, "bar": Bar.LOG, "pair": "e", "aside": ("steps",), "identity": True},
+    tolerance=0.1,
+    drop=3,
+    usual=1.5,
+    bar=Bar.LOG,
+    pair="e",
+    aside=("steps",),
+    identity=True,
 )
 MEASURED = Report(
     "activations",
