@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from hookcli.errors import UsageError, unknown
@@ -29,6 +30,7 @@ _BY_UNIT = {
 }
 
 
+@lru_cache(maxsize=1 << 12)  # reports of many ranks and steps have the same columns
 def declared(name: str, title: str | None = None, unit: str | None = None) -> Column:
     """The column of this name with what is known of it, under another title and unit if they are given.
 
@@ -47,17 +49,15 @@ def declared(name: str, title: str | None = None, unit: str | None = None) -> Co
 
 def resolved(column: Column) -> Column:
     """The column with the rules that its name and unit suggest, unless it has rules of its own."""
-    if column is DECLARED.get(column.name):
-        return column
     usual = declared(column.name, column.title, column.unit)
-    plain = Column(column.name, column.title, column.unit)
-    return usual if column == plain else column
+    if column is usual:
+        return column
+    return usual if column == Column(column.name, column.title, column.unit) else column
 
 
 def columns_named(*names: str, **titles: str) -> tuple[Column, ...]:
     """The columns of these names, under other titles if any are given: `columns_named("fqn", "type", fqn="Name")`."""
-    found = [declared(name) for name in names]
-    return tuple(replace(column, title=titles.get(column.name, column.title)) for column in found)
+    return tuple(declared(name, titles.get(name), declared(name).unit) for name in names)
 
 
 def from_dict(data: Mapping[str, Any]) -> Column:

@@ -81,7 +81,7 @@ def restored(probe: str, columns: Sequence[Column]) -> tuple[Column, ...]:
     names = {column.name for column in columns}
     layout = WEIGHTS if probe == "weights" else FILES if "change_rank" in names else ()
     drops = {column.name: column.drop for column in layout}
-    return tuple(replace(column, drop=drops.get(column.name, column.drop)) for column in columns)
+    return tuple(replace(column, drop=drops[column.name]) if column.name in drops else column for column in columns)
 
 
 RECORDED = columns_named(
