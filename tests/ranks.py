@@ -126,3 +126,11 @@ def serve(number: int, rank: int, size: int) -> None:
             answer = Raised(type(error).__name__, str(error), format_exc(), getattr(error, "reports", ()))
         pipe.send(answer)
         dist.destroy_process_group()
+
+
+def process_id() -> int:
+    """In a rank: the id of its process, once all ranks have found each other."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    return os.getpid()

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import forks
 import pytest
-from ranks import RanksError, run_ranks, stop_ranks
+from ranks import RanksError, process_id, run_ranks, stop_ranks
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -26,15 +26,15 @@ def test_a_process_that_a_failed_test_has_left_is_ended(fresh: bool) -> None:
 
 
 def test_ranks_are_started_anew_after_one_has_died() -> None:
-    before = run_ranks(2, os.getpid)
-    assert run_ranks(2, os.getpid) == before
+    before = run_ranks(2, process_id)
+    assert run_ranks(2, process_id) == before
     os.kill(before[1], signal.SIGKILL)  # between two jobs
     after = []
     while not after:
         with suppress(RanksError):  # it was still dying
-            after = run_ranks(2, os.getpid)
+            after = run_ranks(2, process_id)
     assert not {*after} & {*before}
     with pytest.raises(RanksError, match="rank 0 died"):
         run_ranks(2, os._exit, 3)
-    assert not {*run_ranks(2, os.getpid)} & {*after}
+    assert not {*run_ranks(2, process_id)} & {*after}
     stop_ranks(2)

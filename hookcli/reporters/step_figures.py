@@ -161,7 +161,7 @@ def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
 
 def _bad(report: Report) -> Iterator[str]:
     """Name the steps with non-finite values, which the charts leave out."""
-    counts = [column.name for column in report.columns if column.shown == Shown.MARK]
+    counts = [column.name for column in report.known_columns() if column.shown == Shown.MARK]
     steps = [row["step"] for row in report.rows if any(map(row.get, counts))]
     if steps:
         more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
