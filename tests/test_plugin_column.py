@@ -16,11 +16,13 @@ from torch import Tensor, nn
 import hookcli
 from hookcli import registry
 from hookcli.diff.rows import diff
+from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
 from hookcli.reporters import bars
-from hookcli.table import Kind, Merge, Report, document
+from hookcli.table import Column, Kind, Merge, Report, Row, columns_named, document
 from hookcli.table.files import read_reports
 from hookcli.table.grouping import View, group_rows, shown
+from hookcli.table.merge import BatchRows
 from hookcli.table.merged_ranks import merged
 from hookcli.table.screen import fitted
 
@@ -111,3 +113,35 @@ def test_parquet_has_its_type_title_and_unit(tmp_path: Path) -> None:
     field = table.schema.field("energy")
     assert str(field.type) == "double" and field.metadata == {b"title": b"Energy", b"unit": b"joule"}
     assert table.column("energy").to_pylist() == [row["energy"] for row in report.rows]
+
+
+def test_of_batches_a_plain_value_is_kept_only_if_all_share_it() -> None:
+    columns = (Column("same", "Same"), Column("other", "Other"), Column("most", "Most", "bytes", merge=Merge.MOST))
+    batches = BatchRows(columns)
+    for number in range(3):
+        batches.add([Row({"fqn": "a", "shape": [2], "same": 1, "other": number, "most": number})])
+    [row] = batches.rows()
+    assert (row["same"], row["other"], row["most"]) == (1, None, 2)
+    apart = Report("x", "m", (*columns_named("fqn"), *columns), [Row({"fqn": f"a.{n}", "most": n}) for n in (5, 7)])
+    assert group_rows(replace(apart, grouping="disjoint"), 1).rows[0]["most"] == 7
+
+
+def test_a_plugin_can_not_change_what_a_place_is_or_what_hookclis_columns_hold(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="column 'head': only hookcli's own columns"):
+        Report("x", "m", (Column("head", "Head", identity=True),), [])
+    report = Report("x", "m", (Column("fqn", "Layer"), Column("l2", "L2", merge=Merge.SUM)), [Row({"fqn": "a"})])
+    assert report.column("l2").merge == Merge.NORM
+    data = document([report])
+    data["reports"][0]["columns"].append({"name": "call", "title": "Call", "unit": None, "kind": "any"})
+    data["reports"][0]["rows"] = [{"fqn": "a", "call": "x"}]
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    with pytest.raises(UsageError, match="call can't be 'x'"):
+        read_reports(str(tmp_path / "a.json"))
+
+
+def test_a_suggested_kind_takes_what_a_program_may_put_there(tmp_path: Path) -> None:
+    columns = (*columns_named("fqn"), Column("mean_size", "Size", "bytes"), Column("t", "T", "seconds", tolerance=0.1))
+    rows = [Row({"fqn": "a", "mean_size": 0.5, "t": "late"}), Row({"fqn": "b", "mean_size": float("nan"), "t": 2.0})]
+    report = Report("x", "m", columns, rows[1:])
+    assert report.column("t").kind == Kind.SECONDS and saved(report, tmp_path).rows[0]["t"] == 2.0
+    assert "0.5 B" in (text := str(Report("x", "m", columns, rows))) and "late" in text and "2.00 s" in text

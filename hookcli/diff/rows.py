@@ -153,7 +153,7 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
     order = {key: number for number, key in enumerate(theirs)}
     lone = deque((key, row) for key, row in theirs.items() if key not in ours)
 
-    columns = DECLARED | {column.name: column for column in a.columns}
+    columns = DECLARED | {column.name: column for column in (*b.columns, *a.columns)}
     runs = (a.meta.get("dtype"), b.meta.get("dtype"))
     measured = [_completed(row, theirs.get(_key(row, row.fqn))) for row in a.rows]
     gradients = ((row["kind"], row.stats.rms) for row in measured if row.stats and row.get("kind"))

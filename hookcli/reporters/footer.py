@@ -7,7 +7,6 @@ from typing import Any
 
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
-from hookcli.table.columns import declared
 from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import counted, duration, loss, macs, number, size
 from hookcli.table.validation import OF_PEAK, SENTENCES
@@ -27,7 +26,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
     memory = _memory(report.totals, sorts, python)
     aside = (*SENTENCES, *OF_PEAK, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
-    said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
+    said = [_total(report, key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
     return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
 
 
@@ -64,7 +63,7 @@ _NAMED = {
 _OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
 
 
-def _total(key: str, value: Any, clipped: str = "") -> str:
+def _total(report: Report, key: str, value: Any, clipped: str = "") -> str:
     """Write one of the totals, by its name."""
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
@@ -75,7 +74,7 @@ def _total(key: str, value: Any, clipped: str = "") -> str:
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
     if key in _OVER_ALL:
         return f"{_OVER_ALL[key]} of the parameters {text}{clipped}"
-    name = _NAMED.get(key) or declared(key).total or key
+    name = _NAMED.get(key) or report.column(key).total or key
     return _measured(key, value) or f"{text} {name.removesuffix('s') if value == 1 else name}"
 
 

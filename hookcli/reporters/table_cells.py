@@ -13,6 +13,7 @@ from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
 from hookcli.system.wrapping import wrapped
 from hookcli.table import Column, Report, Row, formatting
+from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest, for_people
 from hookcli.table.levels import Levels
@@ -174,10 +175,11 @@ def _footer(
 
 
 def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
-    """Sentences on the columns of a comparison that has differences."""
-    filled = [column for column in columns if column.explanation and any(row.get(column.name) for row in report.rows)]
+    """Sentences on a plugin's columns, and on those of a comparison that has differences."""
+    asked = [c for c in columns if c.explanation and (report.probe == "diff" or c.name not in DECLARED)]
+    filled = [column for column in asked if any(row.get(column.name) for row in report.rows)]
     sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
-    return [" ".join(sentences)] if sentences and report.probe == "diff" else []
+    return [" ".join(sentences)] if sentences else []
 
 
 def _grouped(report: Report, shown: Report, view: View) -> str:

@@ -109,13 +109,14 @@ class Column:
 
     - `kind`: the type of its values; `required`: a row that has the column has a value (None is damage).
     - `merge`: the rule for several rows that become one (calls, batches, ranks, parts, folded blocks).
-    - `identity`: rows with another value are other places. `charted`: False for numbers that do not change from step to
-      step, or say which row it is. `per_call`: one value for a call, however many tensors it returned.
+    - `identity`: rows with another value are other places; only hookcli's own columns say so. `charted`: False for
+      numbers that do not change from step to step, or say which row it is. `per_call`: one value for a call, however
+      many tensors it returned.
     - `compared`: False if a difference between two runs says nothing of the model. `tolerance`: relative, in place of
       the run's own; `moves`: by how much the figure of n elements moves if these move by an rms of 1.
     - `shown`, `usual`, `bar`: how tables show it. `aside`: views of a page that show it only if asked to. `drop`: the
-      order in which columns leave a narrow table, the lowest first; None stays. `pair`: columns of one such name leave
-      together. `left`: holds words, and aligns left.
+      order in which columns leave a narrow table, the lowest first; None stays. `pair`: columns with the same
+      `pair` leave together. `left`: holds words, and aligns left.
     - `alike`: repeated blocks are folded only if they agree in it.
     - `about`: what a statistic of a module measures: "output", "gradient", "parameters" or "time"; or a "distance" of
       two sides. `of_parts`: that of a container is merged from its parts. `full`: the title where nothing around it
@@ -171,28 +172,47 @@ class Column:
         return {name: _RULES[name](data[name]) for name in data.keys() & _RULES.keys()}
 
 
-def _number(value: Any) -> Any:
-    """A finite number, or None. Raises ValueError for anything else."""
-    if value is None or (type(value) in (int, float) and abs(value) < _MOST):
-        return value
-    raise ValueError(f"a column's rule can't be {str(value)[:40]!r}")
-
-
 _MOST = 2**63
 
 
-_FLAGS = ("required", "identity", "charted", "per_call", "compared", "left", "alike", "of_parts", "judged")
+def _only(is_right: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """A function that returns a right value, and raises ValueError for any other."""
+
+    def checked(value: Any) -> Any:
+        if not is_right(value):
+            raise ValueError(f"a column's rule can't be {str(value)[:40]!r}")
+        return tuple(value) if isinstance(value, list) else value
+
+    return checked
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) < _MOST)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+
+
+_flag = _only(lambda value: isinstance(value, bool))
+_number = _only(_is_number)
+_texts = _only(_is_texts)
+_text = _only(lambda value: isinstance(value, str))
+_plain_value = _only(lambda value: isinstance(value, (bool, str)) or _is_number(value))
+
+
+_FLAGS = ("required", "charted", "per_call", "compared", "left", "alike", "of_parts", "judged")
 _TYPES: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_FLAGS, bool),
+    **dict.fromkeys(_FLAGS, _flag),
     "kind": Kind,
     "merge": Merge,
     "shown": Shown,
     "bar": Bar,
-    **dict.fromkeys(("pair", "about", "full", "total", "explanation"), str),
-    "aside": tuple,
+    **dict.fromkeys(("pair", "about", "full", "total", "explanation"), _text),
+    "aside": _texts,
     "tolerance": _number,
     "drop": _number,
-    "usual": lambda value: value,
+    "usual": _plain_value,
 }
 _RULES = {field.name: _TYPES[field.name] for field in fields(Column) if field.name in _TYPES}
 _LOOKS = (

@@ -108,7 +108,7 @@ def sound(report: Report) -> Report:
     for finding in report.findings:
         require(asdict(finding), FINDING)
     named = [column.name for column in report.columns if column.name not in STATS_KEYS]
-    own = {c.name: fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
+    own = {c.name: optional(is_figure) if c.unit else fits(c) for c in report.columns if c is not DECLARED.get(c.name)}
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
     needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
     needed |= set(STEPS if report.grouping == "steps" else ())

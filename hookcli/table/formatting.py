@@ -35,6 +35,12 @@ def _made_visible(value: T, shown: Callable[[str], str]) -> T:
         found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         found = [_made_visible(item, shown) for item in value]
+    elif isinstance(value, Column):
+        if value is not declared(value.name, value.title, value.unit):
+            texts: dict[str, Any] = {
+                name: shown(getattr(value, name)) for name in ("name", "title", "full", "total", "explanation")
+            }
+            found = replace(value, **texts, unit=value.unit and shown(value.unit))
     elif is_dataclass(value) and not isinstance(value, type):
         whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
         found = replace(value, **whole)
@@ -77,13 +83,13 @@ def macs(value: int) -> str:
     return f"{quantity(value)}{' ' * (value < 1000)}MACs"
 
 
-def size(value: int | None) -> str:
+def size(value: float | None) -> str:
     """Bytes with a binary prefix: 12.5 MiB."""
-    if value is None:
-        return "-"
+    if value is None or not math.isfinite(value):
+        return number(value)
     if value < 0:
         return f"-{size(-value)}"
-    power = min(int(math.log2(value)) // 10, 4) if value else 0
+    power = min(int(math.log2(value)) // 10, 4) if value >= 1 else 0
     return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
@@ -129,7 +135,7 @@ def cell(row: Row, column: Column | str) -> str:
         return f"{value}:{row['line']}"
     if isinstance(value, bool):
         return name if value else ""
-    if kind in _WRITTEN:
+    if kind in _WRITTEN and (kind == Kind.SOURCE or not isinstance(value, str)):
         return _WRITTEN[kind](value)
     return plain(value)
 

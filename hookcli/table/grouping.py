@@ -176,8 +176,8 @@ def apply_view(report: Report, view: View) -> Report:
         name = find_column(f"{dashes}sort", view.sort.removeprefix("-"), report.columns).name
         report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
     if view.columns:
-        chosen = dict.fromkeys(find_column(f"{dashes}columns", name, report.columns) for name in view.columns)
-        report = replace(report, columns=[*chosen])
+        chosen = [find_column(f"{dashes}columns", name, report.columns) for name in view.columns]
+        report = replace(report, columns=[*{column.name: column for column in chosen}.values()])
     return report
 
 

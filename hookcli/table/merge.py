@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.table.column import Column, Merge
-from hookcli.table.columns import place_of
+from hookcli.table.columns import DECLARED, place_of
 from hookcli.table.norms import norm, ratio
 from hookcli.table.row import Row
 from hookcli.table.stats import STATS_KEYS, TensorStats
@@ -27,7 +27,7 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
     present = {name for row in rows for name in row.values}
     worst = max(rows, key=_excess) if "times" in present else None
     same_place = all(row.fqn == rows[0].fqn for row in rows)
-    for column in columns:
+    for column in sorted(columns, key=lambda column: column.merge == Merge.RATIO):  # of values that are merged by then
         name, rule = column.name, column.merge
         if name not in present or rule == Merge.SAME:
             continue
@@ -40,7 +40,7 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
         elif rule == Merge.RATIO:
             values[name] = ratio(values.get("update"), values.get("weight"))
         elif rule != Merge.NORM or same_place:
-            parts = [value for row in _counted(rows, rule) if (value := row.get(name)) is not None]
+            parts = [value for row in _counted(rows, column) if isinstance(value := row.get(name), (int, float))]
             values[name] = _RULES[rule](parts) if parts else None
     return values
 
@@ -48,10 +48,15 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
 _RULES: Mapping[Merge, Callable[[Sequence[Any]], Any]] = {
     Merge.SUM: sum,
     Merge.ONCE: sum,
-    Merge.LEAST: min,
-    Merge.MOST: max,
+    Merge.LEAST: lambda parts: min(_known(parts)),
+    Merge.MOST: lambda parts: max(_known(parts)),
     Merge.NORM: norm,
 }
+
+
+def _known(parts: Sequence[float]) -> Sequence[float]:
+    """The parts without NaN, unless there are no others."""
+    return [part for part in parts if part == part] or parts
 
 
 def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
@@ -61,17 +66,21 @@ def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
     return {name: texts[0] + (f" and {len(texts) - 1} more" if texts[1:] else "")} if texts else {}
 
 
-def _counted(rows: Sequence[Row], rule: Merge) -> Sequence[Row]:
+def _counted(rows: Sequence[Row], column: Column) -> Sequence[Row]:
     """The rows that count: of a module that was called several times the first, if the rule counts it once."""
-    if rule != Merge.ONCE:
+    if column.merge != Merge.ONCE:
         return rows
-    return [*{origin(row): row for row in reversed(rows) if row.get("params") is not None}.values()]
+    return [*{origin(row): row for row in reversed(rows) if row.get(column.name) is not None}.values()]
 
 
 def rules_of(columns: Iterable[Column]) -> list[Column]:
-    """The columns, besides statistics, whose rows' values make one: those of a plugin, most of all."""
+    """The columns, besides statistics, whose rule combines values, and a plugin's columns, whatever their rule.
+
+    Texts are not listed batch by batch: a text is kept if all batches share it.
+    """
     kept = (Merge.SAME, Merge.FIRST)
-    return [column for column in columns if column.merge not in kept and column.name not in STATS_KEYS]
+    chosen = [c for c in columns if c.name not in STATS_KEYS and (c.merge not in kept or c.name not in DECLARED)]
+    return [replace(c, merge=Merge.SAME) if c.merge == Merge.LISTED else c for c in chosen]
 
 
 def ruled(rows: Sequence[Row], rules: Sequence[Column]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.table import Column, Report, Row, TensorStats
+from hookcli.table import Column, Merge, Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.folding import repeats
 from hookcli.table.levels import Levels
@@ -111,7 +111,7 @@ def merged_by_owner(report: Report, depth: float) -> list[Row]:
     for row in report.rows:
         owner = levels.owner(row.fqn, depth)
         groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
-    counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
+    counted = [c.name for c in report.columns if c.unit and c.unit != "elements" and c.merge == Merge.SAME]
     columns = report.known_columns()
     found = []
     for (owner, *_), rows in groups.items():

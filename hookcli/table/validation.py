@@ -8,7 +8,10 @@ from typing import Any
 
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
+from hookcli.table.columns.costs import COSTS
 from hookcli.table.columns.layouts import GROUPS
+from hookcli.table.columns.memory import MEMORY
+from hookcli.table.columns.training import TRAINING
 from hookcli.table.histogram import is_histogram
 from hookcli.table.report import SEVERITIES, Finding
 from hookcli.table.stats import STATS_KEYS
@@ -150,7 +153,10 @@ SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", 
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
 """Totals that sentences say."""
 TOTALS: Mapping[str, Fits] = {
-    **{name: optional(is_count) if name.endswith("_bytes") else test for name, test in ROW.items()},
+    **{
+        column.name: optional(is_count) if column.name.endswith("_bytes") else fits(column)
+        for column in (*COSTS, *MEMORY, *TRAINING)
+    },
     "groups": listed(lambda group: is_mapping(group) and all(ROW[c.name](group[c.name]) for c in GROUPS)),
     **dict.fromkeys(
         (f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest", "hookcli")), is_figure

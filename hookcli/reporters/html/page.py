@@ -18,7 +18,7 @@ from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
 from hookcli.table import Kind, Report
-from hookcli.table.columns import declared, from_dict, looks
+from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.layouts import CHARTED_FIRST
 from hookcli.table.grouping import View
 from hookcli.table.strict_json import document_text
@@ -106,7 +106,7 @@ def _library(name: str, file: str) -> str:
 def _charts(payload: Mapping[str, Any]) -> bool:
     """True if there is something to chart: statistics, differences, or steps."""
     reports = payload["reports"]
-    columns = [declared(column["name"]) for report in reports for column in report["columns"]]
+    columns = [from_dict(column) for report in reports for column in report["columns"]]
     measured = any(column.about == "output" or column.kind == Kind.LOSS for column in columns)
     held = ("l2" in row for report in reports for row in report["rows"])  # also where --columns leaves it out
     drawn = any(report["probe"] == "diff" or report.get("grouping") == "moments" for report in reports)

@@ -37,7 +37,7 @@ def declared(name: str, title: str | None = None, unit: str | None = None) -> Co
     A name that hookcli does not know has the rules that its unit, or an ending in `_bytes` or `shape`, suggests.
     """
     column = DECLARED.get(name)
-    if column is None or (unit in _BY_UNIT and unit != column.unit):  # a count of hooks may be called "node"
+    if column is None or (unit == "firings" != column.unit and not column.identity):  # of a hook called "node"
         kind = Kind.SHAPE if name.endswith("shape") else Kind.BYTES if name.endswith("_bytes") else Kind.ANY
         shown = Shown.SET if unit == "firings" else Shown.FILLED
         heading = name.replace("_", " ").capitalize()
@@ -48,11 +48,21 @@ def declared(name: str, title: str | None = None, unit: str | None = None) -> Co
 
 
 def resolved(column: Column) -> Column:
-    """The column with the rules that its name and unit suggest, unless it has rules of its own."""
+    """The column with the rules that its name and unit suggest, in place of fields that it does not give.
+
+    A name that hookcli declares has its rules, but for the order in which columns leave a narrow table. Raises
+    ValueError for another column that says which place a row is of.
+    """
     usual = declared(column.name, column.title, column.unit)
     if column is usual:
         return column
-    return usual if column == Column(column.name, column.title, column.unit) else column
+    if column.name in DECLARED:
+        return usual if column.drop in (None, usual.drop) else replace(usual, drop=column.drop)
+    if column.identity:
+        raise ValueError(f"column {column.name!r}: only hookcli's own columns tell which place a row is of")
+    if column == Column(column.name, column.title, column.unit):
+        return usual
+    return replace(column, kind=usual.kind) if column.kind == Kind.ANY != usual.kind else column
 
 
 def columns_named(*names: str, **titles: str) -> tuple[Column, ...]:
@@ -63,7 +73,7 @@ def columns_named(*names: str, **titles: str) -> tuple[Column, ...]:
 def from_dict(data: Mapping[str, Any]) -> Column:
     """The column that a report saved. Raises KeyError or ValueError for a damaged one."""
     column = declared(data["name"], data["title"], data["unit"])
-    rules = Column.rules_from(data)
+    rules = {} if column.name in DECLARED else Column.rules_from(data)
     return replace(column, **rules) if rules else column
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hookcli.table.column import Column, Kind, Merge, Shown
+from hookcli.table.column import Bar, Column, Kind, Merge, Shown
 from hookcli.table.columns.training import TRAINING
 
 _WORST: dict[str, Any] = {"merge": Merge.WORST, "judged": True}
@@ -19,6 +19,10 @@ WHOLE_MODELS = tuple(
         name=f"{side}_{name}",
         title=f"{title} {side.upper()}",
         merge=Merge.SAME,
+        bar=Bar.NONE,
+        about="",
+        full="",
+        of_parts=False,
         drop=drop and drop + (side == "b"),
         pair=name if drop else "",
     )
