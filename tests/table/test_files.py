@@ -59,7 +59,6 @@ ENERGY = Column(
     bar=Bar.LOG,
     pair="e",
     aside=("steps",),
-    identity=True,
 )
 MEASURED = Report(
     "activations",
