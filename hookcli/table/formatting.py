@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hookcli.system.escaping import visible, visible_lines
 from hookcli.table import Column, Kind, Report, Row, TensorStats
-from hookcli.table.columns import declared
+from hookcli.table.columns import DECLARED, declared
 from hookcli.table.folding import times
 from hookcli.table.marks import mark
 
@@ -36,7 +36,7 @@ def _made_visible(value: T, shown: Callable[[str], str]) -> T:
     elif isinstance(value, (list, tuple)):
         found = [_made_visible(item, shown) for item in value]
     elif isinstance(value, Column):
-        if value is not declared(value.name, value.title, value.unit):
+        if value is not DECLARED.get(value.name):
             texts: dict[str, Any] = {
                 name: shown(getattr(value, name)) for name in ("name", "title", "full", "total", "explanation")
             }
