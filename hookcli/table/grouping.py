@@ -191,14 +191,19 @@ def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
     rest = [row for row in rows if missing(row.get(name))]
 
     def rank(row: Row) -> Any:
-        """Sort zeros by their share, as the table shows them, not by their number."""
-        return row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
+        """Sort zeros by their share, as the table shows them, not by their number; texts after numbers."""
+        key = row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
+        return isinstance(key, str), key
 
     return sorted(valued, key=rank, reverse=descending) + rest
 
 
 def _rank(value: Any) -> Any:
-    """The sort key of a value: shapes by their number of elements, several shapes by the sum."""
+    """The sort key of a value: shapes by their number of elements, several by the sum; lists of names as text."""
     if not isinstance(value, (list, tuple)):
         return value
-    return sum(map(_rank, value)) if value and isinstance(value[0], (list, tuple)) else math.prod(value)
+    if any(isinstance(part, str) for part in value):
+        return " ".join(map(str, value))
+    if value and isinstance(value[0], (list, tuple)):
+        return sum(map(_rank, value))
+    return math.prod(part or 0 for part in value)

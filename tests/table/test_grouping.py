@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hookcli.errors import UsageError
-from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats
+from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
 from hookcli.table.grouping import View, apply_view, group_rows
 from hookcli.table.screen import fitting_depth
 
@@ -149,3 +149,10 @@ def test_columns_come_in_the_order_asked_for() -> None:
     assert [c.name for c in apply_view(report(), View(columns=["mean", "fqn"])).columns] == ["mean", "fqn"]
     with pytest.raises(UsageError, match=r"--columns: unknown column 'men'; did you mean mean"):
         apply_view(report(), View(columns=["men"]))
+
+
+def test_lists_and_mixed_values_sort() -> None:
+    rows = [Row({"fqn": "a", "next": value}) for value in ([3, None], ["b", "c"], [2, 2], "x", [[1, 2], [5]], 6)]
+    whole = Report("x", "m", columns_named("fqn", "next"), rows)
+    found = [row["next"] for row in apply_view(whole, View(sort="next")).rows]
+    assert found == [[3, None], [2, 2], 6, [[1, 2], [5]], ["b", "c"], "x"]
