@@ -102,7 +102,7 @@ def sound(report: Report) -> Report:
         require({what: values}, {what: is_mapping})
         require(values, tests, is_plain)
     for column in report.columns:
-        require(column.to_dict(), COLUMN)
+        require({name: getattr(column, name) for name in COLUMN}, COLUMN)
     for item in report.skipped:
         require(asdict(item), SKIPPED)
     for finding in report.findings:

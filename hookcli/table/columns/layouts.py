@@ -232,6 +232,8 @@ STEP_TOTALS = (
     *columns_named("hookcli_seconds", "resident_bytes", "peak_bytes"),
 )
 """Figures of a whole step: the gradient, the times of its parts, and memory."""
+WITHOUT_GAPS = (*columns_named("macs", "bytes", "param_grad", "ratio"), *TRAINING_MEMORY, *STEP_TOTALS)
+"""Totals that are absent where there is no value."""
 OVER_TIME = (
     *columns_named("step", "forward", "seconds"),
     *MEASURED,
