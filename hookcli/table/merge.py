@@ -9,6 +9,8 @@ from typing import Any
 
 from hookcli.table.column import Column, Merge
 from hookcli.table.columns import DECLARED, place_of
+from hookcli.table.columns.training import OF_PARAMETERS
+from hookcli.table.formatting import listed
 from hookcli.table.norms import norm, ratio
 from hookcli.table.row import Row
 from hookcli.table.stats import STATS_KEYS, TensorStats
@@ -27,7 +29,8 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
     present = {name for row in rows for name in row.values}
     worst = max(rows, key=_excess) if "times" in present else None
     same_place = all(row.fqn == rows[0].fqn for row in rows)
-    for column in sorted(columns, key=lambda column: column.merge == Merge.RATIO):  # of values that are merged by then
+    ratios = []
+    for column in columns:
         name, rule = column.name, column.merge
         if name not in present or rule == Merge.SAME:
             continue
@@ -38,11 +41,23 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
         elif rule == Merge.LISTED:
             values |= _listed(name, rows)
         elif rule == Merge.RATIO:
-            values[name] = ratio(values.get("update"), values.get("weight"))
+            ratios.append(name)
         elif rule != Merge.NORM or same_place:
-            parts = [value for row in _counted(rows, column) if isinstance(value := row.get(name), (int, float))]
-            values[name] = _RULES[rule](parts) if parts else None
-    return values
+            values[name] = _combined(rows, column)
+    return values | {name: ratio(values.get("update"), values.get("weight")) for name in ratios}
+
+
+def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, Any]:
+    """The norms over all parameters of the rows, their `ratio`, and counts of non-finite elements; None without any."""
+    rows = list(rows)
+    values = {column.name: _combined(rows, column) for column in columns}
+    return values | {"ratio": ratio(values["update"], values["weight"])}
+
+
+def _combined(rows: Sequence[Row], column: Column) -> Any:
+    """The rows' values under this column as one, by a rule for numbers; None if no row has a number."""
+    parts = [value for row in _counted(rows, column) if isinstance(value := row.get(column.name), (int, float))]
+    return _RULES[column.merge](parts) if parts else None
 
 
 _RULES: Mapping[Merge, Callable[[Sequence[Any]], Any]] = {
@@ -63,7 +78,7 @@ def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
     """The first text with the number of rows that have it, unless all do, and how many other texts there are."""
     counts = Counter(str(row[name]) for row in rows if row.get(name))
     texts = [text if number == len(rows) else f"{text} ({number} of {len(rows)})" for text, number in counts.items()]
-    return {name: texts[0] + (f" and {len(texts) - 1} more" if texts[1:] else "")} if texts else {}
+    return {name: listed(texts, 1)} if texts else {}
 
 
 def _counted(rows: Sequence[Row], column: Column) -> Sequence[Row]:

@@ -78,18 +78,16 @@ def whole(times: Times) -> dict[str, float]:
     return {name: found[name] for name in INCLUSIVE if name in found}
 
 
-def summed(rows: Sequence[Row]) -> dict[str, float | None]:
-    """The times of rows that become one.
+def remaining_times(rows: Sequence[Row], merged: Mapping[str, Any]) -> dict[str, float | None]:
+    """The times of a merged row that are not the sums of its rows' times.
 
     Parameters of several modules have no row that includes all of them: theirs are the sums of the modules' own times.
     """
-    apart = rows[0].get("kind") == "parameter" and len({row.fqn for row in rows}) > 1
-    names = [name for name in NAMES if name in rows[0].values]
-    found = {name: _sum(row.get(INCLUSIVE.get(name, name) if apart else name) for row in rows) for name in names}
-    if RATIO in rows[0].values:
-        found = {side + name: _sum(row.get(side + name) for row in rows) for side in SIDES for name in NAMES}
-        found[RATIO] = ratio(*({name: found[side + name] for name in INCLUSIVE} for side in SIDES))
-    return found
+    if RATIO in merged:
+        return {RATIO: ratio(*({name: merged.get(side + name) for name in INCLUSIVE} for side in SIDES))}
+    if rows[0].get("kind") != "parameter" or len({row.fqn for row in rows}) == 1:
+        return {}
+    return {name: _sum(row.get(own) for row in rows) for name, own in INCLUSIVE.items() if name in merged}
 
 
 def ratio(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> float | None:

@@ -12,7 +12,8 @@ from hookcli.table import Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import GRAD_FAULTS, STEP, TENSOR, with_operators
-from hookcli.table.norms import gathered, norm
+from hookcli.table.merge import gathered
+from hookcli.table.norms import norm
 from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")
