@@ -21,6 +21,7 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
+_CALL = [name for name in IDENTITY if name != "path"]
 _ON_REQUEST = (Shown.ASKED, Shown.PAGE)
 _GRADIENTS = ("parameter", "output", "input")
 """The `kind` of rows of gradients, which vanish or explode by their norms."""
@@ -33,9 +34,8 @@ def reads_left(report: Report, column: Column) -> bool:
 
 def continues(row: Row, before: Row | None) -> bool:
     """Return whether a row is another tensor or rank of the call in the row before."""
-    keys = [name for name in IDENTITY if name != "path"]
     further = "fqn" in row.values and (row.get("path") or row.get("rank") is not None)
-    return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in keys)
+    return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in _CALL)
 
 
 def visible(report: Report, view: View) -> list[Column]:

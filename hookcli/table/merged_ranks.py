@@ -40,9 +40,8 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     rows = [Row({k: v for k, v in values.items() if k not in LAYOUT}, found) for values, found in pairs]
     if rules := rules_of(first.columns):
         by_place = rows_by_place(parts)
-        of = [
-            [*by_place[key].values()] for key, each in zip(table.keys, verdicts, strict=True) if each.values is not None
-        ]
+        counted = zip(table.keys, table.counted([verdict.of for verdict in verdicts]), verdicts, strict=True)
+        of = [[by_place[key][rank] for rank in ranks] for key, ranks, each in counted if each.values is not None]
         rows = [replace(row, values={**row.values, **ruled(own, rules)}) for row, own in zip(rows, of, strict=True)]
     remarks = [
         Skipped(str(place["fqn"]), each.remark, str(place["path"] or ""), each.reason)

@@ -157,6 +157,11 @@ class RankTable:
             for place, (first, every) in enumerate(zip(firsts, merged, strict=True))
         ]
 
+    def counted(self, of: Sequence[Of]) -> list[list[int]]:
+        """The ranks whose figures count at each place, once `stats` is computed: one of several that hold copies."""
+        ranks = [[rank for rank, held in zip(self._ranks, each, strict=True) if held] for each in self._counted.T]
+        return [own[:1] if each == "rank" else own for own, each in zip(ranks, of, strict=True)]
+
     def _only(self, unit: Sequence[int], places: Mask) -> Mask:
         """Count this unit of ranks alone at those of the places where it has a part. Returns these places."""
         own: Mask = self._counted[unit].any(0) & places
