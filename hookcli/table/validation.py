@@ -173,7 +173,7 @@ META: Mapping[str, Fits] = {
     **dict.fromkeys(("a", "b", "ddp", "metadata"), is_mapping),
 }
 SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights", "times")
-"""Totals that are printed on lines of their own."""
+"""Totals that are printed on separate lines."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
 """Totals that sentences say."""
 TOTALS: Mapping[str, Fits] = {

@@ -1,6 +1,6 @@
 """Packs the reports of recorded steps: names, types and titles once per record, and each figure in a few bytes.
 
-A *layout* is a report without its floats, in a line of its own before the first step that refers to it by number. A
+A *layout* is a report without its floats, on a separate line before the first step that refers to it by number. A
 packed step is one compressed text: JSON that says what differs from the layouts, then the floats, column by column.
 """
 

@@ -31,7 +31,7 @@ _NOT_COMPARED = ("time", "optimizer", "check")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
 _NAMED = 3
 _OF_FIRST = [column.name for column in RECORD_DIFF if column.merge == Merge.WORST]
-"""What a step's row says of its first row beyond tolerance."""
+"""The columns that a step's row takes from its first row beyond tolerance."""
 
 
 @dataclass(frozen=True)
