@@ -21,7 +21,8 @@ from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.system.files import is_folder, is_pipe, opened
 from hookcli.table import Report
-from hookcli.table.columns.layouts import DIFF, FILES, RECORD_DIFF, WHOLE_MODEL_DIFF
+from hookcli.table.columns.layouts import DIFF, FILES
+from hookcli.table.columns.recorded import RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
 from hookcli.tensors.files.opening import open_tensors
 

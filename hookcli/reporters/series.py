@@ -13,7 +13,7 @@ from typing import Any
 
 from hookcli.system.escaping import visible
 from hookcli.table import STATS_KEYS, Report, Row, raised
-from hookcli.table.columns.layouts import OF_STEP, REPEATS
+from hookcli.table.columns.recorded import OF_STEP, REPEATS
 
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section

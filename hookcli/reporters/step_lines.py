@@ -7,7 +7,7 @@ from typing import Any
 
 from hookcli.table import Column, Kind, Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import GROUP_LINES, STEP_TOTALS
+from hookcli.table.columns.recorded import GROUP_LINES, STEP_TOTALS
 from hookcli.table.columns.training import STEP_PARTS
 from hookcli.table.formatting import cell, duration, number, setting, size
 

@@ -10,8 +10,8 @@ from typing import Any
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
 from hookcli.table.columns.costs import COSTS
-from hookcli.table.columns.layouts import GROUPS, WITHOUT_GAPS
 from hookcli.table.columns.memory import MEMORY
+from hookcli.table.columns.recorded import GROUPS, WITHOUT_GAPS
 from hookcli.table.columns.training import TRAINING
 from hookcli.table.histogram import is_histogram
 from hookcli.table.report import SEVERITIES, Finding

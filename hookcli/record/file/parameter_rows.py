@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hookcli.table import Kind, Report, Row
-from hookcli.table.columns.layouts import UPDATES
+from hookcli.table.columns.recorded import UPDATES
 
 UPDATE_FIGURES = [column.name for column in UPDATES if column.kind == Kind.FIGURE]
 

@@ -19,7 +19,7 @@ from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
 from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
-from hookcli.table.columns.layouts import CHARTED_FIRST
+from hookcli.table.columns.recorded import CHARTED_FIRST
 from hookcli.table.grouping import View
 from hookcli.table.strict_json import document_text
 

@@ -11,7 +11,7 @@ from hookcli.record.file.views.overview import overview
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row
 from hookcli.table.columns.comparison import WHOLE_MODELS
-from hookcli.table.columns.layouts import WHOLE_MODEL_DIFF
+from hookcli.table.columns.recorded import WHOLE_MODEL_DIFF
 from hookcli.table.formatting import counted
 
 DIFFERENT = "different_models"

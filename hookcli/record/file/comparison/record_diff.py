@@ -18,7 +18,7 @@ from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.table import Merge, Report, Row
-from hookcli.table.columns.layouts import RECORD_DIFF
+from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
 from hookcli.table.formatting import number
 

@@ -14,7 +14,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import model_report, model_row
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
-from hookcli.table.columns.layouts import RECORDED
+from hookcli.table.columns.recorded import RECORDED
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")

@@ -11,7 +11,7 @@ from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.views.over_time import has_figures, model_report, model_row
 from hookcli.record.file.views.overview import findings, overview, probe_reports
 from hookcli.table import Report, columns_named
-from hookcli.table.columns.layouts import WHEN
+from hookcli.table.columns.recorded import WHEN
 
 
 def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str | None = None) -> Iterator[Report]:

@@ -10,7 +10,7 @@ from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Report, Row
-from hookcli.table.columns.layouts import MEASURED, OVER_TIME, STEP_TOTALS
+from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS
 from hookcli.table.merge import gathered
 from hookcli.table.times import NAMES
 

@@ -11,7 +11,8 @@ from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.table import Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
-from hookcli.table.columns.layouts import GRAD_FAULTS, STEP, TENSOR, with_operators
+from hookcli.table.columns.layouts import with_operators
+from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
 from hookcli.table.merge import gathered
 from hookcli.table.norms import norm
 from hookcli.table.times import NAMES

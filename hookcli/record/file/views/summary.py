@@ -16,7 +16,7 @@ from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible
 from hookcli.system.wrapping import wrapped
 from hookcli.table import Report, Row, formatting
-from hookcli.table.columns.layouts import RECORDED_MODELS
+from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
 from hookcli.table.screen import fitted
 

@@ -27,7 +27,7 @@ from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterR
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.table import Report, Row, Skipped, TensorStats, columns_named
-from hookcli.table.columns.layouts import PARAMETER_GROUPS, UPDATES
+from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve

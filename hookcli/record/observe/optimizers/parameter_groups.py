@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.table import Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import NORMS_OF_GROUP, SETTINGS
+from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
 from hookcli.table.merge import gathered
 
 _SETTINGS = names(SETTINGS)
