@@ -24,12 +24,12 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
 from hookcli.table import Report, Skipped
-from hookcli.table.times import Place, Times, with_times
+from hookcli.table.times import CallKey, Times, with_times
 from hookcli.tensors import tree
 
 PASSES = 5
 _LONGEST = 10.0  # seconds; a model that takes longer is timed in fewer passes
-Pass = dict[Place, OwnTimes]
+Pass = dict[CallKey, OwnTimes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ def bucket_row(
 
 def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
     """The error relative to the exact mean, and the cosine of the angle between the two, from three norms."""
-    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
-    return {"relative_l2": found.rel_l2, "cosine": found.cosine if math.isfinite(error) else math.nan}
+    discrepancy = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
+    return {"relative_l2": discrepancy.rel_l2, "cosine": discrepancy.cosine if math.isfinite(error) else math.nan}
 
 
 def totals(rows: Iterable[Row]) -> dict[str, Any]:
@@ -119,5 +119,5 @@ def _rms(values: Sequence[float]) -> float:
 
 
 def _highest(rows: Sequence[Row]) -> float:
-    found = [row["error_max"] for row in rows]
-    return math.nan if any(map(math.isnan, found)) else max(found)
+    errors = [row["error_max"] for row in rows]
+    return math.nan if any(map(math.isnan, errors)) else max(errors)

@@ -56,11 +56,11 @@ def merges(parts: Parts) -> bool:
 
 def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
     """The rows of each place by rank, in the order of the first rank that has it."""
-    found: dict[tuple[Any, ...], dict[int, Row]] = {}
+    places: dict[tuple[Any, ...], dict[int, Row]] = {}
     for rank, part in parts.items():
         for row in part.rows:
-            found.setdefault(place_of(row.values), {})[rank] = row
-    return found
+            places.setdefault(place_of(row.values), {})[rank] = row
+    return places
 
 
 def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
@@ -90,17 +90,17 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
     sizes = [other.rms for other in stats if other.finite]
     if not (row.stats.finite and sizes):
         return ""
-    own = row.stats.rms
-    usual = median([own, *sizes]) if sizes[1:] else sizes[0]
-    if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
+    rms = row.stats.rms
+    usual = median([rms, *sizes]) if sizes[1:] else sizes[0]
+    if usual == rms or (usual and 1 / _DEVIATES <= rms / usual <= _DEVIATES):
         return ""
-    return f"{number(own / usual)} times the others" if usual else "the others are zero"
+    return f"{number(rms / usual)} times the others" if usual else "the others are zero"
 
 
 def _has(row: Row, count: str) -> bool:
     """True if there are any, also in gradients: those that a communication hook received, or a module's."""
-    own = row.stats and getattr(row.stats, count)
-    return bool(own or row.get(f"before_{count}") or row.get(f"grad_{count}"))
+    count_of_row = row.stats and getattr(row.stats, count)
+    return bool(count_of_row or row.get(f"before_{count}") or row.get(f"grad_{count}"))
 
 
 def common_meta(parts: Parts) -> dict[str, Any]:

@@ -139,8 +139,8 @@ class Report:
     def __repr__(self) -> str:
         """One line: the probe, the model, and how much the report holds."""
         counts = [(len(self.rows), "row"), (len(self.findings), "finding"), (len(self.skipped), "item")]
-        said = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts if number or what == "row"]
-        text = f"<Report {self.probe} of {self.model}: {', '.join(said)}"
+        contents = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts if number or what == "row"]
+        text = f"<Report {self.probe} of {self.model}: {', '.join(contents)}"
         return visible(text) + (" not measured>" if self.skipped else ">")
 
     def __str__(self) -> str:

@@ -38,8 +38,8 @@ def are_different(a: RecordedStep, b: RecordedStep) -> bool:
 def _modules(step: RecordedStep) -> dict[NamedPart, Any]:
     """The modules within the model, in the order in which they ran, with the shapes of their outputs."""
     rows = (row for report in step.reports if report.probe == "activations" for row in report.rows)
-    found = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}
-    return {place: shape for place, shape in found.items() if not place.is_operator}
+    parts = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}
+    return {place: shape for place, shape in parts.items() if not place.is_operator}
 
 
 def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, Any]]) -> bool:

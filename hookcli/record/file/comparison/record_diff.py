@@ -82,12 +82,12 @@ def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
     called = {name: name for name in names[0] if name in names[1]}
     called |= {lone[0][0]: lone[1][0]} if len(lone[0]) == len(lone[1]) == 1 else {}
     there = {(e.model, e.phase, e.step, e.forward): e for e in b.entries if b.counts(e)}
-    found: dict[str, list[Pair]] = {}
+    pairs: dict[str, list[Pair]] = {}
     for entry in filter(a.counts, a.entries):
         other = there.get((called.get(entry.model, ""), entry.phase, entry.step, entry.forward))
         if other is not None:
-            found.setdefault(entry.model, []).append((entry, other))
-    return found
+            pairs.setdefault(entry.model, []).append((entry, other))
+    return pairs
 
 
 def _compared(
@@ -203,9 +203,9 @@ def _grown(steps: Sequence[StepDiff]) -> str:
     }
     known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
     most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
-    said = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
+    grown = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
     since = f"times the tolerance from step {apart[0].a.step:,} to {apart[-1].a.step:,}"
-    return f"grew most, in {since}: {', '.join(said)}" if said else ""
+    return f"grew most, in {since}: {', '.join(grown)}" if grown else ""
 
 
 def _place(probe: str, row: Row) -> tuple[str, str, str]:

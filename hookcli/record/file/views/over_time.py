@@ -21,10 +21,12 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
     Only the model itself has a `loss`, the sum over the step's calls of `backward`. Norms cover all parameters within
     the module; statistics are those of the first tensor that it returned. Models without any figure get no report.
     """
-    found: dict[tuple[str, str], list[Row]] = {}
+    by_model: dict[tuple[str, str], list[Row]] = {}
     for step in steps:
-        found.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
-    return [_report(model, phase, fqn, rows) for (model, phase), rows in found.items() if any(map(has_figures, rows))]
+        by_model.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
+    return [
+        _report(model, phase, fqn, rows) for (model, phase), rows in by_model.items() if any(map(has_figures, rows))
+    ]
 
 
 def model_row(step: RecordedStep, joined: Report) -> Row:
