@@ -20,6 +20,7 @@ from hookcli.table import STATS_KEYS, Column, Report, Row
 from hookcli.table.columns import DECLARED, IDENTITY, declared
 from hookcli.table.columns.layouts import DIFF
 from hookcli.table.formatting import shape
+from hookcli.table.meta import with_notes
 from hookcli.table.stats import EXACT
 
 Key = tuple[Any, ...]
@@ -69,7 +70,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
         columns=[c for c in DIFF if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)],
         metas=(a.meta, b.meta),
-        meta={"of": a.probe, **({"notes": notes} if notes else {})},
+        meta=with_notes({"of": a.probe}, *notes),
         skipped=[item for item in a.skipped if item in b.skipped],
     )
     times = times_of(a), times_of(b)
@@ -104,9 +105,10 @@ def unlike(report: Report) -> str:
     """
     if not {"of", "dump"} & {*report.meta}:
         return ""
-    a, b = report.meta["a"], report.meta["b"]
+    a: Mapping[str, object] = report.meta["a"]
+    b: Mapping[str, object] = report.meta["b"]
     remarks = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]
-    remarks += [f"{side} is incomplete" for side in "ab" if report.meta[side].get("complete") is False]
+    remarks += [f"{side} is incomplete" for side, run in zip("ab", (a, b), strict=True) if run.get("complete") is False]
     return f"the runs differ: {', '.join(remarks)}" if remarks else ""
 
 

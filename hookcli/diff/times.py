@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hookcli.table import Report, Row
 from hookcli.table.columns.costs import SIDE_TIMES
 from hookcli.table.formatting import duration
+from hookcli.table.meta import with_notes
 from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, CallKey, Times, ratio, whole
 
 _MUCH = 1.2  # times A's own time; less is noise
@@ -29,7 +30,6 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
         own = (a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {})
         rows.append(replace(row, values={**row.values, **_figures(*(own if is_first else ({}, {})))}))
     columns = [c for c in SIDE_TIMES if any(row.get(c.name) is not None for row in rows)]
-    notes = [*report.meta.get("notes", ()), *([note] if note else [])]
     pairs = [_Pair(*place, a[place], b.get(other, {})) for place, other in there.items()]
     pairs += [_Pair(*place, None, own) for place, own in b.items() if place not in {*there.values()}]
     return replace(
@@ -37,7 +37,7 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
         rows=rows,
         columns=[*report.columns, *columns],
         totals={**report.totals, "times": _sentence(whole(a), whole(b), pairs)},
-        meta={**report.meta, **({"notes": notes} if notes else {})},
+        meta=with_notes(report.meta, *filter(None, [note])),
     )
 
 

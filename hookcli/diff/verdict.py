@@ -15,6 +15,7 @@ from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
+from hookcli.table.meta import Meta, of_both
 
 CHECK = "diff"
 _NAMED = 3
@@ -27,8 +28,8 @@ def report(
     *,
     model: str,
     columns: Sequence[Column],
-    metas: Sequence[Mapping[str, Any]],
-    meta: Mapping[str, Any],
+    metas: Sequence[Meta],
+    meta: Meta,
     skipped: Sequence[Skipped],
     weights: str = "",
     settings: Mapping[str, str] = MappingProxyType({}),
@@ -54,7 +55,7 @@ def report(
         model=model,
         columns=columns,
         rows=rows,
-        meta=_both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
+        meta={**of_both(*metas), "rtol": tolerance.rtol, "atol": tolerance.atol, **meta},
         totals=_totals(rows, alignment, weights, settings) | {"verdict": line},
         skipped=skipped,
         findings=_findings(rows, alignment, found),
@@ -214,17 +215,6 @@ def change(a: NamedPart | None, b: NamedPart | None) -> str:
     if a.fqn != b.fqn:
         return f"renamed: {b.fqn or '(model)'}"
     return f"{a.type} → {b.type}" if a.type != b.type else ""
-
-
-def _both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """The `meta` of a comparison: what both runs share, `A → B` if texts differ, and the whole of each side."""
-    merged = {key: value if value == b.get(key) else _arrow(value, b.get(key)) for key, value in a.items()}
-    kept = {key: value for key, value in merged.items() if value is not None}
-    return {**kept, "a": dict(a), "b": dict(b)}
-
-
-def _arrow(a: Any, b: Any) -> str | None:
-    return f"{a} → {b}" if isinstance(a, str) and isinstance(b, str) else None
 
 
 def text_of(value: Any) -> str:

@@ -16,7 +16,6 @@ from hookcli.engine import failure
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.preserve import preserved
-from hookcli.engine.run_info import RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.clock import timer_for
@@ -66,8 +65,8 @@ class TimedModel:
             if self.device.type == "meta":
                 raise UsageError("times: nothing is computed on the meta device")
             timer = CallTimer(session, timer_for(self.device, session.clock), backward=step.backward)
-            with UserCode(partial(failure.crashed, self.model, RunInfo())):
-                step.run(session, *arguments(self.inputs), RunInfo())
+            with UserCode(partial(failure.crashed, self.model, {})):
+                step.run(session, *arguments(self.inputs), {})
             return timer.own()
 
 

@@ -14,6 +14,7 @@ from hookcli.table import Report, Row, TensorStats
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.meta import Meta, without
 from hookcli.table.norms import norm as l2_norm
 from hookcli.table.norms import total
 from hookcli.table.ranks import ALIKE
@@ -83,9 +84,9 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     rows = [_of_ranks(same) for same in places.values()]
     skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
     complete = all(report.meta.get("complete", True) for report in reports)
-    meta = {key: value for key, value in reports[0].meta.items() if key != "rank"} | {"complete": complete}
+    meta: Meta = {**without(reports[0].meta, "rank"), "complete": complete}
     if meta.get("loss_value") is not None:
-        meta["loss_value"] = total(report.meta["loss_value"] for report in reports) / len(reports)
+        meta["loss_value"] = total(report.meta["loss_value"] or 0 for report in reports) / len(reports)
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 
 

@@ -11,6 +11,7 @@ from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import IDENTITY, place_of
 from hookcli.table.formatting import shape
 from hookcli.table.merge import ruled, rules_of
+from hookcli.table.meta import without
 from hookcli.table.rank_table import LAYOUT, Of, PlaceOnRanks, RankTable, Values
 from hookcli.table.ranks import Parts, common_meta, common_skipped, common_totals, merges, ranks_named, rows_by_place
 
@@ -49,7 +50,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
         if each.remark
         for place in [dict(zip(IDENTITY, key, strict=True))]
     ]
-    meta = {key: value for key, value in common_meta(parts).items() if key not in ("rank", "tensor_parallel")}
+    meta = without(common_meta(parts), "rank", "tensor_parallel")
     skipped = [*common_skipped(parts), *remarks]
     return replace(first, rows=rows, skipped=skipped, meta=meta, totals=common_totals(first, rows))
 

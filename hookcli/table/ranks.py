@@ -11,6 +11,7 @@ from hookcli.table import Column, Report, Row, Skipped, columns_named
 from hookcli.table.columns import place_of
 from hookcli.table.formatting import number, shape
 from hookcli.table.measured_rows import MeasuredRows
+from hookcli.table.meta import Meta
 from hookcli.table.norms import total
 
 Parts = Mapping[int, Report]
@@ -36,7 +37,7 @@ def beside(parts: Parts) -> Report:
         columns=columns_beside(first.columns),
         rows=rows,
         skipped=common_skipped(parts),
-        meta=common_meta(parts) | {"rank": list(parts)},
+        meta={**common_meta(parts), "rank": list(parts)},
         totals={} if first.grouping == "steps" else common_totals(first, rows),
     )
 
@@ -103,14 +104,14 @@ def _has(row: Row, count: str) -> bool:
     return bool(count_of_row or row.get(f"before_{count}") or row.get(f"grad_{count}"))
 
 
-def common_meta(parts: Parts) -> dict[str, Any]:
+def common_meta(parts: Parts) -> Meta:
     """The meta of the first rank, with the time of the slowest; a loss is the sum over all shares."""
     metas = [part.meta for part in parts.values()]
-    meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
+    meta: Meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
     if "seconds" in meta:
         meta["seconds"] = max(m["seconds"] for m in metas)
     if meta.get("loss_value") is not None:
-        meta["loss_value"] = total(m["loss_value"] for m in metas)
+        meta["loss_value"] = total(m["loss_value"] or 0 for m in metas)
     return meta
 
 

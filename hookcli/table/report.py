@@ -15,6 +15,7 @@ from hookcli.table import columns
 from hookcli.table.column import Column
 from hookcli.table.columns import layouts
 from hookcli.table.data_frame import data_frame
+from hookcli.table.meta import Meta
 from hookcli.table.printed import PrintedTable
 from hookcli.table.row import Row
 from hookcli.table.stats import STATS_KEYS
@@ -102,7 +103,7 @@ class Report:
     model: str
     columns: Sequence[Column]
     rows: Sequence[Row]
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Meta = field(default_factory=Meta)
     totals: Mapping[str, Any] = field(default_factory=dict)
     skipped: Sequence[Skipped] = ()
     findings: Sequence[Finding] = ()

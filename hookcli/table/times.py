@@ -8,6 +8,7 @@ from typing import Any
 
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
+from hookcli.table.meta import with_notes
 from hookcli.table.report import Report, Skipped
 from hookcli.table.row import Row
 
@@ -42,14 +43,13 @@ def with_times(report: Report, times: Times, note: str = "") -> Report:
             untimed.append(Skipped(row.fqn, "not timed: not called in the timed passes"))
         seen.add(key)
         rows.append(replace(row, values={**row.values, **{name: call_times.get(name) for name in names}}))
-    meta = {**report.meta, "notes": [*report.meta.get("notes", ()), note]} if note else report.meta
     return replace(
         report,
         rows=rows,
         columns=(*report.columns, *(column for column in TIMES if column.name in names)),
         totals={**report.totals, **whole(times)},
         skipped=[*report.skipped, *(dict.fromkeys(untimed) if times else ())],
-        meta=meta,
+        meta=with_notes(report.meta, *filter(None, [note])),
     )
 
 

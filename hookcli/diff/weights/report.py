@@ -16,6 +16,7 @@ from hookcli.table import Finding, Kind, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import FILES
 from hookcli.table.formatting import counted, shape
+from hookcli.table.meta import Meta
 from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 
@@ -67,7 +68,7 @@ class WeightsDiff:
         """The report of what was compared so far."""
         beyond = [row for row in self.rows if row.get("beyond")]
         differ = [row for row in self.rows if row.get("times") or row.get("beyond")]
-        whole = {} if self.complete else {"complete": False}
+        whole: Meta = {} if self.complete else {"complete": False}
         notes = [*dict.fromkeys([*self.a.notes, *self.b.notes]), *_of_low_rank(self.rows)]
         return Report(
             "diff",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
 from hookcli.sources.base import Arguments, Recipe
+from hookcli.table.meta import Meta
 
 ITEMS = 16
 """Items in a batch that hookcli puts together, where the user gives no number."""
@@ -37,7 +38,7 @@ class Batches:
 
     each: Iterable[Any]
     total: int | None = None
-    how: Mapping[str, Any] = field(default_factory=dict)
+    how: Meta = field(default_factory=Meta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hookcli.table import Merge, Report, Row
 from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
 from hookcli.table.formatting import number
+from hookcli.table.meta import Meta
 
 Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]
@@ -134,7 +135,7 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
     """The losses as a report of one row, or of none if a step has no loss."""
     rows = []
     if a.loss is not None and b.loss is not None:
-        rtol, atol = tolerance.limits(*(str(r.meta.get("dtype", "float32")) for s in (a, b) for r in s.reports[:1]))
+        rtol, atol = tolerance.limits(*(r.meta.get("dtype", "float32") for s in (a, b) for r in s.reports[:1]))
         times = times_allowed(a.loss, b.loss, rtol * abs(a.loss) + atol)
         values = {"fqn": "", "figure": "loss", "a": a.loss, "b": b.loss, "times": times, "kind": "loss"}
         said = {"beyond": True, "differs": f"loss {loss_text(a.loss)} → {loss_text(b.loss)}"} if times > 1 else {}
@@ -145,7 +146,7 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
 def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolerance: Tolerance) -> list[Report]:
     parted = next((step for step in steps if step.first), None)
     name = model if not steps or model == steps[0].b.model else f"{model} → {steps[0].b.model}"
-    meta: dict[str, Any] = {label: {"record": str(record.path)} for label, record in (("a", a), ("b", b))}
+    meta: Meta = {"a": {"record": str(a.path)}, "b": {"record": str(b.path)}}
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     if steps and are_different(steps[0].a, steps[0].b):
         return [whole_models([(step.a, step.b) for step in steps], meta)]

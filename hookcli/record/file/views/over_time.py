@@ -12,6 +12,7 @@ from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Report, Row
 from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS
 from hookcli.table.merge import gathered
+from hookcli.table.meta import Meta
 from hookcli.table.times import NAMES
 
 
@@ -79,12 +80,12 @@ def has_figures(row: Row) -> bool:
 
 
 def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
-    said = {"mode": spoken(phase)}
+    meta: Meta = {"mode": spoken(phase)}
     always = ("step", "forward")  # the chart reporter needs them
     known = [*OVER_TIME, *_further(rows)]
     columns = [c for c in known if c.name in always or any(row.get(c.name) is not None for row in rows)]
     return Report(
-        "over-time", report_title(model, fqn), columns, rows, said, {"recorded_steps": len(rows)}, grouping="list"
+        "over-time", report_title(model, fqn), columns, rows, meta, {"recorded_steps": len(rows)}, grouping="list"
     )
 
 

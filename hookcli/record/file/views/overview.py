@@ -14,6 +14,7 @@ from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import with_operators
 from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
 from hookcli.table.merge import gathered
+from hookcli.table.meta import Meta, only
 from hookcli.table.norms import norm
 from hookcli.table.times import NAMES
 
@@ -107,10 +108,13 @@ def rows_before(found: NonFinite) -> list[Report]:
     ]
 
 
-def step_meta(step: RecordedStep) -> dict[str, Any]:
+def step_meta(step: RecordedStep) -> Meta:
     """The figures of a step as meta of its reports; `seconds` only if known."""
-    ran = {key: r.meta[key] for r in step.reports for key in ("device", "dtype", "containers") if key in r.meta}
-    figures = ran | {
+    ran: Meta = {}
+    for report in step.reports:
+        ran |= only(report.meta, "device", "dtype", "containers")
+    meta: Meta = {
+        **ran,
         "complete": step.complete,
         "phase": step.phase,
         "step": step.step,
@@ -121,7 +125,9 @@ def step_meta(step: RecordedStep) -> dict[str, Any]:
         "plain_seconds": step.plain_seconds,
         "notes": list(step.notes),
     }
-    return figures | ({"seconds": step.seconds} if step.seconds is not None else {})
+    if step.seconds is not None:
+        meta["seconds"] = step.seconds
+    return meta
 
 
 def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
