@@ -39,7 +39,7 @@ class ModelChecks:
 
         return check(model, inputs, **settings)
 
-    def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
+    def assert_healthy(self, model: nn.Module, inputs: object, *, fail_on: str = "error", **settings: object) -> Report:
         """Fail the test for findings at least as severe as `fail_on`; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
         from hookcli.checks.judgement import fails

@@ -122,7 +122,7 @@ class FlowCalls(ObservingMode):
 
     # Both.
 
-    def _receive(self, fqn: str, values: Any) -> _Received:
+    def _receive(self, fqn: str, values: object) -> _Received:
         """Look up where the tensors among these values come from."""
         tensors = [x for _, x in _tensors(values)]
         origins = [(x, self._origins.of(x)) for x in tensors]
@@ -132,7 +132,7 @@ class FlowCalls(ObservingMode):
         shapes = [tree.shape_of(x) for x, _ in made]
         return _Received(ArgumentTensors(tensors), [origin for _, origin in made], shapes)
 
-    def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
+    def _note(self, call: FlowCall, given: _Received, output: object) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
         call.inputs, call.input_shapes = given.inputs, given.shapes
         written = given.given.written()
@@ -149,7 +149,7 @@ class FlowCalls(ObservingMode):
         return len(self.calls) - 1
 
 
-def _tensors(values: Any) -> list[tuple[str, Tensor]]:
+def _tensors(values: object) -> list[tuple[str, Tensor]]:
     """The tensors in nested values, and those that objects among them hold in their attributes."""
     unseen: tree.Unseen = []
     tensors = list(tree.leaves(values, "", unseen))

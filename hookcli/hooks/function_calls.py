@@ -65,7 +65,7 @@ class Signature:
 class FunctionCalls(ObservingMode):
     """Records the calls of functions for which `matters` is true. `log`: their numbers in `signatures`, in order."""
 
-    def __init__(self, matters: Callable[[Any], bool]) -> None:
+    def __init__(self, matters: Callable[[object], bool]) -> None:
         super().__init__()
         self.log = array("L")
         self.signatures: dict[Signature, int] = {}
@@ -91,7 +91,7 @@ class FunctionCalls(ObservingMode):
         return output
 
 
-def signature_of(func: Any, args: Any, kwargs: Any, output: Any = None) -> Signature:
+def signature_of(func: object, args: object, kwargs: object, output: object = None) -> Signature:
     """Return the call, with its `output` for formulas of operators, which may use it.
 
     Never raises: the program must continue, whatever the arguments are.
@@ -103,7 +103,7 @@ def signature_of(func: Any, args: Any, kwargs: Any, output: Any = None) -> Signa
     return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), _frozen_or_opaque(output), times)
 
 
-def _frozen_or_opaque(value: Any) -> Any:
+def _frozen_or_opaque(value: object) -> Any:
     try:
         hash(found := frozen(value))
     except Exception:  # symbolic sizes, or a tensor that has none
@@ -111,7 +111,7 @@ def _frozen_or_opaque(value: Any) -> Any:
     return found
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: object) -> Any:
     """Return an argument as a hashable value without tensors."""
     if isinstance(value, Tensor):
         return _shape(value)

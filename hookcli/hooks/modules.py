@@ -94,7 +94,7 @@ class ModuleHooks(HookGroup):
             return
         self._attach([hooked for key, hooked in self.hooked.items() if key not in self._through], self._through)
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def enter(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Begin a call of the model itself or a part, if a hook of that very call registered this session's hooks.
 
         PyTorch calls only the hooks that were there when the call began.
@@ -116,7 +116,7 @@ class ModuleHooks(HookGroup):
         """Register global hooks, which PyTorch calls for every module of the process."""
         outside_too = self.core.globally and self.core.select is None
 
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        def enter(module: nn.Module, args: tuple[object, ...]) -> Any:
             if outside_too and id(module) not in modules:
                 modules[id(module)] = HookedModule(f"(outside) {type(module).__name__}", module)
             hooked = modules.get(id(module))
@@ -129,7 +129,7 @@ class ModuleHooks(HookGroup):
             kwargs.update(changed[1])
             return changed[0]
 
-        def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        def leave(module: nn.Module, args: tuple[object, ...], output: object) -> Any:
             hooked = modules.get(id(module))
             return self._after(hooked, module, args, keywords(module), output) if hooked else None
 
@@ -140,21 +140,23 @@ class ModuleHooks(HookGroup):
 
     # Firing.
 
-    def _here(self, hook: Callable[..., Any], *, arguments: int) -> Callable[..., Any]:
+    def _here(self, hook: Callable[..., object], *, arguments: int) -> Callable[..., Any]:
         """Wrap a hook, so that it ignores calls in threads that the session does not watch.
 
         PyTorch collects the hooks of a call before it calls them. It calls a hook that was removed since without
         keyword arguments; such a call is not watched.
         """
 
-        def here(*given: Any) -> Any:
+        def here(*given: object) -> Any:
             # Autograd recomputes in threads of its own.
             watched = self.thread in (None, threading.get_ident()) or in_backward()
             return hook(*given) if watched and len(given) == arguments else None
 
         return here
 
-    def _before(self, hooked: HookedModule, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before(
+        self, hooked: HookedModule, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         self._nodes.claim((args, kwargs))
         call = self._calls.begin(hooked)
         edits, edited = hooked.edits.get("input", ()), []
@@ -167,7 +169,9 @@ class ModuleHooks(HookGroup):
         changed = self._gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
         return changed or ((args, kwargs) if edits else None)
 
-    def _after(self, hooked: HookedModule, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    def _after(
+        self, hooked: HookedModule, module: nn.Module, args: object, kwargs: dict[str, object], output: object
+    ) -> Any:
         ended = self._calls.end(hooked)
         if not ended:  # the call began before the session did
             return None

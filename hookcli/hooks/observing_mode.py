@@ -43,7 +43,7 @@ class ObservingMode(TorchFunctionMode):
         self._stack = ExitStack()
 
     @abstractmethod
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: object, run: Callable[..., object], args: object, kwargs: object) -> Any:
         """Return `run(*args, **kwargs)`. `run` is `func`, but for a TorchScript function or method."""
 
     def __enter__(self) -> ObservingMode:
@@ -55,7 +55,7 @@ class ObservingMode(TorchFunctionMode):
             self._stack.enter_context(replaced_in_place(self.past_compiled, without_mode))
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         leave_function_mode(self)
         self._stack.close()
 
@@ -66,10 +66,10 @@ class ObservingMode(TorchFunctionMode):
         return self.observe(func, func, args, kwargs)
 
 
-def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _observed(original: Callable[..., object]) -> Callable[..., Any]:
     """Wrap the call of a TorchScript function or method, or of an `autograd.Function`, which go to no mode."""
 
-    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(script: object, *args: object, **kwargs: object) -> Any:
         mode = None if torch.compiler.is_compiling() else _innermost()
         applied = isinstance(script, type)
         if mode is None or (applied and (script.__module__.startswith("torch.") or not mode.as_called)):
@@ -80,10 +80,10 @@ def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+def without_mode(original: Callable[..., object]) -> Callable[..., Any]:
     """Wrap a function to run it without our mode; two modes of ours wrap it twice."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(*args, **kwargs)
         with without_innermost_function_mode():
@@ -92,10 +92,10 @@ def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _without_modes(original: Callable[..., Any]) -> Callable[..., Any]:
+def _without_modes(original: Callable[..., object]) -> Callable[..., Any]:
     """Wrap a function to run it without any of our innermost modes, of which only one may have asked for it."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         number = 0
         while not torch.compiler.is_compiling() and isinstance(innermost_function_mode(number), ObservingMode):
             number += 1

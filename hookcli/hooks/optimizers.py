@@ -38,7 +38,7 @@ class OptimizerHooks(HookGroup):
             register = _GLOBAL.get(kind, local) if self.core.globally else local
             self.core.stack.enter_context(register(partial(self._fired, kind)))
 
-    def _fired(self, kind: HookKind, optimizer: Optimizer, *details: Any) -> None:
+    def _fired(self, kind: HookKind, optimizer: Optimizer, *details: object) -> None:
         self.core.emit(HookEvent(kind, "", name=type(optimizer).__name__))
 
 
@@ -52,5 +52,5 @@ class StateDictHooks(HookGroup):
             register = getattr(module, f"register_{kind}_hook")
             self.core.stack.enter_context(register(PicklableHook(partial(self._fired, kind, fqn, module))))
 
-    def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: Any) -> None:
+    def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: object) -> None:
         self.core.emit(HookEvent(kind, fqn, module))

@@ -26,7 +26,7 @@ class Origin:
     line: int | None
 
 
-def origin(call: Any) -> Origin:
+def origin(call: object) -> Origin:
     """Find a callable's name and code: for a partial, its function's; for an object, its `__call__`'s.
 
     Looks through decorators that use `functools.wraps`. Paths are relative to the working directory or site-packages,
@@ -38,7 +38,7 @@ def origin(call: Any) -> Origin:
     return Origin(_name(call), shown_path(code.co_filename), code.co_firstlineno)
 
 
-def _name(call: Any) -> str:
+def _name(call: object) -> str:
     if isinstance(call, functools.partial):
         return f"partial({_name(call.func)})"
     if isinstance(call, torch.jit.ScriptFunction):
@@ -84,7 +84,7 @@ def shown_path(filename: str) -> str:
     return filename
 
 
-def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
+def held_modules(call: object) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that a callable refers to, each with how: `bound to` or `closes over`."""
     if isinstance(call, functools.partial):
         yield from held_modules(call.func)

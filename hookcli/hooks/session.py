@@ -179,7 +179,7 @@ class HookSession(SessionCore):
             self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
             self.watch_functions(self._operators)
 
-    def watch_functions(self, mode: AbstractContextManager[Any]) -> None:
+    def watch_functions(self, mode: AbstractContextManager[object]) -> None:
         """Run this mode in this thread while forwards run: until `detach_operators`, and after `attach_operators`."""
         self.detach_operators()
         self._modes.append(mode)

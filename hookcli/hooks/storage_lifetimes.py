@@ -24,10 +24,10 @@ from hookcli.tensors.tree import is_dense
 class Kernels(Protocol):
     """The kernels of a device, which operators on the meta device lack."""
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, func: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Call the operator."""
 
-    def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
+    def workspace(self, func: object, args: tuple[object, ...], out: object) -> int:
         """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
 
     def allocated(self, x: Tensor) -> int:
@@ -68,7 +68,7 @@ class StorageLifetimes(TorchDispatchMode):
     Views and in-place operators create no storage.
     """
 
-    def __init__(self, place: Callable[[Any], Any], kernels: Kernels) -> None:
+    def __init__(self, place: Callable[[object], object], kernels: Kernels) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.log: list[Any] = []
         self.older: list[Storage] = []
@@ -94,7 +94,7 @@ class StorageLifetimes(TorchDispatchMode):
             self.log.append(OperatorCall(str(func.overloadpacket), place, created, max(size, inside)))
         return out
 
-    def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
+    def hold(self, tensors: Iterable[Tensor], kind: str, place: object) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""
         for tensor in tensors:
             if not is_dense(tensor):
@@ -115,14 +115,14 @@ class StorageLifetimes(TorchDispatchMode):
     def mark(self, phase: str) -> None:
         self.log.append(PhaseBegins(phase))
 
-    def released(self, entry: Any) -> Storage | None:
+    def released(self, entry: object) -> Storage | None:
         """The storage that this entry of the log released; None for an entry of another kind."""
         return self._noted.get(id(entry)) if isinstance(entry, ref) else None
 
     def alive(self) -> Iterator[Storage]:
         return (storage for reference, storage in self._known.values() if reference() is not None)
 
-    def _created(self, x: Tensor, func: Any, args: tuple[Any, ...], place: Any) -> Storage | None:
+    def _created(self, x: Tensor, func: Any, args: tuple[object, ...], place: Any) -> Storage | None:
         """The storage of a result, if this operator created it."""
         if not is_dense(x) or self.find(x) is not None:
             return None
@@ -135,7 +135,7 @@ class StorageLifetimes(TorchDispatchMode):
             return None
         return self._note(x, place, str(func.overloadpacket)) if storage.nbytes() else None
 
-    def _note(self, tensor: Tensor, place: Any, operator: str) -> Storage:
+    def _note(self, tensor: Tensor, place: object, operator: str) -> Storage:
         storage = tensor.untyped_storage()
         noted = Storage(self._kernels.allocated(tensor), place, operator)
         reference = ref(storage, self.log.append)
@@ -177,7 +177,7 @@ def _counts_of_owned() -> tuple[int, int] | None:
     return owned.counts[-1] if owned.counts[-1:] != shared.counts[-1:] else None
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: object) -> Iterator[Tensor]:
     """The tensors that an operator returned."""
     if isinstance(value, Tensor):
         yield value

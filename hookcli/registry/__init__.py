@@ -63,7 +63,7 @@ _owners: dict[int, tuple[Plugin, Any]] = {}  # by id(); the object is kept alive
 _remarks: dict[str, None] = {}
 
 
-def guarded(made: Any) -> AbstractContextManager[None, None]:
+def guarded(made: object) -> AbstractContextManager[None, None]:
     """Return a context manager for calling a plugin's code; errors raised there name the plugin if it is external."""
     plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
     if plugin is None:

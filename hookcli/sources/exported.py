@@ -112,7 +112,7 @@ class _Program(UnflattenedModule):
 
     positional: tuple[str, ...] = ()
 
-    def forward(self, *args: Any, **keywords: Any) -> Any:
+    def forward(self, *args: object, **keywords: object) -> Any:
         named = [keywords.pop(name) for name in self.positional if name in keywords]
         return super().forward(*args, *named, **keywords)  # type: ignore[no-untyped-call]
 

@@ -125,7 +125,7 @@ def _configured(library: Any, place: _ConfigPlace, args: Mapping[str, Any], spec
         return config_class.from_dict(settings | merged)
 
 
-def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
+def _refuse_countless(settings: Mapping[str, object], spec: str) -> None:
     """Raise UsageError for a number of parts that no model has: some configurations make lists of that length."""
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -134,7 +134,7 @@ def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
             raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
-def _merged(settings: Any, given: Any) -> Any:
+def _merged(settings: object, given: object) -> Any:
     """A given part of a configuration; entries of the configuration stay where the given part names others."""
     return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
 
@@ -165,7 +165,7 @@ def _run_on_meta(library: Any) -> None:
         _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
 
-def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
+def _wrap(module: object, name: str, function: Callable[..., object]) -> None:
     """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
     original = getattr(module, name, None)
     if original is not None and not hasattr(original, "hookcli"):
@@ -211,7 +211,7 @@ def _check_weights(place: _ConfigPlace, weights: str, spec: str) -> None:
 
 
 def _filled(
-    library: Any, model_class: Any, config: Any, place: _ConfigPlace, strict: bool
+    library: Any, model_class: Any, config: object, place: _ConfigPlace, strict: bool
 ) -> tuple[nn.Module, str | None]:
     """The model with the weights beside its configuration, as Transformers loads them; a remark on missing ones."""
     logging = library.utils.logging

@@ -35,7 +35,7 @@ class Inputs:
     targets: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, model_class: Any, config: Any) -> Inputs:
+    def of(cls, model_class: Any, config: object) -> Inputs:
         parameters = inspect.signature(model_class.forward).parameters
         inputs: dict[str, InputSpec | None] = {}
         for name in _needed(model_class, config, parameters):
@@ -107,12 +107,12 @@ def _spec(name: str, model_class: Any, config: Any) -> InputSpec | None:
     return None
 
 
-def _first(config: Any, *names: str) -> Any:
+def _first(config: object, *names: str) -> Any:
     """The first of these attributes that the configuration has; None for none."""
     return next((found for name in names if (found := getattr(config, name, None)) is not None), None)
 
 
-def _pictures(config: Any, model_class: Any) -> InputSpec:
+def _pictures(config: Any, model_class: object) -> InputSpec:
     backbone = getattr(config, "backbone_config", None)
     size = _first(config, "image_size", "img_size", "crop_size") or _first(backbone, "image_size") or _SIDE
     if isinstance(size, dict):
@@ -128,7 +128,7 @@ def _pictures(config: Any, model_class: Any) -> InputSpec:
     return InputSpec((1, *([frames] if frames else []), channels, *sides[-2:]))
 
 
-def _sound(name: str, config: Any) -> InputSpec | None:
+def _sound(name: str, config: object) -> InputSpec | None:
     """A second of sound, or features of it, in the order of dimensions that the type has."""
     if name == "input_values":
         if mels := _first(config, "num_mel_bins"):

@@ -52,7 +52,7 @@ def load_tokenizer(transformers: Any, folder: str) -> Any:
     return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _refuse(*_: Any, **__: Any) -> NoReturn:
+def _refuse(*_: object, **__: object) -> NoReturn:
     """Raise the error that makes Transformers use its own code in place of a kernel, where it has some."""
     raise FileNotFoundError("hookcli runs no code from the hub or beside a configuration")
 

@@ -87,7 +87,7 @@ def _read(file: Path) -> Any:
         raise _wrong(f"--weights {file}: not a safetensors file ({error})") from error
 
 
-def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:
+def fill(model: nn.Module, state: dict[str, object], strict: bool, name: str) -> str | None:
     """Load the state dict. Returns a remark on entries that did not fit, or raises UsageError for them if `strict`.
 
     A model on the meta device has no room for values: there names and shapes are only compared.
@@ -113,7 +113,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     return f"--weights {name}: took the tensors under {moved!r}" if moved else None
 
 
-def _without_prefix(state: dict[str, Any], model_state: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _without_prefix(state: dict[str, object], model_state: Mapping[str, object]) -> tuple[dict[str, Any], str]:
     """The state dict without the one name that all its keys begin with, if that fits the model, and this prefix.
 
     Lightning's modules and other wrappers keep the model in an attribute.
@@ -125,5 +125,5 @@ def _without_prefix(state: dict[str, Any], model_state: Mapping[str, Any]) -> tu
     return (rest, prefix) if model_state.keys() & rest.keys() else (state, "")
 
 
-def _size(value: Any) -> str:
+def _size(value: object) -> str:
     return "x".join(map(str, value.shape)) or "scalar" if isinstance(value, Tensor) else type(value).__name__

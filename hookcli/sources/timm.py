@@ -66,7 +66,7 @@ def _named(timm: Any, request: Request) -> tuple[str, dict[str, Any]]:
     return name, _configured(timm, name)
 
 
-def _configured(timm: Any, name: str) -> dict[str, Any]:
+def _configured(timm: object, name: str) -> dict[str, Any]:
     """The configuration of a model with its weights. Raises UsageError for a folder or hub name without one."""
     from timm.models import resolve_model_input_args
 
@@ -103,7 +103,7 @@ def _file(config: Mapping[str, Any], name: str) -> Path:
     return file
 
 
-def _transforms(timm: Any, config: Mapping[str, Any], size: tuple[int, ...]) -> Transforms:
+def _transforms(timm: object, config: Mapping[str, object], size: tuple[int, ...]) -> Transforms:
     """The transforms of the weights' evaluation, for this size of input."""
     from timm.data import create_transform, resolve_data_config
 

@@ -80,7 +80,7 @@ def _published(models: Any, request: Request) -> Any:
     raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), names), option="weights")
 
 
-def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
+def _arguments(models: Any, request: Request, weights: object) -> dict[str, Any]:
     """The builder's keyword arguments. Raises UsageError for an unknown one."""
     accepted = inspect.signature(models.get_model_builder(request.spec)).parameters
     keywords = dict(request.args)
@@ -103,7 +103,7 @@ def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any, lo
 
 
 @contextmanager
-def _unloaded(weights: Any) -> Iterator[None]:
+def _unloaded(weights: object) -> Iterator[None]:
     """Loads nothing: the model keeps its initial values."""
     with (
         patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: {}),
@@ -127,7 +127,7 @@ def _from_disk(weights: Any) -> Iterator[None]:
         yield
 
 
-def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> Recipe:
+def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: object) -> Recipe:
     recipe = Recipe(
         name=entry.name,
         build=build,

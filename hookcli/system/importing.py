@@ -77,7 +77,7 @@ def _blaming(place: str) -> AbstractContextManager[None]:
     return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
 
 
-def _makers(module: Any) -> Iterable[str]:
+def _makers(module: object) -> Iterable[str]:
     """Yield the names of objects that may make a model: nn.Modules, their classes, and what a module itself defines."""
     module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch, no object is an nn.Module
     within = getattr(module, "__name__", "")

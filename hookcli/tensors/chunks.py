@@ -32,7 +32,7 @@ class PendingFigures:
 
 
 def reduced(
-    tensors: Sequence[Tensor], size: int, one: Callable[..., Any], one_on_device: Callable[..., Tensor]
+    tensors: Sequence[Tensor], size: int, one: Callable[..., object], one_on_device: Callable[..., Tensor]
 ) -> PendingFigures:
     """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements.
 

@@ -32,13 +32,13 @@ def _attributes(value: Any) -> list[str]:
     return names + [name for name in getattr(value, "__dict__", ()) if name not in names]
 
 
-def is_registered(value: Any) -> bool:
+def is_registered(value: object) -> bool:
     """True for a value that only pytree can take apart."""
     is_container = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
     return type(value) in registered_nodes and not is_container
 
 
-def _registered(value: Any) -> list[tuple[str, Any]] | None:
+def _registered(value: object) -> list[tuple[str, Any]] | None:
     node = registered_nodes[type(value)]
     try:
         if (named := node.flatten_with_keys_fn) is not None:
@@ -48,7 +48,7 @@ def _registered(value: Any) -> list[tuple[str, Any]] | None:
         return None
 
 
-def keys_of(value: Any) -> Sequence[Any]:
+def keys_of(value: object) -> Sequence[Any]:
     """The keys of a container's items, in the order of `items_of`."""
     if isinstance(value, (list, deque)):
         return range(len(value))
@@ -70,7 +70,7 @@ def set_item(container: Any, key: Any, value: Any) -> None:
         object.__setattr__(container, key, value)
 
 
-def rebuilt(value: Any, items: list[Any]) -> Any:
+def rebuilt(value: object, items: list[object]) -> Any:
     """A container like `value` that holds `items`. Subclasses are copied: how to construct them is not known."""
     if isinstance(value, tuple):
         return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)

@@ -14,16 +14,18 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from operator import attrgetter, methodcaller
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+S = TypeVar("S")
+T = TypeVar("T")
 _notes: dict[str, None] = {}
 _ABSENT = object()
 
 
-def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
+def private(owner: object, name: str, otherwise: object, lost: str) -> Any:
     """Return PyTorch's `owner.name`; if this PyTorch has no such name, `otherwise`, and `lost` becomes a note.
 
     `owner` is an object, or the full name of one: "torch._C", "torch._guards.TracingContext".
@@ -36,12 +38,12 @@ def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
     return otherwise
 
 
-def getter(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) -> Callable[[Any], Any]:
+def getter(owner: object, name: str, otherwise: Callable[[S], T], lost: str) -> Callable[[S], T]:
     """A function that reads the attribute off an object; `owner` is the class, or an object of it."""
     return otherwise if private(owner, name, _ABSENT, lost) is _ABSENT else attrgetter(name)
 
 
-def caller(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) -> Callable[[Any], Any]:
+def caller(owner: object, name: str, otherwise: Callable[[S], T], lost: str) -> Callable[[S], T]:
     """A function that calls the method of an object; `owner` is the class, or an object of it."""
     return otherwise if private(owner, name, _ABSENT, lost) is _ABSENT else methodcaller(name)
 

@@ -26,7 +26,7 @@ _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed 
 Unseen = list[tuple[str, Any]]  # what a walk met and could not look into, with its path
 
 
-def leaves(value: Any, path: str = "", unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
+def leaves(value: object, path: str = "", unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
     """Each tensor with its path, such as `["out"]`, `[0].hidden`, or "" where the value is itself a tensor.
 
     Adds to `unseen` what can't be looked into, tensors or not.
@@ -37,7 +37,7 @@ def leaves(value: Any, path: str = "", unseen: Unseen | None = None) -> Iterator
 
 
 def _inside(
-    value: Any, path: str, unseen: Unseen | None, depth: int = 0, around: set[int] | None = None
+    value: object, path: str, unseen: Unseen | None, depth: int = 0, around: set[int] | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors inside a value that is none. `around`: the containers that it is in, and deep ones seen before."""
     children = items_of(value) if depth < DEEPEST else None
@@ -60,7 +60,7 @@ def _inside(
 
 
 def arguments(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], unseen: Unseen | None = None
+    args: tuple[object, ...], kwargs: Mapping[str, object], unseen: Unseen | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors that a call received; a lone positional argument has the path "", as a lone output has."""
     if len(args) == 1 and not kwargs:
@@ -180,7 +180,7 @@ def layout_of(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(placed.shape), "mesh": ranks} | _shard(places)
 
 
-def lone(shapes: Sequence[Any]) -> Any:
+def lone(shapes: Sequence[object]) -> Any:
     """The value of a shape column: a single shape itself, several as a list, None for none."""
     return shapes[0] if len(shapes) == 1 else shapes or None
 
@@ -195,7 +195,7 @@ class Undo(list[tuple[Any, Any, Any, Any]]):
 
 
 def replace_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any], change: Change, undo: Undo
+    args: tuple[object, ...], kwargs: dict[str, object], change: Change, undo: Undo
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """`replace` for the arguments of a call, with the paths that `arguments` gives.
 
@@ -209,7 +209,7 @@ def replace_arguments(
     return replace(args, change, undo=undo), given
 
 
-def replace(value: Any, change: Change, undo: Undo | None = None) -> Any:
+def replace(value: object, change: Change, undo: Undo | None = None) -> Any:
     """The value with `change(path, tensor)` in place of each tensor; the same object if no tensor changed.
 
     Containers are rebuilt; with `undo`, those that can be are changed instead, and the old items recorded there.
@@ -217,7 +217,7 @@ def replace(value: Any, change: Change, undo: Undo | None = None) -> Any:
     return _replaced(value, change, "", undo, [])
 
 
-def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: list[int]) -> Any:
+def _replaced(value: object, change: Change, path: str, undo: Undo | None, above: list[int]) -> Any:
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in _PLAIN or len(above) >= DEEPEST or id(value) in above:
@@ -240,7 +240,7 @@ def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: l
         return value
 
 
-def _exchange(value: Any, old: list[Any], new: list[Any], undo: Undo) -> None:
+def _exchange(value: object, old: list[object], new: list[object], undo: Undo) -> None:
     try:
         for key, was, now in zip(keys_of(value), old, new, strict=True):
             if was is not now:

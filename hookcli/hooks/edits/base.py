@@ -93,7 +93,7 @@ class Edit:
         return y
 
 
-def _takes_generator(function: Callable[..., Any]) -> bool:
+def _takes_generator(function: Callable[..., object]) -> bool:
     with suppress(TypeError, ValueError):  # built in C
         return "generator" in inspect.signature(function).parameters
     return False
@@ -196,7 +196,7 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
     return no_match(edit.pattern, right, kind)
 
 
-def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
+def check_applied(edits: Iterable[Edit], reports: Sequence[object]) -> None:
     """Raise UsageError, with the run's reports, for an edit that was never applied."""
     never = "what it matches was never called, or"
     for edit in edits:

@@ -103,7 +103,7 @@ class NodeHooks(HookGroup):
             if self._started and not self.exact:  # known by their numbers once a module claims them
                 self._numbers |= {*range(first, next_sequence_number())}
 
-    def claim(self, value: Any, call: Call | None = None) -> None:
+    def claim(self, value: object, call: Call | None = None) -> None:
         """Assign the unclaimed nodes behind a value to this call, or to the innermost one."""
         if not self._started or self.exact:
             return
@@ -159,7 +159,7 @@ class NodeHooks(HookGroup):
             self._hook(node, self._made(node))
         queued = not self.core.wants(HookKind.ENGINE_CALLBACK)
 
-        def queue(grads: Any) -> None:
+        def queue(grads: object) -> None:
             nonlocal queued
             if not queued:
                 queued = True

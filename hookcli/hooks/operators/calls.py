@@ -119,7 +119,7 @@ class AtenCalls(TorchDispatchMode):
         mode.__init__()
         self._calls = OperatorCalls(core, gradients)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         return self._calls.observe(func, func, args, kwargs or {})
 
 

@@ -20,7 +20,7 @@ class Token:
 class KwargsWithToken(dict[str, Any]):
     """Keyword arguments with a token that lives as long as they do."""
 
-    def __init__(self, kwargs: dict[str, Any], token: Token) -> None:
+    def __init__(self, kwargs: dict[str, object], token: Token) -> None:
         super().__init__(kwargs)
         self.token = token
 

@@ -88,7 +88,7 @@ class GlobalHooks:
 
     # Optimizers.
 
-    def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _step_begins(self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         if torch.compiler.is_compiling() or in_extended_step(optimizer):
             return None
         self._calls.drop_interrupted()
@@ -102,15 +102,15 @@ class GlobalHooks:
         self._ends[id(optimizer)] = when_gone(token, ended)
         return args, KwargsWithToken(kwargs, token)
 
-    def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _step_over(self, optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if not (torch.compiler.is_compiling() or in_extended_step(optimizer)):
             self.listener.step_over(optimizer)
             self._ends.pop(id(optimizer), None)
 
     # Wrapped functions, where PyTorch has no hooks.
 
-    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _backward(self, original: Callable[..., object]) -> Callable[..., Any]:
+        def backward(tensors: object, grad_tensors: object = None, *args: object, **kwargs: object) -> Any:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
@@ -123,8 +123,8 @@ class GlobalHooks:
 
         return backward
 
-    def _data_waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def next_batch(batches: Any) -> Any:
+    def _data_waited(self, original: Callable[..., object]) -> Callable[..., Any]:
+        def next_batch(batches: object) -> Any:
             self.listener.data_wait_begins()
             try:
                 return original(batches)
@@ -133,11 +133,11 @@ class GlobalHooks:
 
         return next_batch
 
-    def _loss_scaled(self, scaled: Any, scaler: Any, outputs: Any) -> None:
+    def _loss_scaled(self, scaled: object, scaler: Any, outputs: object) -> None:
         if scaler.is_enabled():
             self.listener.loss_scaled(scaler, outputs, scaled)
 
-    def _scaler_stepped(self, _: Any, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+    def _scaler_stepped(self, _: object, scaler: Any, optimizer: Optimizer, *args: object, **kwargs: object) -> None:
         if scaler.is_enabled():
             self.listener.scaler_stepped(optimizer)
 
@@ -145,8 +145,8 @@ class GlobalHooks:
 def _then(report: Callable[..., object]) -> Wrapper:
     """Wrap a function: once it has returned, call `report` with its result and its arguments."""
 
-    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(original: Callable[..., object]) -> Callable[..., Any]:
+        def call(*args: object, **kwargs: object) -> Any:
             result = original(*args, **kwargs)
             report(result, *args, **kwargs)
             return result

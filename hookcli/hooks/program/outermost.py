@@ -75,7 +75,7 @@ class OutermostCalls:
         is_compiling = torch.compiler.is_compiling
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+        def enter(module: nn.Module, args: tuple[object, ...]) -> None:
             if is_compiling():
                 return
             call = local.call

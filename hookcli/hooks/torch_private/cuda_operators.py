@@ -55,7 +55,7 @@ def _cast(name: str, result: bool) -> Callable[..., Any]:
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
 
-    def cast(x: Any) -> Any:
+    def cast(x: object) -> Any:
         return x.float() if isinstance(x, Tensor) and x.dtype in _HALVES and not has_values(x) else x
 
     def call(*args: Any, **options: Any) -> Any:
@@ -76,7 +76,7 @@ def _attention(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Attention by the first kernel that takes these arguments; cuDNN's keeps what flash attention does."""
     scale = options.get("scale")

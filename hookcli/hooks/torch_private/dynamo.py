@@ -112,13 +112,13 @@ class _Watching:
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in
 
-    def find_spec(self, name: str, *_: Any) -> None:
+    def find_spec(self, name: str, *_: object) -> None:
         """Find nothing."""
         if name == _PACKAGE:
             self._stand_in.step_aside()
 
 
-def _is_compile_supported(device: Any) -> Any:
+def _is_compile_supported(device: object) -> Any:
     return import_module(_UTILS).is_compile_supported(device)
 
 

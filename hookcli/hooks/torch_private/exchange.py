@@ -71,7 +71,7 @@ if hasattr(os, "register_at_fork"):  # a child, in which no other thread lives, 
 
 
 @contextmanager
-def replaced(owner: Any, name: str, wrapper: Wrapper, lost: str) -> Iterator[None]:
+def replaced(owner: object, name: str, wrapper: Wrapper, lost: str) -> Iterator[None]:
     """Replace `owner.name` by `wrapper(owner.name)` in this block, in all threads.
 
     Blocks may end in another order than they began in. If PyTorch has no such function, nothing is replaced, and `lost`

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.tensors.torch_private import note_loss, private
 
 
-def _code(function: Any) -> CodeType | None:
+def _code(function: object) -> CodeType | None:
     return getattr(function, "__code__", None)
 
 

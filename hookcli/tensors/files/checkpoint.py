@@ -69,7 +69,7 @@ def _state_dict(whole: Any) -> tuple[str, Any]:
     return "", whole
 
 
-def _named(value: Any, name: str | None = None, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+def _named(value: object, name: str | None = None, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """The tensors in nested dicts and lists, by their keys joined with dots."""
     if isinstance(value, Tensor):
         yield "tensor" if name is None else name, value

@@ -64,7 +64,7 @@ class DumpWriter:
         """The rows of the tensors so far, those that were left out among them."""
         return list(self._rows.values())
 
-    def begin(self, session: _Run, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, session: _Run, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Begin the run on a batch, and write its arguments; with the first batch, empty the folder."""
         with self._disk_errors():
             if session.batch_number == 0:
@@ -79,7 +79,7 @@ class DumpWriter:
             if len(self._dump.inputs) == session.batch_number:  # those of all batches before are there
                 self._write_inputs(session.batch_number, args, kwargs, target)
 
-    def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
+    def take(self, values: Mapping[str, object], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
         absent: dict[str, Any] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
         absent |= {"pass": 0, "index": 0, "path": "", "source": ""}
@@ -96,7 +96,7 @@ class DumpWriter:
             if time.monotonic() - self._saved > _PATIENCE:
                 self._write_index(complete=False)
 
-    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+    def finish(self, model: str, meta: Mapping[str, object], skipped: Sequence[Skipped]) -> None:
         """Write the index of a run that has ended, by itself or by a failure: `meta["complete"]` tells."""
         self._dump = replace(self._dump, model=model, meta=meta)
         self._skipped += [item for item in skipped if item not in self._skipped]
@@ -116,7 +116,7 @@ class DumpWriter:
         self._number += 1
         return described | {"file": file, "name": name, "bytes": size}
 
-    def _write_inputs(self, batch: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def _write_inputs(self, batch: int, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         tensors: dict[str, Tensor] = {}
         what = "the model's arguments" + (f" in batch {batch + 1}" if batch else "")
         try:
