@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -17,7 +17,9 @@ from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.operators.functions import ArgumentTensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
+from hookcli.hooks.torch_private.exchange import Function
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 
 _READS_VALUES = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"}
 
@@ -107,15 +109,15 @@ class FlowCalls(ObservingMode):
 
     # Functions.
 
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         if not self._running or self._session.clock.busy or self._in_leaf() or reads_attribute(func):
             return run(*args, **kwargs)
         owner = self._session.calls.innermost()
         fqn, number = (owner.hooked.fqn, owner.number) if owner else ("", 0)
         given = self._receive(fqn, (args, kwargs))
         output = run(*args, **kwargs)
-        if getattr(func, "__name__", "") in _READS_VALUES and given.inputs:
-            self.read[fqn, func.__name__] = None
+        if (name := getattr(func, "__name__", "")) in _READS_VALUES and given.inputs:
+            self.read[fqn, name] = None
         if given.given.makes(output):
             self._note(FlowCall("function", fqn, number, func), given, output)
         return output

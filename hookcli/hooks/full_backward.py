@@ -32,6 +32,7 @@ from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import current_node, sequence_number
 from hookcli.hooks.torch_private.modules import full_backward, global_full_backward, put_back_full_backward
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 
 _APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
 _LEGACY = (
@@ -170,7 +171,7 @@ def leads_to_another(outputs: Sequence[Tensor]) -> bool:
     return any(after in nodes for node in made for after, _ in node.next_functions)
 
 
-def paths_of_inputs(args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
+def paths_of_inputs(args: Args, kwargs: Kwargs) -> list[str]:
     """Return the paths of the positional arguments; full backward hooks do not see keyword arguments."""
     return [""] if len(args) == 1 and not kwargs else _indices(len(args))
 

@@ -26,5 +26,5 @@ class PicklableHook:
     def __deepcopy__(self, memo: dict[int, object]) -> Callable[..., None]:
         return _NOTHING.__exit__
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, str]]:
         return getattr, (_NOTHING, "__exit__")

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode, reference_counts, storage_key
-from hookcli.tensors.tree import is_dense
+from hookcli.tensors.tree import Args, Kwargs, is_dense
 
 
 class Kernels(Protocol):
     """The kernels of a device, which operators on the meta device lack."""
 
-    def call(self, func: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def call(self, func: object, args: Args, kwargs: Kwargs) -> object:
         """Call the operator."""
 
-    def workspace(self, func: object, args: tuple[object, ...], out: object) -> int:
+    def workspace(self, func: object, args: Args, out: object) -> int:
         """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
 
     def allocated(self, x: Tensor) -> int:
@@ -69,7 +69,7 @@ class StorageLifetimes(TorchDispatchMode):
     """
 
     def __init__(self, place: Callable[[object], object], kernels: Kernels) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.log: list[Any] = []
         self.older: list[Storage] = []
         """Storages older than the mode that `hold` was not told of; an operator returned a view of each."""
@@ -80,7 +80,7 @@ class StorageLifetimes(TorchDispatchMode):
         self._noted: dict[int, Storage] = {}
         # By the id of the weak reference, which lives in `_known` until it comes into the log: storages can't be keys.
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         place = self._place(args)
         # A sum of gradients is added in place where autograd would do so without this mode.
@@ -122,7 +122,7 @@ class StorageLifetimes(TorchDispatchMode):
     def alive(self) -> Iterator[Storage]:
         return (storage for reference, storage in self._known.values() if reference() is not None)
 
-    def _created(self, x: Tensor, func: Any, args: tuple[object, ...], place: Any) -> Storage | None:
+    def _created(self, x: Tensor, func: Any, args: Args, place: object) -> Storage | None:
         """The storage of a result, if this operator created it."""
         if not is_dense(x) or self.find(x) is not None:
             return None
@@ -153,10 +153,10 @@ class _CountingUses(TorchDispatchMode):
     """Notes the reference counts of the first summand of each sum."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.counts: list[tuple[int, int]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> object:
         if func is _ADD:
             self.counts.append(reference_counts(args[0]))
         return func(*args, **(kwargs or {}))

@@ -23,6 +23,8 @@ DEEPEST = 100  # levels that are walked: Python's stack bears as many
 _SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
 _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none
 
+Args = tuple[object, ...]
+Kwargs = dict[str, object]
 Unseen = list[tuple[str, Any]]  # what a walk met and could not look into, with its path
 
 
@@ -59,9 +61,7 @@ def _inside(
                     around.discard(identity)
 
 
-def arguments(
-    args: tuple[object, ...], kwargs: Mapping[str, object], unseen: Unseen | None = None
-) -> Iterator[tuple[str, Tensor]]:
+def arguments(args: Args, kwargs: Mapping[str, object], unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
     """The tensors that a call received; a lone positional argument has the path "", as a lone output has."""
     if len(args) == 1 and not kwargs:
         yield from leaves(args[0], "", unseen)
@@ -194,9 +194,7 @@ class Undo(list[tuple[Any, Any, Any, Any]]):
                 set_item(container, key, was)
 
 
-def replace_arguments(
-    args: tuple[object, ...], kwargs: dict[str, object], change: Change, undo: Undo
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def replace_arguments(args: Args, kwargs: Kwargs, change: Change, undo: Undo) -> tuple[Args, Kwargs]:
     """`replace` for the arguments of a call, with the paths that `arguments` gives.
 
     Lists, mappings and dataclasses stay the same objects, since the caller may look for the callee's changes in them:

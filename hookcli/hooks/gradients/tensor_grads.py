@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.tensors import tree
 from hookcli.tensors.hidden import hidden_tensors
 from hookcli.tensors.torch_private import version
+from hookcli.tensors.tree import Args, Kwargs
 
 _IN, _OUT = GRADIENT_EDITS
 
@@ -46,7 +46,7 @@ class TensorGradHooks(HookGroup):
         if kind is _IN:
             self._inputs.start()
 
-    def receive(self, call: Call, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Any, Any] | None:
+    def receive(self, call: Call, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
         """Hook the tensors that a module receives. Returns other arguments to call it with, if edits need that."""
         if self._edited:
             return self._edited.receive(call, args, kwargs)
@@ -61,7 +61,7 @@ class TensorGradHooks(HookGroup):
                 call.versions = {id(base): version(base) for base in bases}
         return None
 
-    def returned(self, call: Call, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> Any:
+    def returned(self, call: Call, args: Args, kwargs: Kwargs, output: object) -> object:
         """Hook the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
         if self._edited:
             return self._edited.returned(call, args, kwargs, output)

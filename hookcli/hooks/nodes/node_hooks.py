@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import cast
 
 from torch import Tensor
 from torch.autograd import graph
@@ -73,7 +73,7 @@ class NodeHooks(HookGroup):
         self._ours = False
         self._numbers: set[int] = set()
         self._kept: dict[Node, None] = {}
-        self._noted: list[dict[Any, Any]] = []
+        self._noted: list[dict[object, NodeInfo]] = []
         self._names: dict[int, str] = {}
         self._asked: set[str] | None = None
 
@@ -201,6 +201,5 @@ class NodeHooks(HookGroup):
         self._kept.clear()
 
 
-def _notes(node: Node) -> dict[Any, Any]:
-    metadata: Any = node.metadata  # PyTorch's stub has a method
-    return metadata  # type: ignore[no-any-return]
+def _notes(node: Node) -> dict[object, NodeInfo]:
+    return cast("dict[object, NodeInfo]", node.metadata)  # PyTorch's stub has a method

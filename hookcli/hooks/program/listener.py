@@ -8,14 +8,16 @@ from typing import Protocol
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.tensors.tree import Args, Kwargs
+
 
 class Listener(Protocol):
     """Gets a call for each thing that the program does. No method may raise."""
 
-    def enter(self, module: nn.Module, args: tuple[object, ...]) -> None:
+    def enter(self, module: nn.Module, args: Args) -> None:
         """An outermost module is called: no other module's forward calls it."""
 
-    def leave(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+    def leave(self, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> None:
         """The outermost module's call has returned."""
 
     def call_failing(self) -> None:
