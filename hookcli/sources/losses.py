@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +54,7 @@ def cross_entropy(output: object, target: Tensor | None = None, *, auxiliary: fl
     return losses[0] + auxiliary * torch.stack(losses[1:]).sum() if len(losses) > 1 else losses[0]
 
 
-def applied(function: Callable[..., object], output: object, target: object) -> Any:
+def applied(function: Callable[..., object], output: object, target: object) -> object:
     """The loss of an output, and of the batch's target if the function takes one.
 
     Raises UsageError if it needs a target and there is none.
@@ -109,7 +108,7 @@ def own_loss(output: object) -> tuple[Tensor | None, str]:
     return (loss, "") if loss.requires_grad else (None, "the output's loss does not require grad")
 
 
-def at_path(output: object, *, path: str) -> Any:
+def at_path(output: object, *, path: str) -> object:
     """The item of an output at a path such as `loss`, `losses.total`, `1` or `["losses"][0]`.
 
     Raises UsageError if there is none, or if it is None.
@@ -126,7 +125,7 @@ def at_path(output: object, *, path: str) -> Any:
     return item
 
 
-_ABSENT: Any = object()
+_ABSENT = object()
 _NAMES = re.compile(r"[^.\[\]\"']+")
 
 
@@ -135,7 +134,7 @@ def _dotted(path: str) -> str:
     return ".".join(_NAMES.findall(path))
 
 
-def _item(value: object, name: str) -> Any:
+def _item(value: object, name: str) -> object:
     """The item of a container, or the attribute that a ModelOutput has also where its item is missing."""
     for step, item in items_of(value) or ():
         if _dotted(step) == name:
@@ -143,7 +142,7 @@ def _item(value: object, name: str) -> Any:
     return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
 
 
-NAMED: dict[str, Callable[[Any], Tensor]] = {
+NAMED: dict[str, Callable[[object], Tensor]] = {
     "sum": partial(reduce_all, how="sum"),
     "mean": partial(reduce_all, how="mean"),
     "cross-entropy": cross_entropy,

@@ -84,7 +84,7 @@ def write_plain(archive: zipfile.ZipFile, target: IO[bytes]) -> None:
                     shutil.copyfileobj(source, copy, 1 << 20)
 
 
-def _checked(value: object, key: str = "") -> Any:
+def _checked(value: object, key: str = "") -> object:
     """A JSON value of which every text is as `torch.export.save` writes it under this key. Raises NotPlainError."""
     if isinstance(value, str):
         accepts = _RULES.get(key, _is_text)

@@ -23,10 +23,10 @@ def hidden_tensors(*values: object) -> Iterator[Tensor]:
 
     No property, no `__getattr__` and no iterator is called.
     """
-    level: list[Any] = list(values)
+    level: list[object] = list(values)
     looked = 0
     for _ in range(_LEVELS):
-        below: list[Any] = []
+        below: list[object] = []
         for item in level:
             looked += 1
             if isinstance(item, Tensor):
@@ -43,7 +43,7 @@ def kept_tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from hidden_tensors(*(x for name, x in vars(module).items() if name not in _OWN and type(x) not in _PLAIN))
 
 
-def _held(value: object) -> Iterator[Any]:
+def _held(value: object) -> Iterator[object]:
     if isinstance(value, _NEVER):
         return
     kind: Any = next((kind for kind in _LISTS if isinstance(value, kind)), None)
@@ -55,7 +55,7 @@ def _held(value: object) -> Iterator[Any]:
         yield from _attributes(value)
 
 
-def _attributes(value: object) -> Iterable[Any]:
+def _attributes(value: object) -> Iterable[object]:
     try:
         attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:

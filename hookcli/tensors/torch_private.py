@@ -63,15 +63,15 @@ def notes() -> list[str]:
     return list(_notes)
 
 
-def noted(meta: Mapping[str, Any]) -> dict[str, Any]:
+def noted(meta: Mapping[str, Any]) -> dict[str, object]:
     """A report's `meta` with these notes before its own."""
     return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else dict(meta)
 
 
-def _resolved(path: str) -> Any:
+def _resolved(path: str) -> object:
     """The module or attribute of this full name; `_ABSENT`, which has no attributes, where there is none."""
     first, *rest = path.split(".")
-    resolved: Any = import_module(first)
+    resolved: object = import_module(first)
     so_far = first
     for part in rest:
         so_far = f"{so_far}.{part}"
@@ -128,7 +128,7 @@ is_copy_on_write: Callable[[Tensor], bool] = private(
 """True if asking for a tensor's address would copy its memory, which an observer must not cause."""
 
 
-def spec_of_local(tensor: Tensor) -> Any:
+def spec_of_local(tensor: Tensor) -> object:
     """The mesh, placements and shape of the DTensor whose `to_local()` returned this tensor; None for any other tensor.
 
     Its node keeps them for backward (`_ToTorchTensor`). Without that, or without gradients, nothing tells tensors that

@@ -23,9 +23,9 @@ DEEPEST = 100  # levels that are walked: Python's stack bears as many
 _SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
 _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none
 
-Args = tuple[object, ...]
+Args = tuple[object, ...]  # the arguments of a call: positional, and by keyword
 Kwargs = dict[str, object]
-Unseen = list[tuple[str, Any]]  # what a walk met and could not look into, with its path
+Unseen = list[tuple[str, object]]  # what a walk met and could not look into, with its path
 
 
 def leaves(value: object, path: str = "", unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -143,7 +143,7 @@ def local(tensor: Tensor) -> Tensor:
     return cast(Tensor, held.to_local() if is_sharded(tensor) else held)
 
 
-def shard_of(tensor: Tensor) -> dict[str, Any]:
+def shard_of(tensor: Tensor) -> dict[str, object]:
     """`{"sharded": [1]}` for a DTensor of which each process holds a part; its part's place, by dimension of the mesh.
 
     Empty for a tensor that this process holds whole, also among replicas. With `partial`, processes hold summands.
@@ -154,14 +154,14 @@ def shard_of(tensor: Tensor) -> dict[str, Any]:
     return _shard(list(zip(held.device_mesh.get_coordinate() or [], held.placements, strict=False)))
 
 
-def _shard(places: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+def _shard(places: Sequence[tuple[int, Any]]) -> dict[str, object]:
     """A process's place among the shards, by its place and the placement in each dimension of the mesh."""
     shard = [place for place, placement in places if not placement.is_replicate()]
     partial = any(placement.is_partial() for _, placement in places)
     return ({"sharded": shard} if shard else {}) | ({"partial": True} if partial else {})
 
 
-def layout_of(tensor: Tensor) -> dict[str, Any]:
+def layout_of(tensor: Tensor) -> dict[str, object]:
     """The layout over ranks of a DTensor, or of the one whose `to_local()` returned this tensor; else empty.
 
     `shape` is that of the whole tensor on its mesh, `mesh` the ranks there. `sharded` is this rank's place among
@@ -180,12 +180,12 @@ def layout_of(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(placed.shape), "mesh": ranks} | _shard(places)
 
 
-def lone(shapes: Sequence[object]) -> Any:
+def lone(shapes: Sequence[object]) -> object:
     """The value of a shape column: a single shape itself, several as a list, None for none."""
     return shapes[0] if len(shapes) == 1 else shapes or None
 
 
-class Undo(list[tuple[Any, Any, Any, Any]]):
+class Undo(list[tuple[object, object, object, object]]):
     """A record of replaced items: (container, key, was, is). Calling it puts the old items back."""
 
     def __call__(self) -> None:
@@ -215,7 +215,7 @@ def replace(value: object, change: Change, undo: Undo | None = None) -> Any:
     return _replaced(value, change, "", undo, [])
 
 
-def _replaced(value: object, change: Change, path: str, undo: Undo | None, above: list[int]) -> Any:
+def _replaced(value: object, change: Change, path: str, undo: Undo | None, above: list[int]) -> object:
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in _PLAIN or len(above) >= DEEPEST or id(value) in above:

@@ -53,9 +53,9 @@ class DumpWriter:
         self._begin()
 
     def _begin(self) -> None:
-        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._rows: dict[tuple[object, ...], Row] = {}
         self._skipped: list[Skipped] = []
-        self._unchanged: Unchanged[dict[str, Any]] = Unchanged()
+        self._unchanged: Unchanged[dict[str, object]] = Unchanged()
         self._saved = 0.0
         self._number = self.written = 0
 
@@ -81,7 +81,7 @@ class DumpWriter:
 
     def take(self, values: Mapping[str, object], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
-        absent: dict[str, Any] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
+        absent: dict[str, object] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
         absent |= {"pass": 0, "index": 0, "path": "", "source": ""}
         row = {name: values.get(name, otherwise) for name, otherwise in absent.items()}
         key = place_of(row)
@@ -103,7 +103,7 @@ class DumpWriter:
         with self._disk_errors():
             self._write_index(complete=bool(meta.get("complete")))
 
-    def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, Any]:
+    def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, object]:
         """Write the tensor to a file. Return the values of its row: the file's name, or why it was left out."""
         values = dense(tensor)
         described = {"shape": list(values.shape), "dtype": tree.dtype_text(values), "file": None}
