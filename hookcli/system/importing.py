@@ -22,7 +22,7 @@ def load_object(spec: str) -> Any:
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
     names_file = place.endswith(".py") or "/" in place or is_file(place)
-    named: Any = _from_file(place) if names_file else _from_package(place)
+    named: object = _from_file(place) if names_file else _from_package(place)
     for part in name.split("."):
         with _blaming(place):  # a module or class may define __getattr__
             if not hasattr(named, part):
