@@ -172,14 +172,7 @@ class ModuleHooks(HookGroup):
         changed = self._gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
         return changed or ((args, kwargs) if edits else None)
 
-    def _after(
-        self,
-        hooked: HookedModule,
-        module: nn.Module,
-        args: Args,
-        kwargs: Kwargs,
-        output: object,
-    ) -> object:
+    def _after(self, hooked: HookedModule, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> object:
         ended = self._calls.end(hooked)
         if not ended:  # the call began before the session did
             return None

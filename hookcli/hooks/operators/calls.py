@@ -95,13 +95,7 @@ class OperatorCalls(ObservingMode):
         return whole
 
     def _seen(
-        self,
-        call: Call,
-        func: Function,
-        given: ArgumentTensors,
-        args: Args,
-        kwargs: Kwargs,
-        output: object,
+        self, call: Call, func: Function, given: ArgumentTensors, args: Args, kwargs: Kwargs, output: object
     ) -> None:
         name, full = self._named(func)
         fqn = numbered(call, name)
