@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.session_core import HookGroup, SessionCore
 
-_GLOBAL: dict[HookKind, Any] = {
+_GLOBAL: dict[HookKind, Callable[..., RemovableHandle]] = {
     HookKind.OPTIMIZER_STEP_PRE: register_optimizer_step_pre_hook,
     HookKind.OPTIMIZER_STEP_POST: register_optimizer_step_post_hook,
 }

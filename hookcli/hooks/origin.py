@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ def _name(call: object) -> str:
     return f"{type(call).__qualname__}.{'forward' if isinstance(call, nn.Module) else '__call__'}"
 
 
-def _code(call: Any) -> Any:
+def _code(call: Any) -> CodeType | None:
     """The code object of a callable; None if it is written in C."""
     if isinstance(call, functools.partial):
         return _code(call.func)
@@ -105,7 +105,7 @@ def held_modules(call: object) -> Iterator[tuple[str, nn.Module]]:
                 yield from (("closes over", module) for module in held if isinstance(module, nn.Module))
 
 
-def _contents(cell: Any) -> Any:
+def _contents(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # a name that has no value yet

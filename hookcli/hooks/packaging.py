@@ -212,7 +212,7 @@ class _Sink(io.RawIOBase):
 class _TrialPickler(pickle.Pickler):
     """A pickler that leaves out the data of tensors."""
 
-    def persistent_id(self, obj: object) -> Any:
+    def persistent_id(self, obj: object) -> object:
         return "storage" if isinstance(obj, (torch.UntypedStorage, torch.TypedStorage)) else None
 
 

@@ -70,7 +70,7 @@ class StorageLifetimes(TorchDispatchMode):
 
     def __init__(self, place: Callable[[object], object], kernels: Kernels) -> None:
         TorchDispatchMode.__init__(self)
-        self.log: list[Any] = []
+        self.log: list[object] = []
         self.older: list[Storage] = []
         """Storages older than the mode that `hold` was not told of; an operator returned a view of each."""
         self._place = place

@@ -91,7 +91,7 @@ def _as_on_cpu(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     **options: object,
-) -> Any:
+) -> object:
     """Attention as PyTorch's C++ function computes it on the CPU."""
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     explicit = attn_mask is not None and is_causal  # an error, which the function itself raises

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ class FakeCpu:
     """A mode in which operators take and make such tensors. `available`: this PyTorch has them."""
 
     def __init__(self) -> None:
-        make: Any = private(_MODULE, "FakeTensorMode", None, _LOST)
+        make = private(_MODULE, "FakeTensorMode", None, _LOST)
         self._tensor: Callable[..., Tensor] | None = private(_MODULE, "FakeTensor", None, _LOST)
         self.available = make is not None and self._tensor is not None
         self.mode: AbstractContextManager[object] = (
