@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Loss = Callable[[Any], Tensor]
 """Maps a model's output to a scalar."""
-Arguments = tuple[Any, ...] | dict[str, Any]
+Arguments = tuple[object, ...] | dict[str, Any]
 """A model's arguments: all positional, or all by keyword."""
 Transforms = Callable[["Image"], Tensor]
 """Turns a picture into one item of the model's first input, without the batch dimension."""
@@ -73,7 +73,7 @@ class Recipe:
     build_filled: Callable[[bool], tuple[nn.Module, str | None]] | None = None
     ready: nn.Module | None = None
     transforms: Callable[[], Transforms] | None = None
-    tokenizer: Callable[[], Callable[..., Mapping[str, Any]]] | None = None
+    tokenizer: Callable[[], Callable[..., Mapping[str, object]]] | None = None
     meta: Meta = field(default_factory=Meta)
 
 

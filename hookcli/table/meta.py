@@ -135,7 +135,7 @@ class Meta(Source, total=False):
     """The lowest severity of a finding that makes the check fail; absent means error."""
     format: str
     """The format of a file of tensors."""
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, object]
     """The metadata in a file of tensors."""
     exported: Plain[bool]
     """True if the package was also exported as one program."""

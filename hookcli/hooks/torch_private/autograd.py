@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 from torch.autograd import graph
@@ -39,10 +38,10 @@ next_sequence_number: Callable[[], int] = private("torch._C._autograd", "_get_se
 """The number that autograd will give to this thread's next node."""
 
 _TRACED = "nodes that torch.compile creates while it traces are listed as if they had run"
-tracing_context: Callable[[], Any] = private("torch._guards.TracingContext", "try_get", lambda: None, _TRACED)
+tracing_context: Callable[[], object] = private("torch._guards.TracingContext", "try_get", lambda: None, _TRACED)
 """None unless torch.compile is tracing; the graph created meanwhile never runs."""
 
-keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[Any]] = private(
+keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[object]] = private(
     "torch.autograd.grad_mode",
     "_unsafe_preserve_version_counter",
     lambda tensors: nullcontext(),
@@ -58,7 +57,7 @@ queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_cal
 
 # Hooks on saved tensors.
 
-saved_tensor_hooks: Callable[[], tuple[Any, Any] | None] = partial(
+saved_tensor_hooks: Callable[[], tuple[object, object] | None] = partial(
     private(
         "torch._C._autograd",
         "_top_saved_tensors_default_hooks",
@@ -69,7 +68,7 @@ saved_tensor_hooks: Callable[[], tuple[Any, Any] | None] = partial(
 )
 """This thread's innermost hooks on saved tensors: the pack hook and the unpack hook; None if there are none."""
 
-push_saved_tensor_hooks: Callable[[Any, Any], None] = private(
+push_saved_tensor_hooks: Callable[[object, object], None] = private(
     "torch._C._autograd",
     "_push_saved_tensors_default_hooks",
     lambda pack, unpack: None,
@@ -82,7 +81,7 @@ pop_saved_tensor_hooks: Callable[[], None] = private(
 
 # Hooks on tensors.
 
-tensor_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
+tensor_hooks: Callable[[Tensor], dict[int, object] | None] = getter(
     Tensor,
     "_backward_hooks",
     lambda tensor: None,
@@ -90,7 +89,7 @@ tensor_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
 )
 """A tensor's hooks from `Tensor.register_hook`, by id in the order of calling; None before the first one."""
 
-post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
+post_accumulate_grad_hooks: Callable[[Tensor], dict[int, object] | None] = getter(
     Tensor,
     "_post_accumulate_grad_hooks",
     lambda tensor: None,

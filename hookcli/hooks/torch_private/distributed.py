@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -42,7 +41,7 @@ def group_name() -> str:
         return ""
 
 
-ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(
+ddp_logging_data: Callable[[DistributedDataParallel], dict[str, object]] = caller(
     DistributedDataParallel, "_get_ddp_logging_data", lambda ddp: {}, "the report does not show DDP's buckets"
 )
 """DDP's data about a model: sizes of buckets, backend, versions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
@@ -26,7 +25,7 @@ class AllInput:
     arguments: Arguments
     spare: bool = False
     typed: bool = False
-    target: Any = None
+    target: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Batches:
     `total` is their number, None if it is not known beforehand. `how` says, for `meta`, how they were made.
     """
 
-    each: Iterable[Any]
+    each: Iterable[object]
     total: int | None = None
     how: Meta = field(default_factory=Meta)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -51,5 +50,5 @@ def iterable_input(spec: str, batches: int | None) -> Data:
     return Data(option, open_, batches)
 
 
-def _has_batches(value: Any) -> bool:
+def _has_batches(value: object) -> bool:
     return isinstance(value, (Iterable, Dataset)) or hasattr(value, "__getitem__")

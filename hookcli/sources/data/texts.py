@@ -50,7 +50,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _from_folder(folder: str) -> Any:
+def _from_folder(folder: str) -> object:
     try:
         import transformers
     except ImportError as error:
@@ -63,7 +63,7 @@ def _from_folder(folder: str) -> Any:
         raise UsageError(f"--tokenizer {shortened(folder)}: {why}", option="tokenizer") from error
 
 
-def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
+def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, object]]:
     if recipe.tokenizer is None:
         raise UsageError(f"--text: {recipe.name} comes with no tokenizer; give --tokenizer FOLDER", option="text")
     failed = f"--text: the tokenizer of {recipe.name} can't be made"
@@ -71,7 +71,7 @@ def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
         return recipe.tokenizer()
 
 
-def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
+def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, object]:
     """The texts as a batch of token ids with their mask, padded to the longest, cut to the tokenizer's limit."""
     if len(texts) > 1 and getattr(tokenizer, "pad_token", "") is None:
         tokenizer.pad_token = tokenizer.eos_token  # as is common; the mask leaves it out
