@@ -221,6 +221,7 @@ if __name__ == "__main__":
     count = len([path for path in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if path])
     PATH = sys.path[1 + count :]
     import torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler as handler
+    import torch.distributed.elastic.rendezvous.dynamic_rendezvous as rendezvous
     import torch.distributed.run
     import torchvision  # noqa: F401
 
@@ -239,6 +240,7 @@ if __name__ == "__main__":
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # PyTorch's, which take apart its operators
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
+    rendezvous.get_method_name = forks.method_name
     os.execvpe = execute  # type: ignore[assignment]
     multiprocessing.spawn.set_executable(forks.python())
     job, files = serve(socket.socket(fileno=int(sys.argv[1])))
