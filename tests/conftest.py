@@ -27,6 +27,7 @@ atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.
 
 import caches
 import forks
+import limits
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -79,6 +80,13 @@ def all_objects() -> None:
     For few tests: the next one collects a million objects before it begins.
     """
     gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """End a test, with its fixtures, that waits for ever for a process."""
+    with limits.limited():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

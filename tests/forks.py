@@ -4,8 +4,8 @@
 
 A fork has a process id, streams, environment, folder, session and signals of its own, and starts processes in the same
 way. Its interpreter is not new: torch is there already, in hookcli's command line also hookcli's modules, PyTorch is
-not taken apart at the end, and variables that Python reads when it starts change nothing, but for PYTHONPATH. Where that matters, `fresh=True` is a new `python`.
-Either is ended by SIGINT, also where pytest's own parent ignores it.
+not taken apart at the end, and variables that Python reads when it starts change nothing, but for PYTHONPATH. Where
+that matters, `fresh=True` is a new `python`. Either is ended by SIGINT, also where pytest's own parent ignores it.
 """
 
 from __future__ import annotations
