@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from hookcli.engine.setting import Setting
 from hookcli.errors import ModelError, UsageError, UserCode, class_name
 from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.data.base import AllInput
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 
 
@@ -49,7 +50,10 @@ class DataBatches:
         self.several = self._data.batches != 1
         self._begun = first is not None  # `each` then opens the data
         self._available: int | None = None
-        self._rest, self.how = (iter(()), {}) if first else self._opened()
+        self.how: Meta = {}
+        self._rest: Iterator[Batch] = iter(())
+        if first is None:
+            self._rest, self.how = self._opened()
         if (first := first or next(self._rest, None)) is None:
             raise UsageError(f"{self.said}: has no batch")
         self.first = first
@@ -82,7 +86,7 @@ class DataBatches:
         elif not self.several and (self._available or 1) > 1:
             remark(f"{self.said}: only the first of {self._available} batches was run; --batches all runs all of them")
 
-    def _opened(self) -> tuple[Iterator[Batch], Mapping[str, Any]]:
+    def _opened(self) -> tuple[Iterator[Batch], Meta]:
         opened = self._data.open(self._recipe, self._setting.batch)
         self._available = opened.total
         return islice(self._made(opened.each), self._data.batches), opened.how

@@ -60,7 +60,7 @@ class Examiner:
             baseline=self.baseline,
             tolerance=plan.tolerance,
             missing=self.missing,
-            dtype=self.run.info.dtype,
+            dtype=self.run.info["dtype"],
         )
         if self.needs & set(_RUNS) or any(not check.needs for check in plan.checks):
             measured = replace(measured, **self._in_own_mode())
@@ -104,7 +104,7 @@ class Examiner:
         return reports | ({"again": tuple(again)} if repeats else {})
 
     def _stage(self, what: str = "") -> None:
-        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
+        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info['device']}{what}")
 
     def _captured(self, probes: Sequence[Probe], run: PreparedRun | None = None) -> Sequence[Report]:
         run = run or self.run

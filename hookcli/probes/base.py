@@ -18,6 +18,7 @@ from hookcli.probes.shared.unmeasured import UNINITIALISED, UnreachableTensors, 
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.table.columns.layouts import STATISTICS, with_operators
 from hookcli.table.merge import BatchRows
+from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -81,7 +82,7 @@ class Probe(ABC):
         """Remarks on figures that can be misread."""
         return []
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, model: str, meta: Meta) -> Report:
         """The finished report of the run that `meta` describes."""
         skipped = self.skipped()
         if meta.get("complete") is False:
@@ -91,7 +92,7 @@ class Probe(ABC):
         _require("rows", rows, Row)
         _require("skipped", skipped, Skipped)
         if notes := self.notes(rows):
-            meta = {**meta, "notes": [*meta.get("notes", ()), *notes]}
+            meta = with_notes(meta, *notes)
         columns = with_operators(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
         return Report(self.name, model, columns, rows, meta, self.totals(), skipped, grouping=self.grouping)
 
@@ -145,7 +146,7 @@ class StatsProbe(Probe):
         if self.sink:
             self.sink.begin(self.session, args, kwargs, target)
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, model: str, meta: Meta) -> Report:
         """Return the report, once the sink has ended, too."""
         report = super().report(model, meta)
         if self.sink:

@@ -10,8 +10,8 @@ from typing import Any
 from hookcli.reporters import flat_table
 from hookcli.reporters.base import Reporter
 from hookcli.table import Report, strict
-from hookcli.table.formatting import printable
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 
 class CsvReporter(Reporter):

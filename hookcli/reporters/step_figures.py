@@ -9,7 +9,7 @@ from typing import Any
 
 from hookcli.reporters import footer
 from hookcli.table import Column, Report, Shown, agree, formatting
-from hookcli.table.columns.layouts import CHARTED
+from hookcli.table.columns.recorded import CHARTED
 
 _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
 _FLAT = 1e-6  # relative change of a figure that counts as none

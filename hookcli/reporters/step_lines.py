@@ -7,7 +7,7 @@ from typing import Any
 
 from hookcli.table import Column, Kind, Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import GROUP_LINES, STEP_TOTALS
+from hookcli.table.columns.recorded import GROUP_LINES, STEP_TOTALS
 from hookcli.table.columns.training import STEP_PARTS
 from hookcli.table.formatting import cell, duration, number, setting, size
 
@@ -47,7 +47,11 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings that the groups share in one line; a table of the rest, if there are several groups."""
-    shared = [c for c in GROUP_LINES if c.kind == Kind.SETTING and all(g[c.name] == groups[0][c.name] for g in groups)]
+    shared = [
+        c
+        for c in GROUP_LINES
+        if c.kind in (Kind.SETTING, Kind.SETTINGS) and all(g[c.name] == groups[0][c.name] for g in groups)
+    ]
     optimizers = dict.fromkeys(str(group["optimizer"]) for group in groups)
     said = [f"{_title(c)} {setting(value)}" for c in shared if groups and (value := groups[0][c.name]) is not None]
     lines = [f"{', '.join(optimizers)}{': ' * bool(said)}{', '.join(said)}"] if groups else []

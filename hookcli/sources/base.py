@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from hookcli.table.meta import Meta
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -72,7 +74,7 @@ class Recipe:
     ready: nn.Module | None = None
     transforms: Callable[[], Transforms] | None = None
     tokenizer: Callable[[], Callable[..., Mapping[str, object]]] | None = None
-    meta: Mapping[str, object] = field(default_factory=dict)
+    meta: Meta = field(default_factory=Meta)
 
 
 def copy_model(model: nn.Module) -> nn.Module:

@@ -28,6 +28,7 @@ from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 from hookcli.table import formatting
 from hookcli.table.formatting import listed
+from hookcli.table.meta import Meta
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _ADAPTER = "adapter_config.json"
@@ -51,6 +52,13 @@ class HuggingFaceSource:
         inputs = Inputs.of(model_class, config)
         if request.weights:
             _check_weights(place, request.weights, spec)
+        meta: Meta = {
+            "transformers": library.__version__,
+            "architecture": model_class.__name__,
+            "config": str(place.folder or f"defaults of the type {place.name}"),
+        }
+        if request.weights:
+            meta["weights"] = str(place.folder)
         return Recipe(
             name=spec,
             build=partial(_build, model_class, config, spec),
@@ -60,12 +68,7 @@ class HuggingFaceSource:
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
             transforms=partial(_transforms, library, str(place.folder)) if place.has(*_PROCESSOR) else None,
             tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
-            meta={
-                "transformers": library.__version__,
-                "architecture": model_class.__name__,
-                "config": str(place.folder or f"defaults of the type {place.name}"),
-            }
-            | ({"weights": str(place.folder)} if request.weights else {}),
+            meta=meta,
         )
 
 

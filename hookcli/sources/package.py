@@ -77,7 +77,7 @@ def _load(archive: Archive, resource: str) -> nn.Module:
 
 def _refusal(archive: Archive) -> str:
     modules = archive.modules
-    has = f"{len(modules)} modules of its own ({_some(modules)})" if modules else "no modules of its own"
+    has = f"{len(modules)} packaged modules ({_some(modules)})" if modules else "no packaged modules"
     packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
     uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"

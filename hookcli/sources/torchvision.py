@@ -24,6 +24,7 @@ from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_lis
 from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
 from hookcli.system.files import regular
+from hookcli.table.meta import Meta
 
 
 class TorchvisionSource:
@@ -129,13 +130,16 @@ def _from_disk(weights: Any) -> Iterator[None]:
 
 
 def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: object) -> Recipe:
+    meta: Meta = {"kind": entry.kind}
+    if weights:
+        meta["weights"] = str(weights)
     recipe = Recipe(
         name=entry.name,
         build=build,
         inputs=tuple(InputSpec(shape) for shape in _input_shapes(entry, weights)),
         loss=losses.cross_entropy,
         loss_name="cross-entropy, class 0",
-        meta={"kind": entry.kind} | ({"weights": str(weights)} if weights else {}),
+        meta=meta,
     )
     if entry.kind == "segmentation":
         loss = partial(losses.cross_entropy, auxiliary=0.5)

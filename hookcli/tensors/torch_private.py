@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from hookcli.table.meta import Meta
+
 S = TypeVar("S")
 T = TypeVar("T")
 _notes: dict[str, None] = {}
@@ -63,9 +65,9 @@ def notes() -> list[str]:
     return list(_notes)
 
 
-def noted(meta: Mapping[str, Any]) -> dict[str, object]:
+def noted(meta: Meta) -> Meta:
     """A report's `meta` with these notes before its own."""
-    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else dict(meta)
+    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else meta
 
 
 def _resolved(path: str) -> object:

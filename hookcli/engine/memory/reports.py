@@ -8,10 +8,12 @@ from itertools import chain, pairwise
 from typing import Any
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
+from hookcli.engine.run_info import finished
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
 from hookcli.table.columns.memory import MEMORY_KINDS
 from hookcli.table.formatting import size
+from hookcli.table.meta import Meta
 
 
 def modules_report(profile: MemoryProfile) -> Report:
@@ -78,8 +80,8 @@ def peak_text(moment: Moment, beyond: int | None = None) -> str:
     return f"{amount} in {place} ({moment.operator})"
 
 
-def _meta(profile: MemoryProfile) -> dict[str, Any]:
-    return {**profile.info.to_meta(), "notes": list(profile.notes)}
+def _meta(profile: MemoryProfile) -> Meta:
+    return {**finished(profile.info), "notes": list(profile.notes)}
 
 
 def _totals(profile: MemoryProfile) -> dict[str, Any]:

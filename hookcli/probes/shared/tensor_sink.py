@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hookcli.hooks.session import HookSession
 from hookcli.table import Skipped
+from hookcli.table.meta import Meta
 
 
 class TensorSink(Protocol):
@@ -24,5 +25,5 @@ class TensorSink(Protocol):
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
         """Take a tensor, whose place is in `values`: `kind` (see `hookcli.table.dump.KINDS`), `fqn`, `batch` ..."""
 
-    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+    def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:
         """End: the run is over, or has failed, as the report's `meta` and `skipped` say."""

@@ -1,6 +1,6 @@
 """Packs the reports of recorded steps: names, types and titles once per record, and each figure in a few bytes.
 
-A *layout* is a report without its floats, in a line of its own before the first step that refers to it by number. A
+A *layout* is a report without its floats, on a separate line before the first step that refers to it by number. A
 packed step is one compressed text: JSON that says what differs from the layouts, then the floats, column by column.
 """
 
@@ -144,10 +144,10 @@ def _figures(columns: _Columns, rows: int) -> NDArray[np.float64]:
     """The statistics of so many rows. Raises ValueError, KeyError or TypeError if some are missing, or no numbers."""
     import numpy as np
 
-    found = np.array([columns[key] for key in STATS_KEYS], np.float64).T
-    if found.shape != (rows, len(STATS_KEYS)) or not np.all(found[:, [key in COUNTS for key in STATS_KEYS]] >= 0):
+    figures = np.array([columns[key] for key in STATS_KEYS], np.float64).T
+    if figures.shape != (rows, len(STATS_KEYS)) or not np.all(figures[:, [key in COUNTS for key in STATS_KEYS]] >= 0):
         raise ValueError("statistics are missing")
-    return found
+    return figures
 
 
 def _unpacked_columns(

@@ -44,6 +44,6 @@ def _payload(reports: Sequence[Report]) -> dict[str, Any]:
 
 def _compared(reports: Sequence[Report]) -> list[str]:
     """The names of what is compared: records, else models."""
-    metas = [report.meta for report in reports if "record" in (report.meta.get("a") or {})]
+    metas = [report.meta for report in reports if "record" in report.meta.get("a", {})]
     records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
     return records or [report.model for report in reports if report.probe == "diff"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hookcli.sources.base import Arguments, Recipe
+from hookcli.table.meta import Meta
 
 ITEMS = 16
 """Items in a batch that hookcli puts together, where the user gives no number."""
@@ -34,7 +35,7 @@ class Batches:
 
     each: Iterable[object]
     total: int | None = None
-    how: Mapping[str, object] = field(default_factory=dict)
+    how: Meta = field(default_factory=Meta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from hookcli.sources.base import Recipe, Transforms
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
 from hookcli.system import files
 from hookcli.table.formatting import listed
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -35,7 +36,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
         number = min(size or ITEMS, len(pictures))
         groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
         each = (AllInput(recipe.arrange(_items(group, transforms, recipe.batched))) for group in groups)
-        how = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
+        how: Meta = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
         return Batches(each, len(groups), how)
 
     return Data(option, open_, batches)

@@ -36,7 +36,7 @@ def iterable_input(spec: str, batches: int | None) -> Data:
         if isinstance(made, Dataset):
             made = DataLoader(made, batch_size=size or ITEMS)
         elif size is not None:
-            why = f"--batch-size: {option} makes batches of its own size; leave it out"
+            why = f"--batch-size: {option} chooses the size of its batches; leave it out"
             raise UsageError(why, option="batch-size")
         pair = isinstance(made, tuple) and bool(made) and isinstance(made[0], Tensor)
         each = [made] if pair or isinstance(made, (Tensor, Mapping)) else made  # one batch in place of several

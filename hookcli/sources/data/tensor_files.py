@@ -71,7 +71,7 @@ def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
 
 
 def _read(file: str) -> object:
-    """What a file holds: a tensor or array, or a tuple or mapping of them. Raises UsageError for another file."""
+    """Reads a file's tensor or array, or its tuple or mapping of them. Raises UsageError for another file."""
     read, what = _READERS[Path(file).suffix.lower()]
     try:
         return read(file)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hookcli.errors import UsageError
 from hookcli.table.columns import place_of
 from hookcli.table.dump import INDEX, INPUTS, Dump
+from hookcli.table.meta import Meta
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
 from hookcli.tensors import tree
@@ -96,7 +97,7 @@ class DumpWriter:
             if time.monotonic() - self._saved > _PATIENCE:
                 self._write_index(complete=False)
 
-    def finish(self, model: str, meta: Mapping[str, object], skipped: Sequence[Skipped]) -> None:
+    def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:
         """Write the index of a run that has ended, by itself or by a failure: `meta["complete"]` tells."""
         self._dump = replace(self._dump, model=model, meta=meta)
         self._skipped += [item for item in skipped if item not in self._skipped]
@@ -140,7 +141,7 @@ class DumpWriter:
         self.written += sum(x.numel() * x.element_size() for x in tensors.values())
 
     def _write_index(self, *, complete: bool) -> None:
-        meta = {**self._dump.meta, "complete": complete}
+        meta: Meta = {**self._dump.meta, "complete": complete}
         replace(self._dump, tensors=self.rows, skipped=self._skipped, meta=meta).write(self.folder)
         self._saved = time.monotonic()
 

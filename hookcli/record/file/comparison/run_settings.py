@@ -8,7 +8,7 @@ from typing import Any
 
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.table.columns.layouts import SETTINGS
+from hookcli.table.columns.recorded import SETTINGS
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
 

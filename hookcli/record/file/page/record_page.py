@@ -18,7 +18,7 @@ from hookcli.record.file.views.summary import non_finite_line
 from hookcli.reporters.html.page import shown_columns
 from hookcli.table import Report, document, strict
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import RECORDED, STEP_CHARTS
+from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
 
 _MOST_STEPS = 10_000

@@ -14,7 +14,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import model_report, model_row
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
-from hookcli.table.columns.layouts import RECORDED
+from hookcli.table.columns.recorded import RECORDED
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")
@@ -170,11 +170,11 @@ class _Remarks:
 
 def columnar(columns: Iterable[Column], rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Columns of numbers as JSON, each with the values of all rows, seven digits long; None where a row has none."""
-    found = []
+    entries = []
     for column in columns:
         values = [row.get(column.name) for row in rows]
         numbers = [value for value in values if value is not None]
         if column.name not in _WHEN and numbers and all(type(value) in (int, float) for value in numbers):
             short = [value if value is None else strict(float(f"{value:.7g}")) for value in values]
-            found.append({**column.to_dict(), "values": short})
-    return found
+            entries.append({**column.to_dict(), "values": short})
+    return entries

@@ -147,5 +147,5 @@ def _verdict(parts: Parts) -> Report:
         named = "" if len(found) == len(parts) else f" ({ranks_named(list(found))})"
         findings.append(replace(worst, message=worst.message + named))
     first = next(iter(parts.values()))
-    meta = common_meta(parts) | {"modules": first.totals["modules"]}
-    return Judgement(findings, common_skipped(parts), first.meta["checks"]).report(first.model, meta)
+    judgement = Judgement(findings, common_skipped(parts), first.meta["checks"])
+    return judgement.report(first.model, common_meta(parts), modules=first.totals["modules"])

@@ -17,7 +17,7 @@ from hookcli.record.file.views.summary import non_finite_line
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import RANKS
+from hookcli.table.columns.recorded import RANKS
 from hookcli.table.columns.training import STEP_PARTS
 from hookcli.table.ranks import beside, ranks_named
 

@@ -17,7 +17,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.system.files import content
 from hookcli.table import Row
-from hookcli.table.columns.layouts import TIMED
+from hookcli.table.columns.recorded import TIMED
 from hookcli.table.names import around
 from hookcli.table.times import INCLUSIVE, NAMES, by_module
 from hookcli.tensors import tree

@@ -11,8 +11,8 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.table import Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import NORMS_OF_GROUP, SETTINGS
-from hookcli.table.norms import gathered
+from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
+from hookcli.table.merge import gathered
 
 _SETTINGS = names(SETTINGS)
 
