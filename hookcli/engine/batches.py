@@ -87,7 +87,7 @@ class DataBatches:
             remark(f"{self.said}: only the first of {self._available} batches was run; --batches all runs all of them")
 
     def _opened(self) -> tuple[Iterator[Batch], Meta]:
-        opened = self._data.open(self._recipe, self._model, self._setting.batch)
+        opened = self._data.open(self._recipe, self._setting.batch)
         self._available = opened.total
         return islice(self._made(opened.each), self._data.batches), opened.how
 

@@ -192,9 +192,8 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     seen = [frame.f_locals for frame in frames if frame.f_code.co_filename != _APPLY]
     by_hook = [isinstance(values.get("self"), BackwardHook) for values in seen]
-    if by_hook[-1:] == [True] or (
-        "functorch transforms" in message and any(by_hook)
-    ):  # its function takes no nested tensors
+    # Last of all frames where its function takes no nested tensors.
+    if by_hook[-1:] == [True] or ("functorch transforms" in message and any(by_hook)):
         return True
     if "is not supported on ScriptModules" in message:  # global ones
         return "_get_backward" in message

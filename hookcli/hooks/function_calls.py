@@ -7,9 +7,10 @@ paths, and it counts some operators by running their parts.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import torch
@@ -71,18 +72,14 @@ class FunctionCalls(ObservingMode):
         super().__init__()
         self.log = array("L")
         self.signatures: dict[Signature, int] = {}
-        self._matters = matters
-        self._known: dict[Hashable, bool] = {}
+        self._matters = cache(matters)
 
     def observe(self, func: Any, run: Function, args: Args, kwargs: Kwargs) -> object:
         """Record TorchScript functions in any case: their parts have unknown costs."""
         if func is not run:
             named = func if isinstance(func, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {func.name}")
             return self.remember(named, run, args, kwargs)
-        matters = self._known.get(func)
-        if matters is None:
-            matters = self._known[func] = self._matters(func)
-        return self.remember(func, run, args, kwargs) if matters else run(*args, **kwargs)
+        return self.remember(func, run, args, kwargs) if self._matters(func) else run(*args, **kwargs)
 
     def remember(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         given = signature_of(func, args, kwargs)  # before the function changes its arguments

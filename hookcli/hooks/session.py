@@ -226,7 +226,7 @@ class HookSession(SessionCore):
 
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules that were never called, as far as hooks have seen."""
-        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not h.ever_called}
+        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not (h.calls or h.earlier)}
 
     def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
         """The calls of watched modules that raised, with the exception's type.

@@ -128,9 +128,8 @@ class StorageLifetimes(TorchDispatchMode):
             return None
         storage = x.untyped_storage()
         key = storage_key(storage)
-        if func not in _FROM_DATA and any(
-            is_dense(y) and storage_key(y.untyped_storage()) == key for y in _tensors(args)
-        ):
+        viewed = (is_dense(y) and storage_key(y.untyped_storage()) == key for y in _tensors(args))
+        if func not in _FROM_DATA and any(viewed):
             self.older.append(self._note(x, place, ""))
             return None
         return self._note(x, place, str(func.overloadpacket)) if storage.nbytes() else None

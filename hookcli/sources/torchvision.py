@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -96,13 +96,7 @@ def _arguments(models: ModuleType, request: Request, weights: object) -> dict[st
     return keywords
 
 
-def _build(
-    models: ModuleType,
-    name: str,
-    keywords: Mapping[str, object],
-    weights: object,
-    loading: Callable[[object], AbstractContextManager[None]],
-) -> nn.Module:
+def _build(models: ModuleType, name: str, keywords: Mapping[str, object], weights: Any, loading: Any) -> nn.Module:
     """The model as its builder makes it for these weights; `loading` stands in for its download."""
     with loading(weights) if weights else nullcontext(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # googlenet and inception warn that they initialize slowly

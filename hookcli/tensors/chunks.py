@@ -68,10 +68,8 @@ def resolved(
 def chunks(tensors: Sequence[Tensor], size: int, dense: int = 0) -> Iterator[tuple[Tensor, ...]]:
     """Tensors of one shape in one-dimensional pieces of at most `size` elements, the same elements of each.
 
-    `dense`: another limit for tensors that need no copy.
-
-    Any dense layout that they share (contiguous, channels_last, transposed) is read in memory order, without a copy:
-    the order does not matter for figures.
+    `dense`: another limit for tensors that need no copy. A dense layout that they share (contiguous, channels_last,
+    transposed) is read in memory order, without a copy: the order does not matter for figures.
     """
     first = tensors[0]
     if first.numel() == 0:

@@ -97,12 +97,8 @@ base_of_view: Callable[[Tensor], Tensor | None] = getter(
 )
 """The tensor of which autograd knows this one to be a view; None if it is not a view."""
 
-is_view: Callable[[Tensor], bool] = private(
-    Tensor,
-    "_is_view",
-    lambda tensor: base_of_view(tensor) is not None,
-    "a tensor counts as a view only where autograd tells of what",
-)
+_OF_WHAT = "a tensor counts as a view only where autograd tells of what"
+is_view: Callable[[Tensor], bool] = private(Tensor, "_is_view", lambda x: base_of_view(x) is not None, _OF_WHAT)
 """True if autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
 
 is_batched, is_differentiated = (

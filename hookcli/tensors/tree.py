@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from hookcli.tensors.containers import get_item, is_registered, items_of, keys_of, rebuilt, set_item
 from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view, spec_of_local
 
-T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
 _SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
 _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none

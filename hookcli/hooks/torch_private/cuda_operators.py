@@ -80,11 +80,8 @@ def _attention(
 ) -> object:
     """Attention by the first kernel that takes these arguments; cuDNN's keeps what flash attention does."""
     scale = options.get("scale")
-    fused = (
-        not has_values(query)
-        and query.dim() == key.dim() == value.dim() == 4
-        and None not in (flash_attention, efficient_attention)
-    )
+    fused = not has_values(query) and None not in (flash_attention, efficient_attention)
+    fused = fused and query.dim() == key.dim() == value.dim() == 4
     if fused and attn_mask is None and _suits_flash(query, key, value):
         width = query.shape[-1]
         padded = [functional.pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]

@@ -46,11 +46,8 @@ ddp_logging_data: Callable[[DistributedDataParallel], dict[str, object]] = calle
 )
 """DDP's data about a model: sizes of buckets, backend, versions."""
 
-
+_WAITS = "reading a GradScaler's scale waits for the GPU"
 loss_scale: Callable[[GradScaler], Tensor] = caller(
-    GradScaler,
-    "_get_scale_async",
-    lambda scaler: torch.tensor(scaler.get_scale()),
-    "reading a GradScaler's scale waits for the GPU",
+    GradScaler, "_get_scale_async", lambda scaler: torch.tensor(scaler.get_scale()), _WAITS
 )
 """A GradScaler's scale as a tensor on its device; `get_scale()` would wait for the device."""

@@ -50,9 +50,7 @@ _DISABLED = "__dynamo_disable"  # the attribute in which such a function keeps w
 
 @contextmanager
 def not_imported_by_operators() -> Iterator[None]:
-    """Keep operators on the meta device, and optimizers, from importing torch.compile in this block.
-
-    The import takes two seconds.
+    """Keep operators on the meta device, and optimizers, from importing torch.compile in this block: it takes seconds.
 
     Many of these operators are Python functions that torch.compile must not trace, and they import it to be marked so.
     As long as it is not imported nothing is traced, and they need no mark. Afterwards they are as before.

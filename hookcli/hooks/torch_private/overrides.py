@@ -52,19 +52,16 @@ def leave_function_mode(mode: TorchFunctionMode) -> None:
         _push(other)
 
 
+_ALL_PLAIN = "while MACs are counted, tensor subclasses are taken for plain tensors by attention and by compiled parts"
 without_innermost_function_mode: Callable[[], AbstractContextManager[object]] = private(
-    "torch.overrides",
-    "_pop_mode_temporarily",
-    torch.DisableTorchFunction,
-    "while MACs are counted, tensor subclasses are taken for plain tensors by attention and by compiled parts",
+    "torch.overrides", "_pop_mode_temporarily", torch.DisableTorchFunction, _ALL_PLAIN
 )
 """A block without that mode."""
 
+_DISPATCH = "torch.utils._python_dispatch"
+_SEE = "the program's dispatch modes see the operators that hookcli runs to count MACs"
 without_dispatch_modes: Callable[[], AbstractContextManager[object]] = private(
-    "torch.utils._python_dispatch",
-    "_disable_current_modes",
-    nullcontext,
-    "the program's dispatch modes see the operators that hookcli runs to count MACs",
+    _DISPATCH, "_disable_current_modes", nullcontext, _SEE
 )
 """A block without the active TorchDispatchModes."""
 
@@ -80,17 +77,11 @@ else:
 
         def __exit__(self, *error: object) -> None: ...
 
-    TorchDispatchMode = private(
-        "torch.utils._python_dispatch", "TorchDispatchMode", _NoMode, "MACs of few operators can be counted"
-    )
+    TorchDispatchMode = private(_DISPATCH, "TorchDispatchMode", _NoMode, "MACs of few operators can be counted")
 """The base class of modes that see every operator."""
 
-dispatch_modes: Callable[[], list[object]] = private(
-    "torch.utils._python_dispatch",
-    "_get_current_dispatch_mode_stack",
-    list,
-    "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations",
-)
+_RECORDED = "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations"
+dispatch_modes: Callable[[], list[object]] = private(_DISPATCH, "_get_current_dispatch_mode_stack", list, _RECORDED)
 """The active TorchDispatchModes, the innermost last."""
 
 
@@ -169,12 +160,8 @@ OPERATORS: tuple[type, ...] = (
 
 # Memory.
 
-stored_values: Callable[[Tensor], Tensor] = caller(
-    Tensor,
-    "_values",
-    lambda sparse: sparse.coalesce().values(),
-    "sparse tensors are coalesced to read their values, which takes time",
-)
+_COALESCED = "sparse tensors are coalesced to read their values, which takes time"
+stored_values: Callable[[Tensor], Tensor] = caller(Tensor, "_values", lambda x: x.coalesce().values(), _COALESCED)
 """The values that a sparse COO tensor stores, without coalescing it."""
 
 _SLOWER = "telling saved tensors apart takes longer"

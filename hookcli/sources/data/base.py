@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from torch import nn
-
 from hookcli.sources.base import Arguments, Recipe
 from hookcli.table.meta import Meta
 
@@ -44,10 +42,10 @@ class Batches:
 class Data:
     """Real input for a model.
 
-    `said` names it as the user did, such as "--image cats". `open` makes its batches for a recipe's model, anew at each
+    `said` names it as the user did, such as "--image cats". `open` makes its batches for a recipe, anew at each
     call, of a number of items (None: the data's choice). `batches` is how many are run, None for all.
     """
 
     said: str
-    open: Callable[[Recipe, nn.Module, int | None], Batches]
+    open: Callable[[Recipe, int | None], Batches]
     batches: int | None = 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe, Transforms
@@ -27,7 +27,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
     pictures = [picture for name in given for picture in _pictures(name)]
     option = " ".join(f"--image {shortened(name)}" for name in given)
 
-    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def open_(recipe: Recipe, size: int | None) -> Batches:
         if recipe.transforms is None:
             why = f"{recipe.name} comes with no transforms for pictures; give tensors by --data or --input-file"
             raise UsageError(f"--image: {why}", option="image")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from hookcli.errors import UsageError, in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe
@@ -28,7 +27,7 @@ def file_input(given: Sequence[str]) -> Data:
     parsed = [_parsed(text) for text in given]
     option = " ".join(f"--input-file {shortened(text)}" for text in given)
 
-    def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def read(recipe: Recipe, size: int | None) -> Batches:
         if size is not None:
             raise UsageError("--batch-size: --input-file has a batch already; leave it out", option="batch-size")
         typed = any(keyword for keyword, _ in parsed)

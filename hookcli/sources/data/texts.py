@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
-
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
@@ -26,7 +24,7 @@ def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None)
     if tokenizer is not None and not files.is_folder(tokenizer):
         raise UsageError(f"--tokenizer: no folder {shortened(tokenizer)!r}", option="tokenizer")
 
-    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def open_(recipe: Recipe, size: int | None) -> Batches:
         maker = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
         number = min(size or ITEMS, len(texts))
         groups = [texts[start : start + number] for start in range(0, len(texts), number)]
