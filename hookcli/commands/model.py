@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.commands.progress import Progress
-    from hookcli.engine.run_info import RunInfo
     from hookcli.hooks.select import Select
     from hookcli.sources.base import Recipe
+    from hookcli.table.meta import Meta
 
 
 def find_recipe(spec: str, options: Options) -> Recipe:
@@ -29,12 +29,12 @@ def find_recipe(spec: str, options: Options) -> Recipe:
 
 def built_model(
     spec: str, options: Options, progress: Progress, *, meta: bool, original: bool = False
-) -> tuple[str, nn.Module, RunInfo]:
+) -> tuple[str, nn.Module, Meta]:
     """The name of a model, the model, without its input, and its description; on the meta device without values."""
     import torch
 
     from hookcli.engine.prepare import build
-    from hookcli.engine.run_info import RunInfo, torchvision_version
+    from hookcli.engine.run_info import torchvision_version
     from hookcli.engine.setting import META, Setting
 
     recipe = find_recipe(spec, options)
@@ -43,16 +43,16 @@ def built_model(
     model, problem = build(recipe, replace(setting, device=META) if meta else setting, original=original)
     if problem:
         remark(problem, options)
-    info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
+    info: Meta = {"torch": torch.__version__, "seed": options.seed, **recipe.meta, **torchvision_version()}
     return recipe.name, model, info
 
 
-def parse_args(given: Sequence[str]) -> dict[str, Any]:
+def parse_args(given: Sequence[str]) -> dict[str, object]:
     """Parse `key=value` pairs: values as Python literals (or true, false, null) where possible, else as text."""
     from ast import literal_eval
 
     named = {"true": True, "false": False, "null": None, "none": None}
-    parsed: dict[str, Any] = {}
+    parsed: dict[str, object] = {}
     for item in given:
         key, separator, text = item.partition("=")
         if not separator or not key.isidentifier():

@@ -46,12 +46,12 @@ def visible(report: Report, view: View) -> list[Column]:
     flows = any(column.name == "inputs" for column in report.columns)
     asked = {"source"} if operators else set()  # the line of an operator is shown; the source of a check is on request
     asked |= {"id"} if flows else set()
-    chosen = [c for c in report.columns if (c.shown not in _ON_REQUEST or c.name in asked) and _speaks(report, c)]
+    chosen = [c for c in report.columns if (c.shown not in _ON_REQUEST or c.name in asked) and _informs(report, c)]
     marked = not any(c.shown == Shown.BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 
 
-def _speaks(report: Report, column: Column) -> bool:
+def _informs(report: Report, column: Column) -> bool:
     """True if a column holds information that is not said elsewhere."""
     name, shown = column.name, column.shown
     if not report.rows:

@@ -38,7 +38,7 @@ class PackageSource:
             return recipe
 
 
-def noted_input(inputs: tuple[Any, ...] | dict[str, Any]) -> dict[str, Any] | None:
+def noted_input(inputs: tuple[object, ...] | dict[str, object]) -> dict[str, object] | None:
     """A note of the input's shapes and dtypes, so that the package can run; None for an input that can't be noted."""
     names, listed = None, False
     values: Sequence[Any] = tuple(inputs.values()) if isinstance(inputs, dict) else inputs

@@ -71,8 +71,8 @@ def _shapes(row: Row, name: str) -> str:
     """Write a shape, with the names of keyword arguments; of calls with several shapes each, or the first and last."""
     each = row.get(f"{name}s")
     if row.get(name) is None and each:
-        said = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
-        return (" | " if len(each) <= _SHAPES else " … ").join(said)
+        texts = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
+        return (" | " if len(each) <= _SHAPES else " … ").join(texts)
     names = row.get("input_names") if name == "input_shape" else None
     if not names or row.get(name) is None:
         return shape(row.get(name))

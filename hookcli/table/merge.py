@@ -118,7 +118,7 @@ class BatchRows:
 
     def __init__(self, columns: Iterable[Column] = ()) -> None:
         self._rules = rules_of(columns)
-        self._places: dict[Hashable, _Place] = {}
+        self._places: dict[Hashable, _BatchesOfPlace] = {}
         self._batches = 0
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class BatchRows:
             if key in self._places:
                 self._places[key].add(row, self._rules)
             else:
-                self._places[key] = _Place(row, row.stats, list(row["shape"]))
+                self._places[key] = _BatchesOfPlace(row, row.stats, list(row["shape"]))
             self._places[key].note_bad(row, self._batches)
 
     def rows(self) -> list[Row]:
@@ -154,7 +154,7 @@ def concatenated(one: Sequence[int] | None, other: Sequence[int] | None) -> list
 
 
 @dataclass(slots=True)
-class _Place:
+class _BatchesOfPlace:
     """The rows of one place, merged: the first of them, and the shape of all tensors together, None if none fits."""
 
     first: Row
@@ -183,6 +183,6 @@ class _Place:
         values: dict[str, Any] = {**self.first.values, "shape": self.shape, "batches": self.batches}
         values |= {"bad_batch": self.bad} if self.bad else {}
         if self.shape is None:
-            found = {tuple(self.first["shape"]): None} | self.shapes
-            values["shapes"] = [list(shape) for shape in found]
+            shapes = {tuple(self.first["shape"]): None} | self.shapes
+            values["shapes"] = [list(shape) for shape in shapes]
         return Row(values, self.stats)

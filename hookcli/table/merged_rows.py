@@ -106,12 +106,12 @@ def merged_by_owner(report: Report, depth: float) -> list[Row]:
         groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
     counted = [c.name for c in report.columns if c.unit and c.unit != "elements" and c.merge == Merge.SAME]
     columns = report.known_columns()
-    found = []
+    merged_rows = []
     for (owner, *_), rows in groups.items():
         row = merged(rows, owner, (), columns)
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
-        found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
-    return found
+        merged_rows.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return merged_rows
 
 
 def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:

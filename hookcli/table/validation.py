@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
@@ -14,7 +15,8 @@ from hookcli.table.columns.memory import MEMORY
 from hookcli.table.columns.recorded import GROUPS, WITHOUT_GAPS
 from hookcli.table.columns.training import TRAINING
 from hookcli.table.histogram import is_histogram
-from hookcli.table.report import SEVERITIES, Finding
+from hookcli.table.meta import Meta
+from hookcli.table.report import Finding
 from hookcli.table.stats import STATS_KEYS
 
 _GREATEST = 2**63
@@ -156,22 +158,27 @@ def value_type(column: Column) -> type | None:
     return next((type(value) for value in ("", 0.5, 0) if fit(value)), None) if column.kind != Kind.ANY else None
 
 
+def _of_type(hint: object) -> Fits:
+    """The test of an entry's values that the entry's type asks for."""
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        return is_plain
+    if kind is Literal:
+        return lambda value: value in arguments
+    if kind is Sequence:
+        return listed(_of_type(arguments[0]))
+    if kind in (Union, UnionType):
+        tests = [*map(_of_type, arguments)]
+        return lambda value: any(fit(value) for fit in tests)
+    return {str: is_text, int: is_count, float: is_figure, NoneType: lambda value: value is None}.get(hint, is_mapping)
+
+
 META: Mapping[str, Fits] = {
+    **{name: _of_type(hint) for name, hint in get_type_hints(Meta, include_extras=True).items()},
     "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
-    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format"), is_text),
-    **dict.fromkeys(("input", "device", "simulated", "mode", "phase", "error", "parallel"), optional(is_text)),
-    "fail_on": lambda value: value in SEVERITIES,
-    **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
-    **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
-    **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
-    "forward": optional(is_count),
     "replicas": lambda value: is_count(value) and value > 0,
-    "tensor_parallel": listed(is_count),
-    **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
-    "losses": listed(is_figure),
-    "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
-    **dict.fromkeys(("a", "b", "ddp", "metadata"), is_mapping),
 }
+"""The tests of what `meta` holds: those of its types, and of what a type does not say."""
 SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights", "times")
 """Totals that are printed on separate lines."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")

@@ -180,7 +180,7 @@ class CommObserver:
             raise
 
     def _finish(
-        self, exchange: Exchange, sizes: list[int], exact: Tensor | None, shape: torch.Size, future: Future[Any]
+        self, exchange: Exchange, sizes: list[int], exact: Tensor | None, shape: torch.Size, future: Future[object]
     ) -> Tensor:
         try:
             with UserCode(lambda error: CommHookError(f"{self.hook.name} failed in a callback for {exchange}")):
@@ -209,7 +209,7 @@ class CommObserver:
             self.failure = self.failure or error
 
 
-def _what(value: Any) -> str:
+def _what(value: object) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)} and dtype {str(value.dtype).removeprefix('torch.')}"
     return "None" if value is None else f"a {type(value).__name__}"

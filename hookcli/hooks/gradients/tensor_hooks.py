@@ -128,7 +128,7 @@ class GradArrivals:
     def __bool__(self) -> bool:
         return bool(self._handles)
 
-    def watch(self, output: Any) -> None:
+    def watch(self, output: object) -> None:
         """Hook the tensors of an output that have a graph, except views, whose hooks in-place operations drop."""
         for _, y in tree.leaves(output):
             if y.requires_grad and not y.is_leaf and not is_view(y):

@@ -25,6 +25,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
+from hookcli.table.meta import Meta
 from hookcli.tensors.torch_private import version
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
@@ -97,7 +98,7 @@ class ObservedStep:
         self._session.modules.enter(module, args)
         self.times.begin("forward")
 
-    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, object], output: Any) -> None:
         self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
@@ -202,7 +203,7 @@ class ObservedStep:
 
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
-        meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
+        meta: Meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
         reports = self.measured.reports(meta, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None
