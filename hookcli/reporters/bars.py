@@ -111,5 +111,10 @@ def bar(level: float, width: int) -> str:
     """A bar of this width: upright in one character, after a space if there are two, else lying after a space."""
     if width <= _GAP:
         return (_UPRIGHT[math.ceil(level * _EIGHTHS)] * min(width, 1)).rjust(width)
-    whole, rest = divmod(math.ceil(level * (width - 1) * _EIGHTHS), _EIGHTHS)
-    return f" {_LYING[-1] * whole}{_LYING[rest] if rest else ''}".ljust(width)
+    return f" {lying(level, width - 1)}".ljust(width)
+
+
+def lying(level: float, width: int) -> str:
+    """A bar that lies, and fills this share of the width; visible if it is not zero."""
+    whole, rest = divmod(math.ceil(level * width * _EIGHTHS), _EIGHTHS)
+    return f"{_LYING[-1] * whole}{_LYING[rest] if rest else ''}"

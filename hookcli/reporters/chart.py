@@ -28,10 +28,8 @@ class ChartReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Draw the charts of each report."""
-        drawn = (_timeline if moments.is_timeline(report) else _lines for report in reports)
-        return "\n".join(
-            "\n".join(lines(printable(report), view)) + "\n" for lines, report in zip(drawn, reports, strict=True)
-        )
+        drawn = ((_timeline if moments.is_timeline(report) else _lines)(printable(report), view) for report in reports)
+        return "\n".join("\n".join(lines) + "\n" for lines in drawn)
 
 
 def _lines(report: Report, view: View) -> Iterator[str]:
@@ -40,7 +38,9 @@ def _lines(report: Report, view: View) -> Iterator[str]:
     most = _HEIGHT if columns[1:] else _TALLEST
     size = min(view.width or _WIDTH, _WIDEST), min(max(lines, _LOWEST), most)
     drawn = chain.from_iterable(_drawn(figure, size) for figure in curves(report, columns))
-    for line in chain(_above(report), drawn, below(report, others)):
+    names = against(report)
+    marks = [f"{A} A: {names['a']}   {B} B: {names['b']}   {BOTH} both"] if names else []
+    for line in chain([above(report), *marks], drawn, below(report, others)):
         yield line if line.startswith(" ") else wrapped(line, view.width)
 
 
@@ -52,12 +52,6 @@ def _timeline(report: Report, view: View) -> Iterator[str]:
     if report.rows:
         yield from memory_curve([row["highest"] for row in report.rows], moments.phases(report), size)
     yield from (wrapped(line, view.width) for line in moments.held(report))
-
-
-def _above(report: Report) -> Iterator[str]:
-    yield above(report)
-    if names := against(report):
-        yield f"{A} A: {names['a']}   {B} B: {names['b']}   {BOTH} both"
 
 
 def _drawn(figure: Curves, size: tuple[int, int]) -> Iterator[str]:

@@ -57,15 +57,13 @@ def _events(report: Report, process: int) -> Iterator[dict[str, object]]:
             spans.append(title)
             yield _event(row, title, "B", process, thread)
         elif kind in _ENDS and title in spans:
-            while spans[-1] != title:  # what an exception left, and someone caught
-                yield _end(spans.pop(), row["us"], process, thread)
-            spans.pop()
+            while (last := spans.pop()) != title:  # what an exception left, and someone caught
+                yield _end(last, row["us"], process, thread)
             yield _event(row, title, "E", process, thread)
         else:
             yield _event(row, title, "i", process, 2) | {"s": "t"}
     for thread, spans in open_spans.items():  # the run failed in them
-        while spans:
-            yield _end(spans.pop(), report.rows[-1]["us"], process, thread)
+        yield from (_end(title, report.rows[-1]["us"], process, thread) for title in reversed(spans))
 
 
 def _event(row: Row, title: str, phase: str, process: int, thread: int) -> dict[str, object]:

@@ -34,9 +34,7 @@ class DotReporter(Reporter):
 def drawn_graph(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report, or its flow of tensors."""
     report = printable(report)
-    if any(column.name == "inputs" for column in report.columns) or any(
-        "inputs" in row.values for row in report.rows[:1]
-    ):
+    if "inputs" in {column.name for column in report.columns}.union(*(row.values for row in report.rows[:1])):
         return drawn_flow(report, depth)
     graph = new_graph(report)
     if depth is None or math.isinf(depth):

@@ -26,6 +26,7 @@ class _Node:
 
     name: str
     fqn: str
+    is_call: bool
     rows: list[Row] = field(default_factory=list)
 
 
@@ -66,9 +67,8 @@ def _nodes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Node]:
     for row in rows:
         owner = row.fqn if math.isinf(depth) else levels.owner(row.fqn, depth)
         inside = owner != row.fqn or (row["kind"] == "function" and levels.depth(owner) >= depth)
-        if not (inside and nodes and nodes[-1].fqn == owner and nodes[-1].name.startswith("in ")):
-            name = f"in {row['id']}" if inside else f"call {row['id']}"
-            nodes.append(_Node(name, owner))
+        if not (inside and nodes and nodes[-1].fqn == owner and not nodes[-1].is_call):
+            nodes.append(_Node(f"{'in' if inside else 'call'} {row['id']}", owner, not inside))
         nodes[-1].rows.append(row)
     return nodes
 
@@ -78,27 +78,20 @@ def _draw(graph: Digraph, nodes: Sequence[_Node], levels: Levels, depth: int, ar
     parts: dict[str, list[_Node]] = {}
     for node in nodes:
         owner = levels.owner(node.fqn, depth + 1)
-        framed = owner != around and (owner != node.fqn or (node.rows[0]["kind"] == "function" and _is_call(node)))
-        if framed:
+        is_function = node.is_call and node.rows[0]["kind"] == "function"
+        if owner != around and (owner != node.fqn or is_function):
             parts.setdefault(owner, []).append(node)
         else:
-            graph.node(node.name, escape("\n".join(_lines(node, around))), **_look(node))
+            look = _LOOKS.get(node.rows[0]["kind"], {}) if node.is_call else {"penwidth": "2"}
+            graph.node(node.name, escape("\n".join(_lines(node, around))), **look)
     for fqn, inside in parts.items():
         with frame(graph, fqn) as box:
             _draw(box, inside, levels, depth + 1, fqn)
 
 
-def _is_call(node: _Node) -> bool:
-    return node.name.startswith("call ")
-
-
-def _look(node: _Node) -> dict[str, str]:
-    return _LOOKS.get(node.rows[0]["kind"], {}) if _is_call(node) else {"penwidth": "2"}
-
-
 def _lines(node: _Node, around: str) -> Iterator[str]:
     first = node.rows[0]
-    if not _is_call(node):
+    if not node.is_call:
         yield node.fqn.removeprefix(f"{around}.") or "(model)"
         yield formatting.counted(len(node.rows), "call")
         return

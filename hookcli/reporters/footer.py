@@ -129,14 +129,17 @@ def run_line(report: Report) -> str:
     said += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
     said += [f"autocast {meta['amp']}"] if meta.get("amp") else []
     said += [str(meta["optimizer"])] if meta.get("optimizer") else []
+    why = f"; {meta['no_own_loss']}" if meta.get("no_own_loss") else ""  # the model's own loss was not differentiated
     if (value := meta.get("loss_value")) is not None:
-        said.append(f"loss {value:.4g} ({meta.get('loss')}{_not_own(meta)})")
+        said.append(f"loss {value:.4g} ({meta.get('loss')}{why})")
     elif "backward_vector" in meta:
-        said.append(f"vector-Jacobian product with {meta['backward_vector']}{_not_own(meta)}")
+        said.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
-        said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
+        rank = meta.get("rank")  # or several, where not all are merged
+        shown = f"rank {rank}" if isinstance(rank, int) else f"ranks {', '.join(map(str, rank or ()))}"
+        said.append(f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else ""))
     own = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
     said += [duration(meta["seconds"]) + own] if "seconds" in meta else []
     if plain := meta.get("plain_seconds"):
@@ -145,11 +148,6 @@ def run_line(report: Report) -> str:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     said += ["cached"] if meta.get("cached") else []
     return " · ".join(said)
-
-
-def _not_own(meta: Meta) -> str:
-    """Say why the loss that the model returned was not the one that was differentiated."""
-    return f"; {meta['no_own_loss']}" if meta.get("no_own_loss") else ""
 
 
 _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
@@ -168,14 +166,6 @@ def _of_step(meta: Meta) -> list[str]:
         seen = "" if meta["observed_forwards"] == meta["forwards"] else f", {meta['observed_forwards']} observed"
         said.append(f"{meta['forwards']} forwards{seen}")
     return said
-
-
-def _of_ranks(meta: Meta) -> str:
-    """Name the number of processes, and the ranks shown if not all are merged."""
-    shown = meta.get("rank")
-    if shown is None:
-        return ""
-    return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
 
 
 def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -> list[str]:

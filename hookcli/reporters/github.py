@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
-from hookcli.table import Finding, Report
+from hookcli.table import Report
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
 
@@ -29,17 +29,12 @@ class GithubReporter(Reporter):
 def _lines(report: Report) -> Iterator[str]:
     for finding in report.findings:
         command = {"error": "error", "info": "notice"}.get(finding.severity, "warning")
-        properties = ",".join(f"{key}={_property(value)}" for key, value in _properties(finding))
+        where = {} if finding.file is None else {"file": finding.file, "line": str(finding.line or 1)}
+        properties = {**where, "title": title(finding.check)}
+        written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         said = "\n".join(filter(None, (sentence(report, finding), finding.hint)))
-        yield f"::{command} {properties}::{_data(said)}"
+        yield f"::{command} {written}::{_data(said)}"
     yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(footer.totals_line(report))}"
-
-
-def _properties(finding: Finding) -> Iterator[tuple[str, str]]:
-    if finding.file is not None:
-        yield "file", finding.file
-        yield "line", str(finding.line or 1)
-    yield "title", title(finding.check)
 
 
 def _data(text: str) -> str:

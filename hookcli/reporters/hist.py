@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from hookcli.reporters import footer
+from hookcli.reporters.bars import lying
 from hookcli.reporters.base import SCREEN, Reporter
 from hookcli.reporters.distributions import NEEDS, absence, fitted, percent, quantiles, title
 from hookcli.table import Report, Row, formatting
@@ -15,7 +15,6 @@ from hookcli.table.printable import printable
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
 _AROUND = 8  # lines around the bars: title, quantiles, the run, a prompt
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 class HistReporter(Reporter):
@@ -50,16 +49,9 @@ def _figure(row: Row, view: View) -> Iterator[str]:
     ends = [(formatting.number(low), formatting.number(high)) for low, high, _ in bins]
     names = [low if low == high else f"{low} to {high}" for low, high in ends]
     shares = [percent(count, stats.numel) for _, _, count in bins]
-    left = max(map(len, names))
-    room = min(view.width or _WIDTH, _WIDEST) - left - max(map(len, shares)) - 4
+    left, right = max(map(len, names)), max(map(len, shares))
+    room = min(view.width or _WIDTH, _WIDEST) - left - right - 4
     most = max(count for _, _, count in bins)
     for name, share, (_, _, count) in zip(names, shares, bins, strict=True):
-        bar = _bar(count / most, room)
-        yield f"{name:>{left}}  {share:>{max(map(len, shares))}}  {bar}".rstrip()
+        yield f"{name:>{left}}  {share:>{right}}  {lying(count / most, max(room, 1))}".rstrip()
     yield quantiles(row)
-
-
-def _bar(share: float, width: int) -> str:
-    """A bar whose length is this share of the width, and visible if it is not zero."""
-    whole, rest = divmod(math.ceil(share * max(width, 1) * 8), 8)
-    return (_EIGHTHS[-1] * whole + _EIGHTHS[rest]).rstrip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hookcli.reporters.base import Reporter
 from hookcli.table import Report, document
@@ -17,14 +16,9 @@ class JsonReporter(Reporter):
     suffixes = (".json",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        """Write the reports as one JSON document."""
-        return document_text(_chosen(document(reports), view))
-
-
-def _chosen(document: dict[str, Any], view: View) -> dict[str, object]:
-    """Reduce rows to the chosen columns."""
-    if view.columns:
-        for report in document["reports"]:
+        """Write the reports as one JSON document; rows have only the columns that were chosen."""
+        whole = document(reports)
+        for report in whole["reports"] if view.columns else ():
             names = [column["name"] for column in report["columns"]]
             report["rows"] = [{name: row.get(name) for name in names} for row in report["rows"]]
-    return document
+        return document_text(whole)

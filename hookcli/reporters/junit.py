@@ -9,8 +9,9 @@ from xml.etree.ElementTree import Element, SubElement
 
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.rules import COMMAND, NEEDS, figures, sentence, title
+from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
 from hookcli.table import Finding, Reason, Report
+from hookcli.table.formatting import figure
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
 
@@ -44,11 +45,10 @@ def _add_suite(root: Element, report: Report) -> None:
         _add_case(suite, report, check)
     for item in report.skipped:
         if item.kind is Reason.NOT_JUDGED:
-            case = _case(suite, report, item.fqn)
-            SubElement(case, "skipped", message=_legal(item.reason))
-    counts = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}
-    for name, path in (counts | {"skipped": "testcase/skipped"}).items():
-        suite.set(name, str(len(suite.findall(path))))
+            SubElement(_case(suite, report, item.fqn), "skipped", message=_legal(item.reason))
+    counts = {"tests": "", "failures": "/failure", "errors": "/error", "skipped": "/skipped"}
+    for name, path in counts.items():
+        suite.set(name, str(len(suite.findall(f"testcase{path}"))))
     SubElement(suite, "system-out").text = _legal(f"{footer.totals_line(report)}\n{footer.run_line(report)}")
 
 
@@ -57,11 +57,9 @@ def _add_case(suite: Element, report: Report, check: str) -> None:
     found = [finding for finding in report.findings if finding.check == check]
     bad = [finding for finding in found if finding.fails(report.meta.get("fail_on", "error"))]
     if bad:
-        crashed = check == "HK001"
-        kind, message = ("error" if crashed else "failure"), _legal("; ".join(f.message for f in bad))
+        kind, message = "error" if check == "HK001" else "failure", _legal("; ".join(f.message for f in bad))
         SubElement(case, kind, type=check, message=message).text = _legal(_told(report, bad))
-    mild = [finding for finding in found if finding not in bad]
-    if mild:
+    if mild := [finding for finding in found if finding not in bad]:
         SubElement(case, "system-out").text = _legal(_told(report, mild))
 
 
@@ -70,7 +68,11 @@ def _case(suite: Element, report: Report, name: str) -> Element:
 
 
 def _told(report: Report, findings: Sequence[Finding]) -> str:
-    lines = [" ".join(filter(None, (sentence(report, f), f"({figures(f)})" if figures(f) else ""))) for f in findings]
+    lines = []
+    for finding in findings:
+        limit = f", threshold {figure(finding.threshold)}" if finding.threshold is not None else ""
+        figures = f" (figure {figure(finding.value)}{limit})" if finding.value is not None else ""
+        lines.append(f"{sentence(report, finding)}{figures}")
     return "\n".join([*lines, *dict.fromkeys(finding.hint for finding in findings)])
 
 

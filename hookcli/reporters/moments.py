@@ -1,13 +1,12 @@
-"""A timeline of memory to chart: its phases, its kinds of memory, its peak. Free of torch."""
+"""A timeline of memory to chart: its phases, and the lines around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from hookcli.reporters import footer
-from hookcli.table import Report, Row
-from hookcli.table.columns.memory import MEMORY_KINDS
+from hookcli.table import Report
 
 NEEDS = ("operator", "highest")
 """Columns that a timeline has."""
@@ -25,17 +24,6 @@ def phases(report: Report) -> list[tuple[str, int]]:
         found += [(str(phase), start)] if phase != "loss" else []
         start += len(list(rows))
     return found
-
-
-def kinds(report: Report) -> list[tuple[str, Sequence[int]]]:
-    """The title of each kind of memory, with its bytes at each moment; kinds without any are left out."""
-    found = [(column.title, [row.get(column.name) or 0 for row in report.rows]) for column in MEMORY_KINDS]
-    return [(title, sizes) for title, sizes in found if any(sizes)]
-
-
-def peak(report: Report) -> tuple[int, Row]:
-    """The number and the row of the highest moment."""
-    return max(enumerate(report.rows), key=lambda item: int(item[1]["highest"]))
 
 
 def above(report: Report) -> str:

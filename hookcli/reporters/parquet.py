@@ -80,16 +80,11 @@ def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str
     for name in names:
         kinds = {part.schema.field(name).type for part in parts if name in part.column_names} - {arrow.null()}
         usual = types.get(value_type(columns.get(name) or declared(name)), arrow.null())
-        fields.append(arrow.field(name, _type(arrow, kinds or {usual})))
+        mixed = arrow.float64() if kinds == {arrow.int64(), arrow.float64()} else arrow.string()
+        fields.append(arrow.field(name, mixed if len(kinds) > 1 else next(iter(kinds), usual)))
     schema = arrow.schema(fields)
     whole = [_widened(arrow, part, schema) for part in parts]
     return arrow.concat_tables(whole) if whole else schema.empty_table()
-
-
-def _type(arrow: Any, kinds: set[object]) -> object:
-    if len(kinds) < 2:
-        return next(iter(kinds))
-    return arrow.float64() if kinds == {arrow.int64(), arrow.float64()} else arrow.string()
 
 
 def _widened(arrow: Any, part: Any, schema: Any) -> object:

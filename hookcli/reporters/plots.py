@@ -89,7 +89,9 @@ class _Part:
         if self.drawn:
             axes[-1].set_xlabel("step")
             axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
-            _name_runs(axes[0], self.report)
+        if self.drawn and (names := against(self.report)):
+            lines, _ = axes[0].get_legend_handles_labels()
+            axes[0].legend(lines, [f"{mark}: {names[mark.lower()]}" for mark in "AB"], loc="upper right")
         if self.below:
             place.supxlabel("\n".join(self.below), x=0.01, ha="left", fontsize=7.5, color=_DIM)
 
@@ -111,21 +113,13 @@ def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
         ax.plot(one.lost, [0.03] * len(one.lost), "x", color=_BAD, markersize=4, **at_edge)
 
 
-def _name_runs(ax: Any, report: Report) -> None:
-    names = against(report)
-    if names:
-        lines, _ = ax.get_legend_handles_labels()
-        ax.legend(lines, [f"{mark}: {names[mark.lower()]}" for mark in "AB"], loc="upper right")
-
-
 def histograms(reports: Sequence[Report], form: str) -> bytes:
     """Draw a histogram for each tensor of the reports."""
     with drawing():
         shown = [printable(report) for report in reports]
         rows = [row for report in shown for row in report.rows if row.stats is not None]
-        lines = [
-            line for report in shown for text in footer.run_lines(report) for line in textwrap.wrap(text, _LETTERS)
-        ]
+        below = [text for report in shown for text in footer.run_lines(report)]
+        lines = [line for text in below for line in textwrap.wrap(text, _LETTERS)]
         across = min(_ACROSS, max(len(rows), 1))
         down = math.ceil(len(rows) / across)
         height = max(down, 1) * _HISTOGRAM * (1.6 if across == 1 else 1) + _FLAT_LINE * len(lines)

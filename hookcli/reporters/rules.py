@@ -6,7 +6,7 @@ from typing import Any
 
 from hookcli import registry
 from hookcli.errors import PluginError
-from hookcli.table import Finding, Report, formatting
+from hookcli.table import Finding, Report
 
 NEEDS = ("check", "severity", "hint")  # the columns of a report of findings
 COMMAND = "hookcli check"
@@ -30,11 +30,3 @@ def sentence(report: Report, finding: Finding) -> str:
     """Write a finding on one line: its place and its message."""
     place = f"{report.model}: {finding.fqn}" if finding.fqn else report.model
     return f"{place}: {finding.message}"
-
-
-def figures(finding: Finding) -> str:
-    """Write the figure and the threshold, if the finding has them."""
-    if finding.value is None:
-        return ""
-    against = f", threshold {formatting.figure(finding.threshold)}" if finding.threshold is not None else ""
-    return f"figure {formatting.figure(finding.value)}{against}"

@@ -35,10 +35,9 @@ class SarifReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write one run with the findings of all reports."""
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})
+        driver = {"name": "hookcli", "version": version("hookcli"), "rules": [_rule(name) for name in ids]}
         run = {
-            "tool": {
-                "driver": {"name": "hookcli", "version": version("hookcli"), "rules": [_rule(name) for name in ids]}
-            },
+            "tool": {"driver": driver},
             "automationDetails": {"id": "hookcli/check/"},
             "invocations": [_invocation(report) for report in reports],
             "results": list(_results(reports, ids)),
@@ -63,9 +62,10 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def _invocation(report: Report) -> dict[str, Any]:
-    done = report.meta.get("complete") is not False
-    words = {} if done else {"exitCodeDescription": f"{report.model}: {report.meta.get('error', 'stopped')}"}
-    return {"executionSuccessful": done, **words}
+    if report.meta.get("complete") is not False:
+        return {"executionSuccessful": True}
+    why = f"{report.model}: {report.meta.get('error', 'stopped')}"
+    return {"executionSuccessful": False, "exitCodeDescription": why}
 
 
 def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -58,14 +58,12 @@ def takes_every_row(reporter: Any) -> bool:
 
 def needed(reporter: Any) -> tuple[tuple[str, ...], ...]:
     """Return the sets of columns of which a reporter requires one; the empty set if it shows all reports."""
-    found: tuple[tuple[str, ...], ...] = declared(reporter, "needs_one") or (declared(reporter, "needs"),)
-    return found
+    return declared(reporter, "needs_one") or (declared(reporter, "needs"),)
 
 
 def commands(reporter: Any) -> tuple[str, ...]:
     """Return the commands whose reports a reporter shows; none for those of all commands."""
-    found: tuple[str, ...] = declared(reporter, "commands") or tuple(filter(None, [declared(reporter, "command")]))
-    return found
+    return declared(reporter, "commands") or tuple(filter(None, [declared(reporter, "command")]))
 
 
 def check(reporter: Any, columns: Collection[Column]) -> None:

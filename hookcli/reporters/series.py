@@ -34,7 +34,7 @@ class Point:
     step: int
     about: Mapping[str, Any]
     figures: dict[str, float] = field(default_factory=dict)
-    histograms: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    histograms: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def points(reports: Iterable[Report]) -> Iterator[Point]:

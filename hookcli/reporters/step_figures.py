@@ -137,32 +137,22 @@ def _finite(value: Any) -> float:
 
 def above(report: Report) -> str:
     """Describe the run and its recorded steps."""
-    return f"{footer.run_line(report)} · {_span(report)}"
-
-
-def _span(report: Report) -> str:
     steps = [row["step"] for row in report.rows]
     if not steps:
-        return "nothing was recorded"
+        return f"{footer.run_line(report)} · nothing was recorded"
     where = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
     what = "recorded forward" if report.meta.get("mode") == "no grad" else "recorded step"
-    return f"{formatting.counted(len(steps), what)} ({where})"
+    return f"{footer.run_line(report)} · {formatting.counted(len(steps), what)} ({where})"
 
 
 def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
     """The steps with non-finite values, what is not shown, and further columns that could be."""
-    yield from _bad(report)
+    counts = [column.name for column in report.known_columns() if column.shown == Shown.MARK]
+    if steps := [row["step"] for row in report.rows if any(map(row.get, counts))]:  # which the charts leave out
+        more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
+        yield f"NaN or Inf in step {steps[0]:,}{more}"
     if report.skipped:
         yield f"not shown: {footer.skipped_line(report)}"
     if others:
         names = [column.name for column in others]
         yield f"more figures: {', '.join(names)}; choose with --columns, for example --columns {','.join(names[:2])}"
-
-
-def _bad(report: Report) -> Iterator[str]:
-    """Name the steps with non-finite values, which the charts leave out."""
-    counts = [column.name for column in report.known_columns() if column.shown == Shown.MARK]
-    steps = [row["step"] for row in report.rows if any(map(row.get, counts))]
-    if steps:
-        more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
-        yield f"NaN or Inf in step {steps[0]:,}{more}"

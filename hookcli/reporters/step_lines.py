@@ -33,34 +33,28 @@ def before_clipping(totals: Mapping[str, Any]) -> str:
 def step_lines(totals: Mapping[str, Any]) -> list[str]:
     """The lines; none for a report of another kind."""
     parts = [f"{part.removesuffix('_seconds')} {duration(seconds)}" for part in _PARTS if (seconds := totals.get(part))]
-    own = totals.get("hookcli_seconds")
+    own, peak = totals.get("hookcli_seconds"), "peak_bytes" in totals and "peak_phase" not in totals
     rest = [f"hookcli's own work {duration(own)}"] if own is not None else []
     rest += [f"{size(totals['resident_bytes'])} resident"] if "resident_bytes" in totals else []
-    rest += (
-        [f"{size(totals['peak_bytes'])} allocated at most"]
-        if "peak_bytes" in totals and "peak_phase" not in totals
-        else []
-    )
+    rest += [f"{size(totals['peak_bytes'])} allocated at most"] if peak else []
     lines = [f"time: {', '.join(parts)}"] if parts else []
-    return [*_groups(totals.get("groups", ())), *lines, *([" · ".join(rest)] if rest else [])]
+    groups = totals.get("groups")
+    return [*(_groups(groups) if groups else []), *lines, *([" · ".join(rest)] if rest else [])]
 
 
 def _groups(groups: Sequence[Mapping[str, object]]) -> list[str]:
     """The settings that the groups share in one line; a table of the rest, if there are several groups."""
-    shared = [
-        c
-        for c in GROUP_LINES
-        if c.kind in (Kind.SETTING, Kind.SETTINGS) and all(g[c.name] == groups[0][c.name] for g in groups)
-    ]
+    settings = [column for column in GROUP_LINES if column.kind in (Kind.SETTING, Kind.SETTINGS)]
+    shared = [c for c in settings if all(group[c.name] == groups[0][c.name] for group in groups)]
     optimizers = dict.fromkeys(str(group["optimizer"]) for group in groups)
-    said = [f"{_title(c)} {setting(value)}" for c in shared if groups and (value := groups[0][c.name]) is not None]
-    lines = [f"{', '.join(optimizers)}{': ' * bool(said)}{', '.join(said)}"] if groups else []
-    return lines + (_table(groups, [column for column in GROUP_LINES if column not in shared]) if groups[1:] else [])
+    said = [f"{c.title.lower()} {setting(value)}" for c in shared if (value := groups[0][c.name]) is not None]
+    line = f"{', '.join(optimizers)}{': ' * bool(said)}{', '.join(said)}"
+    return [line, *(_table(groups, [column for column in GROUP_LINES if column not in shared]) if groups[1:] else [])]
 
 
 def _table(groups: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> list[str]:
     """A line per group, with the settings in which groups differ, and its norms."""
-    cells = {_title(column): [_cell(group.get(column.name), column) for group in groups] for column in columns}
+    cells = {column.title.lower(): [_cell(group.get(column.name), column) for group in groups] for column in columns}
     filled = [[title, *texts] for title, texts in cells.items() if set(texts) != {"-"}]
     widths = [max(map(len, texts)) for texts in filled]
     lines = ["  ".join(map(str.rjust, line, widths)) for line in zip(*filled, strict=True)]
@@ -70,7 +64,3 @@ def _table(groups: Sequence[Mapping[str, object]], columns: Sequence[Column]) ->
 
 def _cell(value: Any, column: Column) -> str:
     return cell(Row({column.name: value}), column) if column.kind != Kind.LOSS else number(value)
-
-
-def _title(column: Column) -> str:
-    return column.title.lower()

@@ -93,7 +93,9 @@ def _shown(report: Report, view: View, around: int) -> Report:
 
 def _laid_out(report: Report, shown: Report, view: View) -> Table:
     columns = table_columns.visible(shown, view)
-    cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
+    names = {column.name for column in report.columns}
+    in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
+    cells = _cells(shown, columns, tree=in_call_order and not view.sort)  # which reads as a tree
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
     headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
     widths = {
@@ -125,21 +127,15 @@ def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:
     return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
-def _in_call_order(report: Report) -> bool:
-    """Return whether rows are in the order in which modules were entered, so that they read as a tree."""
-    names = {column.name for column in report.columns}
-    return bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
-
-
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:
-    before: Row | None = None
     levels: dict[str, int] = {}
     lines = []
-    for row in report.rows:
-        continued = table_columns.continues(row, before)
+    for row, before in zip(report.rows, [None, *report.rows], strict=False):
         name = _branch(row, levels) if tree else formatting.cell(row, "fqn")
-        lines.append([_cell(row, column, name, continued) for column in columns])
-        before = row
+        texts = [name if column.name == "fqn" else formatting.cell(row, column) for column in columns]
+        if table_columns.continues(row, before):
+            texts = ["" if column.per_call else text for column, text in zip(columns, texts, strict=True)]
+        lines.append(texts)
     return lines
 
 
@@ -149,12 +145,6 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
     levels[row.fqn] = levels[owner] + 1 if owner else 0
     name = formatting.cell(row, "fqn")
     return "  " * levels[row.fqn] + (name[len(owner) :].removeprefix(".") if owner else name)
-
-
-def _cell(row: Row, column: Column, name: str, continued: bool) -> str:
-    if continued and column.per_call:
-        return ""
-    return name if column.name == "fqn" else formatting.cell(row, column)
 
 
 def _footer(

@@ -67,7 +67,13 @@ class _Run:
         for tag, value in point.figures.items():
             event.summary.value.add(tag=series.encodable(tag), simple_value=value)
         for tag, flat in point.histograms.items():
-            _fill(event.summary.value.add(tag=series.encodable(tag)).histo, flat)
+            histo = event.summary.value.add(tag=series.encodable(tag)).histo
+            limits, counts = series.buckets(flat)
+            finite = flat["numel"] - flat["nan"] - flat["inf"]
+            histo.min, histo.max, histo.num = flat["min"], flat["max"], finite
+            histo.sum, histo.sum_squares = flat["mean"] * finite, flat["l2"] * flat["l2"]
+            histo.bucket_limit.extend(limits[1:])
+            histo.bucket.extend(counts)
         self._write(event)
 
     def _write(self, event: Any) -> None:
@@ -84,15 +90,6 @@ class _Run:
         lines = [f"    {visible(f'{key}: {item}')}" for key, item in about.items() if item not in (None, "", [])]
         value.tensor.string_val.append(series.encodable("\n".join(lines)).encode())
         return event
-
-
-def _fill(histo: Any, flat: Mapping[str, Any]) -> None:
-    limits, counts = series.buckets(flat)
-    finite = flat["numel"] - flat["nan"] - flat["inf"]
-    histo.min, histo.max, histo.num = flat["min"], flat["max"], finite
-    histo.sum, histo.sum_squares = flat["mean"] * finite, flat["l2"] * flat["l2"]
-    histo.bucket_limit.extend(limits[1:])
-    histo.bucket.extend(counts)
 
 
 def _safe(name: str) -> str:

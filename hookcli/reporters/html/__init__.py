@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.html.frame import framed
 from hookcli.reporters.html.page import page
+from hookcli.reporters.html.static_table import static_table
+from hookcli.system.escaping import visible
 from hookcli.table import SCHEMA, Report, document
 from hookcli.table.grouping import View
+
+_PLAIN = "hookcli-plain"
+_AROUND, _ROW = 320, 24  # pixels of height: of everything around a table, and of each row
+_LEAST, _MOST = 400, 720
+_PLAIN_ROWS = 60  # of each report
+_FRAME = """\
+<style>.{plain} {{ display: none }}</style>
+<iframe title="{title}" sandbox="allow-scripts allow-downloads" srcdoc="{page}"
+  style="width: 100%; height: {height}px; min-height: 200px; border: 0; resize: vertical; display: block"></iframe>
+<div class="{plain}">
+{tables}
+</div>
+"""
 
 
 class HtmlReporter(Reporter):
@@ -23,9 +38,23 @@ class HtmlReporter(Reporter):
         return page(_payload(reports), view)
 
     def frame(self, reports: Sequence[Report], view: View | None = None) -> str:
-        """Write a page in a frame, as notebooks show it."""
+        """Write a page in a frame, as notebooks show it, and static tables of its reports in place of it.
+
+        The page's scripts run in the frame alone: it has a separate origin, and can reach neither the notebook nor a
+        network. A notebook that is not trusted, and sites that show notebooks, take both the frame and the style away
+        that hides the tables.
+        """
         view = view or View()
-        return framed(page(_payload(reports), view, compact=True), reports, view)
+        text = page(_payload(reports), view, compact=True)
+        rows = max((len(report.rows) for report in reports), default=0) if len(reports) == 1 else _MOST
+        plain = View(depth=view.depth, columns=view.columns, sort=view.sort, height=_PLAIN_ROWS, python=view.python)
+        return _FRAME.format(
+            plain=_PLAIN,
+            title=escape(visible(", ".join(dict.fromkeys(f"{report.probe} of {report.model}" for report in reports)))),
+            page=text.replace("&", "&amp;").replace('"', "&quot;"),
+            height=min(max(_AROUND + _ROW * rows, _LEAST), _MOST),
+            tables="\n".join(static_table(report, plain) for report in reports),
+        )
 
 
 def _payload(reports: Sequence[Report]) -> dict[str, object]:
@@ -34,15 +63,10 @@ def _payload(reports: Sequence[Report]) -> dict[str, object]:
     """
     probes = {report.probe for report in reports}
     kind = "diff" if "diff" in probes else "model" if "check" in probes and len(probes) > 1 else "reports"
-    titles = _compared(reports) if kind == "diff" else [report.model for report in reports]
-    if kind == "reports":
-        titles = [f"{report.probe}: {report.model}" for report in reports]
+    titles = [f"{report.probe}: {report.model}" if kind == "reports" else report.model for report in reports]
+    if kind == "diff":  # of records, else of models
+        metas = [report.meta for report in reports if "record" in report.meta.get("a", {})]
+        records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
+        titles = records or [report.model for report in reports if report.probe == "diff"]
     title = ", ".join(dict.fromkeys(titles))
     return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}
-
-
-def _compared(reports: Sequence[Report]) -> list[str]:
-    """The names of what is compared: records, else models."""
-    metas = [report.meta for report in reports if "record" in report.meta.get("a", {})]
-    records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
-    return records or [report.model for report in reports if report.probe == "diff"]

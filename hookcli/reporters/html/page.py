@@ -151,12 +151,11 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
 
 def _lines_of(report: Report) -> dict[str, object]:
     """The lines around a report's table, as the terminal has them."""
+    totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
     return {
         "verdict": visible(str(report.totals.get("verdict", ""))),
         "run": visible(footer.run_line(report)),
-        "totals": [
-            line for text in footer.totals_below(report, python=True) for line in visible_lines(text).split("\n")
-        ],
+        "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
         "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html import escape
 
@@ -53,17 +53,15 @@ def _finding(entry: Entry) -> Iterator[str]:
 
 
 def _rows(table: Table) -> list[str]:
-    names = [column.name for column in table.columns]
-    kinds = [
-        "left mark" if name == "mark" else "left" if left else "" for name, left in zip(names, table.left, strict=True)
-    ]
-    marked = [f' class="{kind}"' if kind else "" for kind in kinds]
-    titles = [column.title for column in table.columns]
-    lines = ["".join(f"<td{k}>{escape(t)}</td>" for k, t in zip(marked, line, strict=True)) for line in table.cells]
-    head = "".join(f"<th{kind}>{escape(title)}</th>" for kind, title in zip(marked, titles, strict=True))
-    body = [f"<tr>{line}</tr>" for line in lines]
-    return [
-        f'<div class="hookcli-rows"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>',
-        *body,
-        "</tbody></table></div>",
-    ]
+    of_mark = ' class="left mark"'
+    of_words = ' class="left"'
+    columns = zip(table.columns, table.left, strict=True)
+    looks = [of_mark if column.name == "mark" else of_words if left else "" for column, left in columns]
+
+    def row(tag: str, texts: Iterable[str]) -> str:
+        cells = (f"<{tag}{look}>{escape(text)}</{tag}>" for look, text in zip(looks, texts, strict=True))
+        return f"<tr>{''.join(cells)}</tr>"
+
+    head = row("th", (column.title for column in table.columns))
+    body = [row("td", line) for line in table.cells]
+    return [f'<div class="hookcli-rows"><table>\n<thead>{head}</thead>\n<tbody>', *body, "</tbody></table></div>"]

@@ -9,6 +9,7 @@ import { ABSENT } from "./data.js";
 import { rowReader } from "./step_tracks.js";
 
 const HEAT_ROW = 18; // height of a row in CSS pixels
+const LOWEST_LABEL = 11; // height of a row that still has a name
 const TALLEST = 520; // of the rows together; more of them scroll
 const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do that
 
@@ -170,7 +171,7 @@ export class HeatMap {
     const rows = shown.map((node) => this.read(node, this.folded.has(node.key)));
     paintCells(this.canvas, rows, { height: this.height, width: this.plot.clientWidth, scale: this.scale });
     this.#mark(shown);
-    this.#drawLabels(shown, rows);
+    this.labels.replaceChildren(...(this.height < LOWEST_LABEL ? [] : shown.map((node, i) => this.#label(node, rows[i]))));
     this.#drawAxis();
   }
 
@@ -180,10 +181,6 @@ export class HeatMap {
     Object.assign(this.column.style, { left: `${this.at.step * width}px`, width: `${Math.max(width, 1)}px` });
     Object.assign(this.line.style, { top: `${row * this.height}px`, height: `${this.height}px` });
     this.line.hidden = row < 0;
-  }
-
-  #drawLabels(shown, rows) {
-    this.labels.replaceChildren(...(this.height < 11 ? [] : shown.map((node, i) => this.#label(node, rows[i]))));
   }
 
   #label(node, row) {

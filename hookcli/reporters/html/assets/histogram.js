@@ -154,7 +154,8 @@ function histRound(value) {
 /** Powers of ten along the axis (limits of few bins), and 0, as far as their texts do not overlap: those next to 0 give way first. */
 function histLabels(bins, start, width) {
   const texts = bins.length > FEW_BINS ? histLabelsIn : limitsOf;
-  const places = bins.flatMap((bin, i) => texts(bin, start + i * width, width));
+  const zero = (left) => ({ at: left + width / 2, text: "0", weight: Infinity });
+  const places = bins.flatMap((bin, i) => (bin.low === bin.high ? zero(start + i * width) : texts(bin, start + i * width, width)));
   const shown = [];
   for (const one of places.sort((a, b) => b.weight - a.weight)) {
     const half = (one.text.length * LABEL_WIDTH) / 2 + 3;
@@ -165,13 +166,11 @@ function histLabels(bins, start, width) {
 }
 
 function limitsOf({ low, high }, left, width) {
-  if (low === high) return [{ at: left + width / 2, text: "0", weight: Infinity }];
   const ends = [{ at: left, value: low }, { at: left + width, value: high }];
   return ends.map(({ at, value }) => ({ at, text: tickText(value), weight: Math.log2(Math.abs(value)) }));
 }
 
 function histLabelsIn({ low, high }, left, width) {
-  if (low === high) return [{ at: left + width / 2, text: "0", weight: Infinity }];
   const [small, large] = [Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
   const power = Math.ceil(Math.log10(small));
   if (10 ** power >= large) return [];
