@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 DIGITS, COARSE = 4, 3
 """Significant digits of the figures, which tables have too; and those of records with too many figures for that."""
 ABSENT, NAN, PLUS, MINUS = 32767, 32766, 32765, 32764
-"""Mantissas that stand for no figure, NaN and the infinities. `assets/matrix.js` reads them."""
+"""Mantissas that stand for no figure, NaN and the infinities. `assets/data.js` reads them."""
 
 
 @dataclass(frozen=True, slots=True)
