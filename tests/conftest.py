@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -26,6 +27,7 @@ atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.
 
 import caches
 import forks
+import limits
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -48,6 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(config.getoption("hypothesis_profile", None) or "patient")
 
 
+NO_STACK = SimpleNamespace(format_stack=list)
+"""In place of `traceback`, for devices that are not there.
+
+They keep each seed for later, with the stack, and to read the source of pytest's sixty frames takes milliseconds.
+"""
+
+
 @pytest.fixture(autouse=True)
 def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Walks of the garbage collector see the test alone.
@@ -60,6 +69,8 @@ def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     gc.freeze()
 
     torch.set_num_threads(1)
+    for device in (torch.cuda, torch.xpu, torch.mtia):
+        device.traceback = NO_STACK
 
 
 @pytest.fixture
@@ -69,6 +80,13 @@ def all_objects() -> None:
     For few tests: the next one collects a million objects before it begins.
     """
     gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """End a test, with its fixtures, that waits for ever for a process."""
+    with limits.limited():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +106,9 @@ class Ran:
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Run a command line in this process, or `run` in a fork. Ranks that it starts are forks."""
-    monkeypatch.setattr(
-        "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler.Popen", forks.Popen
-    )
+    elastic = "torch.distributed.elastic"
+    monkeypatch.setattr(f"{elastic}.multiprocessing.subprocess_handler.subprocess_handler.Popen", forks.Popen)
+    monkeypatch.setattr(f"{elastic}.rendezvous.dynamic_rendezvous.get_method_name", forks.method_name)
 
     def run(*argv: str) -> Ran:
         capfd.readouterr()

@@ -1,4 +1,7 @@
-"""The server of `forks`: a process that has imported torch, and forks for each job that comes by a socket."""
+"""The servers of `forks`: processes that have imported torch, and fork for each job that comes by a socket.
+
+One of them has imported hookcli, too: half of the time of a command is the import of its modules.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import json
 import multiprocessing.process
 import multiprocessing.spawn
 import os
+import pkgutil
+import re
 import runpy
 import select
 import signal
@@ -136,7 +141,8 @@ def run_main(argv: list[str]) -> None:
             importlib.import_module("sitecustomize")
     sys.path.insert(0, "" if kind == "-c" else _here() if kind == "-m" else str(Path(kind).parent.resolve()))
     if kind == "-m":
-        sys.modules.pop(sys.argv[0], None)
+        if sys.argv[0] != "hookcli":
+            sys.modules.pop(sys.argv[0], None)
         runpy._run_module_as_main(sys.argv[0])
     elif kind == "-c":
         sys.argv[0], code = "-c", sys.argv[0]
@@ -163,6 +169,15 @@ def run(argv: list[str]) -> NoReturn:
     except BaseException as error:
         raised = error
     end(raised)
+
+
+def import_hookcli() -> None:
+    """Import all of hookcli that needs no more libraries than torch, and is not the program itself."""
+    import hookcli
+
+    for module in pkgutil.walk_packages(hookcli.__path__, "hookcli."):
+        if not re.search("__main__|pytest_plugin|integrations|kernels|_sums$|plot", module.name):
+            importlib.import_module(module.name)
 
 
 def execute(file: str, argv: list[str], environment: dict[str, str]) -> NoReturn:
@@ -221,6 +236,7 @@ if __name__ == "__main__":
     count = len([path for path in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if path])
     PATH = sys.path[1 + count :]
     import torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler as handler
+    import torch.distributed.elastic.rendezvous.dynamic_rendezvous as rendezvous
     import torch.distributed.run
     import torchvision  # noqa: F401
 
@@ -235,12 +251,19 @@ if __name__ == "__main__":
             importlib.import_module(name)
 
     torch.set_num_threads(1)
-    gc.freeze()  # a child that collects copies no page for it
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # PyTorch's, which take apart its operators
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
+    rendezvous.get_method_name = forks.method_name
     os.execvpe = execute  # type: ignore[assignment]
     multiprocessing.spawn.set_executable(forks.python())
-    job, files = serve(socket.socket(fileno=int(sys.argv[1])))
+    listening, second = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    if os.fork() == 0:
+        listening = second
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        import_hookcli()
+        del sys.path[0]
+    gc.freeze()  # a child that collects copies no page for it
+    job, files = serve(listening)
     become(job, files)
     run(job["argv"])

@@ -3,9 +3,9 @@
     ran = forks.run([sys.executable, "-m", "hookcli", "shapes", "net.py:Net"], capture_output=True, text=True)
 
 A fork has a process id, streams, environment, folder, session and signals of its own, and starts processes in the same
-way. Its interpreter is not new: torch is there already, PyTorch is not taken apart at the end, and variables that
-Python reads when it starts change nothing, but for PYTHONPATH. Where that matters, `fresh=True` is a new `python`.
-Either is ended by SIGINT, also where pytest's own parent ignores it.
+way. Its interpreter is not new: torch is there already, in hookcli's command line also hookcli's modules, PyTorch is
+not taken apart at the end, and variables that Python reads when it starts change nothing, but for PYTHONPATH. Where
+that matters, `fresh=True` is a new `python`. Either is ended by SIGINT, also where pytest's own parent ignores it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from unittest.mock import patch
 
 ADDRESS = "HOOKCLI_TEST_FORKS"
 """Where the server listens, in the environment of all that tests start."""
+OF_HOOKCLI = "-hookcli"
+"""The end of the address of the second server, which has imported hookcli, too, for hookcli's command line."""
 NUMBER = struct.Struct("q")
 _started: list[Popen] | None = None  # by the test that runs
 _servers: list[tuple[Any, Any]] = []  # one at most, and its folder, which end with this process
@@ -51,8 +53,8 @@ class Popen(_ORDINARY[Any]):
         asked = given.arguments
         argv = [os.fspath(a) for a in asked["args"]] if isinstance(asked["args"], (list, tuple)) else []
         if self._fresh or not _understood(argv) or asked["preexec_fn"]:
-            asked["preexec_fn"] = asked["preexec_fn"] or _heed_interrupts
-            _ORDINARY._execute_child(*given.args)
+            with _heeding_interrupts():
+                _ORDINARY._execute_child(*given.args)
             return
         streams = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         streams = [own if given == -1 else given for own, given in enumerate(streams)]
@@ -65,7 +67,8 @@ class Popen(_ORDINARY[Any]):
             "parent": os.getppid() if __name__ == "__main__" else os.getpid(),
             "pid": os.getpid() if __name__ == "__main__" else None,
         }
-        self._server = _asked(job, [*streams, *asked["pass_fds"]])
+        server = address() + (OF_HOOKCLI if _is_hookcli(argv) else "")
+        self._server = _asked(server, job, [*streams, *asked["pass_fds"]])
         self.pid = NUMBER.unpack(self._server.recv(NUMBER.size))[0]
         self._child_created = True
         self._close_pipe_fds(*(asked[n] for n in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")))
@@ -139,19 +142,26 @@ def address() -> str:
         os.environ[ADDRESS] = str(Path(folder.name, "server"))
         with open(python(), "w", opener=lambda path, flags: os.open(path, flags, 0o755)) as file:
             file.write(f'#!/bin/sh\nexec {sys.executable} -S -E {__file__} "$@"\n')
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(os.environ[ADDRESS])
-            listening.listen(64)
-            command = [sys.executable, str(Path(__file__).with_name("forker.py")), str(listening.fileno())]
-            server = _ORDINARY(command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True)
+        with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as with_hookcli:
+            for listening, end in ((plain, ""), (with_hookcli, OF_HOOKCLI)):
+                listening.bind(os.environ[ADDRESS] + end)
+                listening.listen(64)
+            numbers = [plain.fileno(), with_hookcli.fileno()]
+            command = [sys.executable, str(Path(__file__).with_name("forker.py")), *map(str, numbers)]
+            server = _ORDINARY(command, stdin=subprocess.PIPE, pass_fds=numbers, start_new_session=True)
         _servers.append((server, folder))
     return os.environ[ADDRESS]
 
 
-def _asked(job: dict[str, Any], numbers: list[int]) -> socket.socket:
+def method_name(depth: int = 2) -> str:
+    """As torchrun's rendezvous has it for its log, without the source of all frames, which takes half a second."""
+    return sys._getframe(depth).f_code.co_name
+
+
+def _asked(server: str, job: dict[str, Any], numbers: list[int]) -> socket.socket:
     """A connection on which the server tells the process id and, at the end, the status."""
     connection, text = socket.socket(socket.AF_UNIX), json.dumps(job).encode()
-    connection.connect(job["environment"][ADDRESS])
+    connection.connect(server)
     socket.send_fds(connection, [NUMBER.pack(len(text))], numbers)
     connection.sendall(text)
     return connection
@@ -163,8 +173,26 @@ def _understood(argv: list[str]) -> bool:
     return argv[:1] == [sys.executable] and bool(what) and (what[0] in ("-m", "-c") or what[0].endswith(".py"))
 
 
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def _is_hookcli(argv: list[str]) -> bool:
+    """Whether it is hookcli's command line, which imports hookcli before anything else."""
+    what = argv[2:] if argv[1] == "-u" else argv[1:]
+    return what[:2] == ["-m", "hookcli"] or (what[0] == "-c" and "from hookcli.__main__ import entry" in what[1])
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Ignore SIGINT no longer in the block, as a process that is started in it would, too.
+
+    No `preexec_fn` does it: with one, Python copies this large process instead of using `vfork`, in 40 ms each.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":  # `python()`, whose streams and other files the fork has, too

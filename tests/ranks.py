@@ -58,9 +58,11 @@ def run_ranks(
         try:
             for rank, (_, pipe) in enumerate(pool):  # noqa: B007 - which the error names
                 pipe.send((job, args, kwargs, store, timeout))
-            for rank, (process, pipe) in enumerate(pool):
-                ready = connection.wait([pipe, process.sentinel], timeout)
-                if pipe not in ready:
+            sentinels = [process.sentinel for process, _ in pool]
+            for rank, (_, pipe) in enumerate(pool):
+                ready = connection.wait([pipe, *sentinels], timeout)
+                if pipe not in ready:  # this rank may wait for another, which has died
+                    rank = sentinels.index(ready[0]) if ready else rank
                     raise RanksError(f"rank {rank} {'died' if ready else f'took more than {timeout:.0f} s'}")
                 found.append(pipe.recv())
         except BaseException as error:  # an answer that nobody has read would be the next job's
@@ -134,3 +136,12 @@ def process_id() -> int:
 
     dist.barrier()
     return os.getpid()
+
+
+def second_dies() -> None:
+    """In a rank: wait for the second one, which dies."""
+    import torch.distributed as dist
+
+    if dist.get_rank() == 1:
+        os._exit(3)
+    dist.barrier()

@@ -48,7 +48,6 @@ def interrupted(
     (folder / "sitecustomize.py").write_text(INTERRUPTS)
     (folder / "net.py").write_text(NET)
     paths = os.pathsep.join([str(folder), *filter(None, sys.path)])
-    heed = partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignoring else signal.default_int_handler)
     return forks.run(
         command,
         fresh=not fork,
@@ -58,7 +57,7 @@ def interrupted(
         text=True,
         timeout=120,
         check=False,
-        preexec_fn=None if fork else heed,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if ignoring else None,
     )
 
 

@@ -88,7 +88,7 @@ class Config:
 
     place: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def read_config(given: str | None) -> Config:
@@ -120,7 +120,7 @@ def read_config(given: str | None) -> Config:
     return _parsed(f"{path} [tool.hookcli]", section)
 
 
-def _parsed(place: str, section: Any) -> Config:
+def _parsed(place: str, section: object) -> Config:
     if not isinstance(section, Mapping):
         raise UsageError(f"{place}: is not a section")
     if "model" in section and "models" in section:
@@ -137,7 +137,7 @@ def _parsed(place: str, section: Any) -> Config:
     return Config(place, _settings(place, settings, ("model", "models")), dict(named))
 
 
-def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
+def _model(place: str, entry: Any) -> tuple[str, dict[str, object]]:
     """Read one entry of `models`: a name, or a table with the name in `model` and the model's settings."""
     if isinstance(entry, str):
         return entry, {}
@@ -152,7 +152,7 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
     return entry["model"], _settings(place, {key: value for key, value in entry.items() if key != "model"}, ("model",))
 
 
-def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict[str, Any]:
+def _settings(place: str, given: Mapping[str, object], more: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in given.items():
         if key in _MEANT:

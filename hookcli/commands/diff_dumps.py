@@ -196,7 +196,7 @@ def _has_operators(dump: Dump) -> bool:
     return any(operator_owner(row.fqn) is not None for row in dump.tensors)
 
 
-def _with(options: Any, values: dict[str, Any]) -> Any:
+def _with(options: Any, values: dict[str, object]) -> Any:
     """The options with those of the values that they have. Raises ValueError for a value of another type."""
     hints = get_type_hints(type(options))
     fitting = {name: value for name, value in values.items() if name in hints}

@@ -47,12 +47,12 @@ def built_model(
     return recipe.name, model, info
 
 
-def parse_args(given: Sequence[str]) -> dict[str, Any]:
+def parse_args(given: Sequence[str]) -> dict[str, object]:
     """Parse `key=value` pairs: values as Python literals (or true, false, null) where possible, else as text."""
     from ast import literal_eval
 
     named = {"true": True, "false": False, "null": None, "none": None}
-    parsed: dict[str, Any] = {}
+    parsed: dict[str, object] = {}
     for item in given:
         key, separator, text = item.partition("=")
         if not separator or not key.isidentifier():

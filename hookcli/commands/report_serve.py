@@ -113,7 +113,7 @@ class _Server(ThreadingHTTPServer):
             raise UsageError(f"--port {port}: {why}; {advice}") from error
         self.live = live
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: object) -> None:
         # An OSError is that of a browser that has closed the connection.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

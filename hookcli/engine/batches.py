@@ -126,7 +126,7 @@ class DataBatches:
         return Batch(inputs, target, ", ".join(tree.shape_text(x) for _, x in tree.leaves(inputs)))
 
 
-def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
+def _tensors(value: object, dtype: torch.dtype | None) -> object:
     """The value with numpy's arrays as tensors; those of float64, which numpy makes by default, cast to `dtype`."""
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return type(value)(_tensors(item, dtype) for item in value)
@@ -138,7 +138,7 @@ def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
     return value
 
 
-def _of_array(given: Any) -> torch.Tensor:
+def _of_array(given: object) -> torch.Tensor:
     """The tensor of NumPy's array, in its memory if PyTorch can use and change that. Raises UsageError."""
     import numpy as np
 

@@ -16,7 +16,7 @@ from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, MakeProbe, Probing, make_probes, parse_edits
 from hookcli.engine.setting import META, Setting
-from hookcli.engine.step import Loss, Step
+from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
@@ -28,7 +28,7 @@ from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
-from hookcli.sources.base import Recipe
+from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
 from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import random_states, set_random_states

@@ -22,10 +22,11 @@ from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.run_info import finished
-from hookcli.engine.step import Loss, Step
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
+from hookcli.sources.base import Loss
 from hookcli.table import Finding, Report, Row
 from hookcli.table.meta import Meta
 from hookcli.table.names import around

@@ -77,7 +77,7 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
             run.feedback.remark(hook.remark)
     steps = _with_one_bucket(model, hooks, steps, run.feedback)
     info: Meta = {**run.info, "processes": dist.get_world_size()}
-    logged: dict[str, Any] = {}
+    logged: dict[str, object] = {}
     started = time.perf_counter()
 
     def report(complete: bool) -> Report:
@@ -121,7 +121,7 @@ def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPStep
     return replace(steps, bucket_cap_mb=size // _MIB + 1)
 
 
-def _steps_under(run: PreparedRun, steps: DDPSteps, info: Meta, observer: CommObserver) -> Any:
+def _steps_under(run: PreparedRun, steps: DDPSteps, info: Meta, observer: CommObserver) -> object:
     """Run the steps under one hook and return what DDP logged."""
     args, kwargs = arguments(run.inputs)
     cap: dict[str, Any] = {} if steps.bucket_cap_mb is None else {"bucket_cap_mb": steps.bucket_cap_mb}

@@ -93,7 +93,7 @@ class Examiner:
         further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
         further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
         captured = self._captured([*probes, *further])
-        reports: dict[str, Any] = {report.probe: report for report in captured[: len(probes)]}
+        reports: dict[str, object] = {report.probe: report for report in captured[: len(probes)]}
         self.further += captured[len(probes) :]
         again: list[Report] = []
         repeats = bits and not self.error
@@ -118,7 +118,7 @@ class Examiner:
 
     def _in_eval(self, shapes: Callable[[], Report]) -> dict[str, Any]:
         """The measurements in eval mode. A model that fails only there is still judged by the others."""
-        measured: dict[str, Any] = {}
+        measured: dict[str, object] = {}
         self._stage(" in eval mode")
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:

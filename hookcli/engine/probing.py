@@ -24,7 +24,7 @@ from hookcli.table.meta import Meta
 from hookcli.tensors.torch_private import noted
 
 Edits = str | Edit | Sequence[str | Edit]
-MakeProbe = Callable[[], Any]
+MakeProbe = Callable[[], object]
 
 
 def make_probe(make: MakeProbe) -> Probe:
@@ -73,7 +73,7 @@ class Probing:
             with _blaming(probe):
                 probe.attach(session)
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Pass the batch that the model is about to run on to the probes that also write their tensors to a sink."""
         for probe in self._probes:
             if isinstance(probe, StatsProbe):

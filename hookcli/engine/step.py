@@ -29,10 +29,9 @@ from hookcli.hooks.option_values import AUTOGRAD_CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.fake_tensors import has_values
 from hookcli.sources import losses
+from hookcli.sources.base import Loss
 from hookcli.table.meta import Meta
 from hookcli.tensors import tree
-
-Loss = Callable[[Any], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Step:
 
     backward: bool = False
     loss: str | Loss | None = None
-    target: Any = None
+    target: object = None
     backward_vector: str | None = None
     otherwise: str | None = None
     call: str = "backward"

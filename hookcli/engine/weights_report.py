@@ -97,5 +97,5 @@ class WeightsReport:
         return Report("weights", self.model, self.columns, self.rows, meta, totals, self.skipped, grouping="disjoint")
 
 
-def _counts(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
+def _counts(tensors: Sequence[StoredTensor]) -> dict[str, object]:
     return {"tensors": len(tensors), "elements": sum(t.numel for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

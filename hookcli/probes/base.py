@@ -55,7 +55,7 @@ class Probe(ABC):
     def attach(self, session: HookSession) -> None:
         """Ask the session for hooks."""
 
-    def building(self) -> AbstractContextManager[Any]:
+    def building(self) -> AbstractContextManager[object]:
         """A context around the building of the model; it does nothing for most probes."""
         return nullcontext()
 
@@ -70,7 +70,7 @@ class Probe(ABC):
     def rows(self) -> list[Row]:
         """The rows of the report."""
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         """Figures for the whole model."""
         return {}
 
@@ -108,7 +108,7 @@ class Probe(ABC):
         return self
 
 
-def _require(method: str, given: Any, kind: type) -> None:
+def _require(method: str, given: object, kind: type) -> None:
     """Raises TypeError for what a probe must not return: its own error, which names it, and not a reporter's later."""
     if not isinstance(given, (list, tuple)):
         raise TypeError(f"{method}() returned {class_name(given)}, not a list of {kind.__name__}s")
@@ -136,12 +136,12 @@ class StatsProbe(Probe):
         self.reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
-        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
+        self._taken: dict[tuple[object, ...], tuple[dict[str, object], PendingFigures]] = {}
         self._batches = BatchRows(self.columns)
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, object], target: Any) -> None:
         """Let the sink begin: hooks are attached, and the model is about to run on this batch."""
         if self.sink:
             self.sink.begin(self.session, args, kwargs, target)
@@ -153,7 +153,9 @@ class StatsProbe(Probe):
             self.sink.finish(model, report.meta, report.skipped)
         return report
 
-    def take(self, values: dict[str, Any], tensor: Tensor, *key: Any, layout: dict[str, Any] | None = None) -> None:
+    def take(
+        self, values: dict[str, object], tensor: Tensor, *key: Any, layout: dict[str, object] | None = None
+    ) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it.
 
         `layout` is that of the tensor over ranks (`tree.layout_of`), if others than the tensor itself know it.
@@ -203,7 +205,7 @@ class StatsProbe(Probe):
         measured = resolve([pending for _, pending in taken])
         return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         """Return the number of rows."""
         return {"rows": len(self._batches) or len(self._taken)}
 
@@ -220,7 +222,7 @@ class CallStatsProbe(StatsProbe):
         return sorted(super().rows(), key=lambda row: row["index"])
 
 
-def describe(event: HookEvent, path: str) -> dict[str, Any]:
+def describe(event: HookEvent, path: str) -> dict[str, object]:
     """The place of a tensor in the run: the keys with which rows of inputs and activations begin."""
     return {
         "fqn": event.fqn,
@@ -233,7 +235,7 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 
 def said_of(event: HookEvent) -> dict[str, Any]:
     """Further values of an event's row: `edited`, `handed_on`, and for an operator its name and source line."""
-    said: dict[str, Any] = {"edited": event.edited} if event.edited else {}
+    said: dict[str, object] = {"edited": event.edited} if event.edited else {}
     said |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:
         said |= {"type": event.operator.name, "source": event.operator.source}

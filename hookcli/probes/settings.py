@@ -38,7 +38,7 @@ class SettingsProbe(Probe):
         return self._rows
 
 
-def settings_of(module: nn.Module) -> dict[str, Any]:
+def settings_of(module: nn.Module) -> dict[str, object]:
     """The settings of one module."""
     attributes = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("_")}
     if not type(module).__module__.startswith(_KNOWN):

@@ -65,7 +65,7 @@ def watch(
 ) -> ModelRecording: ...
 
 
-def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> Any:
+def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> object:
     """Observe a model while the caller's own code runs it.
 
     Around a step: the `with` block gives a Watch, whose `reports()` return what the probes ("activations" by default)

@@ -34,7 +34,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
-def _memory(totals: Mapping[str, Any], sorts: bool, python: bool) -> str:
+def _memory(totals: Mapping[str, object], sorts: bool, python: bool) -> str:
     """Write the memory that training takes, part by part, and unless the rows are sorted, how to see what keeps most.
 
     "" for totals without the parts.

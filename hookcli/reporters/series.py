@@ -33,7 +33,7 @@ class Point:
     step: int
     about: Mapping[str, Any]
     figures: dict[str, float] = field(default_factory=dict)
-    histograms: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    histograms: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def points(reports: Iterable[Report]) -> Iterator[Point]:
@@ -80,7 +80,7 @@ def _tag(report: Report, row: Row, figure: str) -> str:
     return visible(f"{section}/{place}")
 
 
-def _unused(tag: str, taken: Mapping[str, Any]) -> str:
+def _unused(tag: str, taken: Mapping[str, object]) -> str:
     """Return the tag, numbered if another row of the step has it."""
     number, found = 1, tag
     while found in taken:

@@ -45,7 +45,7 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
     return [*_groups(totals.get("groups", ())), *lines, *([" · ".join(rest)] if rest else [])]
 
 
-def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def _groups(groups: Sequence[Mapping[str, object]]) -> list[str]:
     """The settings that the groups share in one line; a table of the rest, if there are several groups."""
     shared = [
         c
@@ -58,7 +58,7 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines + (_table(groups, [column for column in GROUP_LINES if column not in shared]) if groups[1:] else [])
 
 
-def _table(groups: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[str]:
+def _table(groups: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> list[str]:
     """A line per group, with the settings in which groups differ, and its norms."""
     cells = {_title(column): [_cell(group.get(column.name), column) for group in groups] for column in columns}
     filled = [[title, *texts] for title, texts in cells.items() if set(texts) != {"-"}]

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from records import activation
 from reporters.exports import wandb_runs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -17,6 +18,7 @@ from hookcli.table.grouping import View
 from hookcli.table.histogram import Histogram
 
 
+@pytest.mark.xdist_group("wandb")  # which is imported once
 def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
     stats = TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2)

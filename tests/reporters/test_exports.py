@@ -155,6 +155,7 @@ def test_selections_are_the_same_in_both_tables(cli: Cli, record: Path, narrowed
             assert all(same(a, b) for a, b in pairs), name
 
 
+@pytest.mark.xdist_group("wandb")  # which is imported once
 def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "wandb", "-o", "here")
     assert ran.code == 0 and ran.out == "" and "`wandb sync here/wandb/offline-run-*` uploads them" in ran.err
@@ -179,6 +180,7 @@ def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> Non
     assert len(list(wandb_runs(Path("here")))) == 6
 
 
+@pytest.mark.xdist_group("wandb")
 def test_one_shot_commands_and_saved_reports(cli: Cli, net: Path) -> None:
     own = ("net.py:Net", "-i", "2x3x4x4")
     for name, output in (("json", "a.json"), ("parquet", "a.parquet"), ("tensorboard", "tb"), ("wandb", ".")):

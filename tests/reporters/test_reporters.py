@@ -103,7 +103,10 @@ def test_colour_only_where_it_is_asked_for() -> None:
     assert "\x1b[" not in TableReporter().render([REPORT], View(width=100))
 
 
-@pytest.mark.parametrize("name", registry.names("reporters"))
+GROUPS = {"wandb": [pytest.mark.xdist_group("wandb")]}  # which is imported once
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=GROUPS.get(n, ())) for n in registry.names("reporters")])
 def test_every_reporter_takes_none_one_and_several(name: str, tmp_path: Path) -> None:
     reporter = registry.load("reporters", name)()
     [needs, *_] = getattr(reporter, "needs_one", ()) or [getattr(reporter, "needs", ())]

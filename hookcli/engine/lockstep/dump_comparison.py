@@ -25,7 +25,7 @@ from hookcli.table.dump import Dump
 from hookcli.table.meta import Meta, without
 from hookcli.tensors.files.dump_reader import DumpReader
 
-Key = tuple[Any, ...]
+Key = tuple[object, ...]
 Wanted = Callable[[str, str, str], bool]
 """The test of a dump's tensor: by its kind, name, and type of module."""
 _HAS = {"output": "returned", "input": "received"}
@@ -74,7 +74,7 @@ class DumpComparison:
         names = [name_there(self._names, kind, fqn) for kind in kinds]
         return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
 
-    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Follow how errors grow through the modules of a model that is about to run."""
         if OUTPUT in self.reader.dump.kinds and not self._followed:
             session.forward_pre(partial(self.pairs.known.receive, self.other))

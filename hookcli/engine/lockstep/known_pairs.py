@@ -41,9 +41,9 @@ class Pair:
 class _Compared:
     """The state of two tensors when they were compared."""
 
-    state: tuple[Any, Any]
+    state: tuple[object, object]
     other: ref[Tensor]
-    other_state: tuple[Any, Any]
+    other_state: tuple[object, object]
     pair: Pair
 
 
@@ -132,7 +132,7 @@ class KnownPairs:
         return compared.pair
 
 
-def _state(x: Tensor) -> tuple[Any, Any]:
+def _state(x: Tensor) -> tuple[object, object]:
     return version_of(x), glimpse(x)
 
 

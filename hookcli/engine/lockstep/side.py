@@ -17,7 +17,7 @@ from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit
 from hookcli.table.meta import Meta
 
-BatchOfBoth = tuple[Any, Any, Any]
+BatchOfBoth = tuple[object, object, object]
 """The input of each of two sides, and the target of both."""
 
 

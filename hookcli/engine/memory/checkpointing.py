@@ -26,7 +26,7 @@ def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _recomputed(forward: Callable[..., object], *args: Any, **kwargs: object) -> object:
     return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
 
 

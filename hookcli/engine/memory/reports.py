@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from itertools import chain, pairwise
-from typing import Any
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
 from hookcli.engine.run_info import finished
@@ -84,7 +83,7 @@ def _meta(profile: MemoryProfile) -> Meta:
     return {**finished(profile.info), "notes": list(profile.notes)}
 
 
-def _totals(profile: MemoryProfile) -> dict[str, Any]:
+def _totals(profile: MemoryProfile) -> dict[str, object]:
     """The peak's bytes, its place, what holds it, and the highest of each phase; also in sentences."""
     moment, phases, first = profile.steady.peak.moment, profile.steady.by_phase(), profile.first.peak.bytes
     kinds = sorted(((nbytes, kind.replace("_", " ")) for kind, nbytes in moment.held.items()), reverse=True)

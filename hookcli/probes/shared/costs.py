@@ -71,7 +71,7 @@ def free(operator: Any) -> bool:
 _OTHERS = ("prim", "prims", "c10d", "_c10d_functional", "_dtensor", "profiler")
 
 
-def _registry() -> dict[Any, Any]:
+def _registry() -> dict[object, object]:
     """PyTorch's formulas, and those that were registered since; ours where there is none."""
     deformed = getattr(torch.ops.torchvision, "deform_conv2d", None)  # there once torchvision is imported
     return {**FORMULAS, **({deformed: CONVOLUTION} if deformed else {}), **flop_registry}
@@ -114,7 +114,7 @@ def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
     return counter.flops // 2, frozenset(counter.unknown)
 
 
-def _formula(function: Any) -> Any:
+def _formula(function: object) -> Any:
     packet = function.overloadpacket if isinstance(function, OpOverload) else function
     return _registry().get(packet) if isinstance(packet, OPERATORS) else None
 
@@ -144,7 +144,7 @@ class _Counter(TorchDispatchMode):
         self.at: Any = None
         self._products = products
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.at = func
         formula = _formula(func)
@@ -169,7 +169,7 @@ def _shapes(value: Any) -> list[Shape]:
     return [shape for item in items for shape in _shapes(item)]
 
 
-def _made(value: Any) -> Any:
+def _made(value: object) -> Any:
     """The argument again, of tensors on the meta device."""
     if isinstance(value, Shape):
         return torch.empty(value.sizes, dtype=value.dtype, device="meta")

@@ -35,7 +35,7 @@ class DoubledActivations(InventoryPart):
         session.before_backward(self._search)
         self._began: dict[tuple[str, int], int] = {}
         self._calls: list[tuple[int, int, str]] = []
-        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, str], dict[str, object]] = {}
 
     def enter(self, event: HookEvent) -> None:
         self._began[event.fqn, event.call] = next_sequence_number()

@@ -37,7 +37,7 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
     modules around the layer, except their constructors.
     """
     *path, name = fqn.split(".")
-    owners: list[Any] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
+    owners: list[object] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
     drops = "Drop" in type(model.get_submodule(fqn)).__name__
     for names, keywords in (method for owner in owners for method in _words(owner)):
         fused = _FUSED in names and (not drops or "dropout_p" in keywords)

@@ -19,7 +19,7 @@ class TensorSink(Protocol):
     neither keep a tensor nor change it.
     """
 
-    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Begin `session.batch_number`: the model is about to run on these arguments, and the loss on this target."""
 
     def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:

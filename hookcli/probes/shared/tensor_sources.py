@@ -24,7 +24,7 @@ class TensorSources(InventoryPart):
         model = session.model
         self._origins = TensorOrigins([*model.parameters(), *model.buffers()])
         self._places: list[tuple[str, int]] = []
-        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, int], dict[str, object]] = {}
 
     def leave(self, event: HookEvent) -> None:
         if self.session.batch_number:

@@ -71,7 +71,7 @@ class UnregisteredParts(nn.ModuleList):
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
 
 
-def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, object, list[Any]]]:
     """The module that holds them, the attribute, its value, and what in it is not registered."""
     candidates = list(_candidates(model))
     if not candidates:
@@ -96,7 +96,7 @@ def plain_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
                     yield fqn, name, item
 
 
-def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+def _candidates(model: nn.Module) -> Iterator[tuple[str, str, object, list[Any]]]:
     for fqn, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):  # it keeps its parts in its own way, and takes no hooks
             continue
@@ -119,7 +119,7 @@ def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
             yield from _items(item, depth + 1)
 
 
-def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistered:
+def _described(fqn: str, name: str, value: Any, found: list[object]) -> Unregistered:
     modules = [item for item in found if isinstance(item, nn.Module)]
     tensors = [*(p for m in modules for p in m.parameters()), *(t for t in found if isinstance(t, Tensor))]
     trainable = count_elements(t for t in {id(t): t for t in tensors}.values() if t.requires_grad)

@@ -40,7 +40,7 @@ class Layout:
     `cells` holds the values under keys that have no floats, in the order of the rows.
     """
 
-    head: Mapping[str, Any]
+    head: Mapping[str, object]
     keys: Sequence[Sequence[str]]
     kinds: Sequence[int]
     cells: _Columns
@@ -114,7 +114,7 @@ class SharedRows:
     """
 
     _layouts: dict[str, Layout] = field(default_factory=dict)
-    _values: dict[str, tuple[_Columns, Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+    _values: dict[str, tuple[_Columns, Sequence[Mapping[str, object]]]] = field(default_factory=dict)
 
     def layout(self, text: str) -> Layout:
         """The layout of a line. Raises as `unpack_layout` does."""
@@ -152,7 +152,7 @@ def _figures(columns: _Columns, rows: int) -> NDArray[np.float64]:
 
 def _unpacked_columns(
     text: str, layout: Callable[[int], Layout]
-) -> Iterator[tuple[Layout, dict[str, Any], dict[str, Sequence[Any]]]]:
+) -> Iterator[tuple[Layout, dict[str, Any], dict[str, Sequence[object]]]]:
     """The layout of each report, its fields without the rows, and the columns of these. Raises as `unpack` does."""
     texts, floats = _unpacked(text)
     for one in texts:
@@ -174,7 +174,7 @@ def _floats(column: Iterable[Any]) -> bool:
     return all(type(value) is float for value in column)
 
 
-def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> tuple[dict[str, Any], bytes]:
+def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> tuple[dict[str, object], bytes]:
     """The fields and cells that differ from a layout's, and the floats."""
     floats = [key for key, column in columns.items() if _floats(column)]
     exact = "lr" in columns or any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))  # settings are read as typed

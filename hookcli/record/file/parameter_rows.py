@@ -16,7 +16,7 @@ def parameter_rows(reports: Iterable[Report]) -> dict[str, Row]:
     rows: dict[str, dict[str, Any]] = {}
     for report in reports:
         for row in report.rows:
-            figures: dict[str, Any] = {}
+            figures: dict[str, object] = {}
             if report.probe == "updates":
                 figures = {name: row.get(name) for name in UPDATE_FIGURES}
             elif report.probe == "grads" and row.get("kind") == "parameter":

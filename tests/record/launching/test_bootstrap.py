@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -161,6 +162,9 @@ def test_a_terminal_is_the_scripts(tmp_path: Path) -> None:
     os.write(terminal, b"Ada\n")
     while b"Ada\r\nAda" not in seen:
         seen += os.read(terminal, 1024)
+    # An interrupt between `print` and what `input` reads would be noted, and raised only after the next line.
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.001)
     os.write(terminal, b"\x03")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGINT
     os.close(terminal)

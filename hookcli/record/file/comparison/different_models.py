@@ -34,7 +34,7 @@ def are_different(a: RecordedStep, b: RecordedStep) -> bool:
     return fewest > 0 and len(alike) < _ALIKE * fewest
 
 
-def _modules(step: RecordedStep) -> dict[NamedPart, Any]:
+def _modules(step: RecordedStep) -> dict[NamedPart, object]:
     """The modules within the model, in the order in which they ran, with the shapes of their outputs."""
     rows = (row for report in step.reports if report.probe == "activations" for row in report.rows)
     parts = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}

@@ -152,7 +152,7 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
         return [whole_models([(step.a, step.b) for step in steps], meta)]
     rows = [_row(step) for step in steps]
     structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
-    totals: dict[str, Any] = {
+    totals: dict[str, object] = {
         "compared": len(steps),
         "beyond": sum(bool(row.get("beyond")) for row in rows),
         **({"structure": structure} if structure else {}),

@@ -38,13 +38,13 @@ class Settings:
         """The differences in one line; "" if there are none."""
         return f"the runs differ: {'; '.join(self._said.values())}" if self._said else ""
 
-    def _note(self, name: str, a: Any, b: Any, step: int | None = None) -> None:
+    def _note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
         if a != b and name not in self._said:
             since = f" (from step {step:,})" if step else ""
             self._said[name] = f"{name} {_text(a)} → {_text(b)}{since}"
 
 
-def _groups(step: RecordedStep) -> Iterator[tuple[str, Any]]:
+def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:
     """The settings of each parameter group, by what they are called in a sentence."""
     for report in step.reports:
         rows = report.rows if report.probe == "optimizer" else ()

@@ -139,7 +139,7 @@ class RecordPage:
         if left_out:
             yield f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)"
 
-    def _run(self) -> Mapping[str, Any]:
+    def _run(self) -> Mapping[str, object]:
         """Describe the run: the script, how it was recorded, and how it ended (None if the record has no end)."""
         header, end = self.record.header, self.record.end
         ended = {name: getattr(end, name) for name in _OF_END} if end else None

@@ -32,7 +32,7 @@ class Track:
         self.steps: list[int] = []
         self._forwards: list[int | None] = []
         self._unfinished: list[int] = []
-        self._modules: dict[_Place, dict[str, Any]] = {}
+        self._modules: dict[_Place, dict[str, object]] = {}
         self._order: list[_Place] = []
         self._cells: list[tuple[NDArray[np.intp], Rounded, NDArray[np.float64]]] = []
         self._rows: list[Row] = []
@@ -108,7 +108,7 @@ class Track:
             **{name: said.payload() for name, said in self._remarks.items()},
         }
 
-    def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, Any]]:
+    def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, object]]:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
         at = {place: row for row, place in enumerate(self._order)}
         row_of = np.array([at[place] for place in self._modules], np.intp)
@@ -129,7 +129,7 @@ class Track:
             if np.nansum(matrix):
                 yield {"name": statistic.name, "counts": packed_counts(matrix)}
 
-    def _group(self, title: str, rows: Mapping[int, Row]) -> dict[str, Any]:
+    def _group(self, title: str, rows: Mapping[int, Row]) -> dict[str, object]:
         of = [rows.get(number, Row({})) for number in range(len(self.steps))]
         parameters = next(iter(rows.values())).get("parameters")
         return {"title": title, "parameters": parameters, "figures": columnar(self._group_columns, of)}
@@ -152,7 +152,7 @@ class _Remarks:
     """Remarks on steps, each once with the numbers of its steps."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[dict[str, Any], list[list[int]]]] = {}
+        self._found: dict[Hashable, tuple[dict[str, object], list[list[int]]]] = {}
 
     def add(self, number: int, key: Hashable, said: dict[str, Any]) -> None:
         """Add a remark on step `number`; of remarks with one key, the latest text stays."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
@@ -105,7 +104,7 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
     from hookcli.table.merged_ranks import SUMMANDS
     from hookcli.table.rank_table import DIVIDED
 
-    def place(row: Row) -> tuple[str, Any]:
+    def place(row: Row) -> tuple[str, object]:
         return row.fqn, row.get("path")
 
     own = {place(row): row["shape"] for report in of_rank if report.probe == "activations" for row in report.rows}

@@ -207,7 +207,7 @@ def _steps(parts: Mapping[int, Record]) -> dict[_StepKey, dict[int, StepEntry]]:
     steps: dict[_StepKey, dict[int, StepEntry]] = {}
     order: dict[_StepKey, int] = {}
     for rank, part in parts.items():
-        seen: Counter[Any] = Counter()
+        seen: Counter[object] = Counter()
         for number, entry in enumerate(part.entries):
             key = (entry.model, entry.phase, entry.step, entry.forward)
             place = (*key, seen[key])

@@ -104,7 +104,7 @@ def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
     return replace(own, values=values) if own else Row(values)
 
 
-def _of_step(totals: Mapping[str, Any]) -> dict[str, Any]:
+def _of_step(totals: Mapping[str, Any]) -> dict[str, object]:
     """The figures of the model itself: each group's learning rate and optimizer's loss, and those of the whole step."""
     groups = totals.get("groups", ())
     losses = [(group["optimizer"], group["loss"]) for group in groups if group.get("loss") is not None]

@@ -78,12 +78,12 @@ def step_totals(step: RecordedStep) -> dict[str, Any]:
     by_probe = {report.probe: report for report in step.reports}
     groups = [dict(row.values) for row in by_probe["optimizer"].rows] if "optimizer" in by_probe else []
     before = [group["unclipped_grad"] for group in groups if group.get("unclipped_grad") is not None]
-    totals: dict[str, Any] = {"groups": groups} if groups else {}
+    totals: dict[str, object] = {"groups": groups} if groups else {}
     totals |= {"unclipped_grad": norm(before)} if before else {}
     return totals | (dict(by_probe["time"].totals) if "time" in by_probe else {})
 
 
-def _times(step: RecordedStep) -> dict[str, dict[str, Any]]:
+def _times(step: RecordedStep) -> dict[str, dict[str, object]]:
     """The times of each module, over all of its calls."""
     report = next((report for report in step.reports if report.probe == "time"), None)
     return {row.fqn: {name: row[name] for name in NAMES if name in row.values} for row in report.rows} if report else {}

@@ -26,7 +26,7 @@ class _Call:
     """A call of a module as it began, with copies of all that it may change."""
 
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
     state: dict[str, Tensor]
     rng: tuple[Tensor, ...]
     output: Any = None

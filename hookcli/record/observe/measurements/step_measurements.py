@@ -33,7 +33,7 @@ from hookcli.table.meta import Meta
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 
-Seen = list[tuple[dict[str, Any], PendingFigures]]
+Seen = list[tuple[dict[str, object], PendingFigures]]
 
 
 class StepMeasurements:
@@ -102,7 +102,7 @@ class StepMeasurements:
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
-    def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def describe(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
         """Note the device and dtype of the first forward."""
         self._meta = self._meta or finished(describe_run(self._module, (args, kwargs)))
 

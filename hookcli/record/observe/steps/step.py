@@ -98,7 +98,7 @@ class ObservedStep:
         self._session.modules.enter(module, args)
         self.times.begin("forward")
 
-    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, object], output: Any) -> None:
         self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
