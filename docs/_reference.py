@@ -15,7 +15,8 @@ API = {
     "Make a page about a model": ("hookcli.report", "hookcli.ReportPage"),
     "Reports": (
         *("hookcli.table.Report", "hookcli.table.Column", "hookcli.table.Row", "hookcli.table.TensorStats"),
-        *("hookcli.table.Skipped", "hookcli.table.Finding", "hookcli.table.document"),
+        *("hookcli.table.Skipped", "hookcli.table.Finding", "hookcli.table.meta.Meta", "hookcli.table.meta.Source"),
+        "hookcli.table.document",
     ),
     "Interfaces of plugins": (
         *("hookcli.probes.base.Probe", "hookcli.hooks.session.HookSession", "hookcli.hooks.events.HookEvent"),

@@ -39,7 +39,7 @@ python_maximum_signature_line_length = 100
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(_pytest|tuple\[~|torch|nn|Tensor|pathlib|collections|contextlib|typing).*"),
+    ("py:.*", r"(_pytest|types.Annotated|tuple\[~|torch|nn|Tensor|pathlib|collections|contextlib|typing).*"),
     ("py:.*", r"hookcli\..*"),
 ]
 

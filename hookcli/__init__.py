@@ -9,8 +9,6 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as type checkers take it: importing `typing` takes a third of Python's own start
 if TYPE_CHECKING:
-    from typing import Any
-
     from hookcli.engine.capture import capture, capture_recipe
     from hookcli.engine.checking import check
     from hookcli.engine.reporting import report
@@ -32,7 +30,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _HOMES:

@@ -33,13 +33,13 @@ class ModelChecks:
         self._names: Counter[str] = Counter()
         self._baselines: list[Baseline] = []
 
-    def check(self, model: nn.Module, inputs: Any, **settings: Any) -> Report:
+    def check(self, model: nn.Module, inputs: object, **settings: Any) -> Report:
         """Check a model as `hookcli.check` does and return the report with its `findings`. Never fails the test."""
         from hookcli.engine.checking import check
 
         return check(model, inputs, **settings)
 
-    def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
+    def assert_healthy(self, model: nn.Module, inputs: object, *, fail_on: str = "error", **settings: object) -> Report:
         """Fail the test for findings at least as severe as `fail_on`; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
         from hookcli.checks.judgement import fails
@@ -55,7 +55,7 @@ class ModelChecks:
         return report
 
     def assert_unchanged(
-        self, model: nn.Module, inputs: Any, *, rtol: float | None = None, atol: float | None = None, **settings: Any
+        self, model: nn.Module, inputs: object, *, rtol: float | None = None, atol: float | None = None, **settings: Any
     ) -> Report:
         """Fail the test if the model differs from its baseline in shapes, parameters, MACs, statistics or gradients.
 
@@ -92,7 +92,7 @@ class ModelChecks:
             words = f"{words[:_LONGEST]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
         return test.parent / "hookcli_baselines" / test.stem / f"{words}.json"
 
-    def _save(self, model: nn.Module, inputs: Any, file: Path, name: str, settings: dict[str, Any]) -> Report:
+    def _save(self, model: nn.Module, inputs: object, file: Path, name: str, settings: dict[str, Any]) -> Report:
         """Write the model's baseline together with those of the test's earlier calls. Raises if the model crashes."""
         from hookcli.checks.plan import make_plan
         from hookcli.diff.baseline import Baseline, write_baselines

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torchvision
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 from torchvision.models.densenet import DenseNet
 from torchvision.models.swin_transformer import SwinTransformer
@@ -53,3 +53,12 @@ def each(names: Iterable[str]) -> list[Any]:
     names = list(names)
     sweep = [pytest.param(partial(whole, n), n, id=f"whole {n}", marks=pytest.mark.sweep) for n in names if n in _SMALL]
     return [*(pytest.param(partial(small, n), n, id=n) for n in names), *sweep]
+
+
+class Parts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.GELU()), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.inner(self.first(x).relu()))

@@ -72,6 +72,8 @@ def test_it_is_measured_and_merged_over_batches_and_ranks() -> None:
     assert is_right(probe.report("net", {}), x)
     parts = {rank: measured(net(), x[2 * rank : 2 * rank + 2]) for rank in range(3)}
     assert is_right(merged(parts), x)
+    copies = {rank: measured(net(), x) for rank in range(3)}
+    assert is_right(merged(copies), x)
 
 
 def test_it_folds_and_groups(tmp_path: Path) -> None:

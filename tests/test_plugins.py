@@ -13,6 +13,8 @@ import pytest
 
 from hookcli import registry
 from hookcli.errors import PluginError
+from hookcli.table import Report
+from hookcli.table.files import sound
 
 pytestmark = pytest.mark.xdist_group("plugins")  # one installation
 
@@ -46,6 +48,9 @@ def test_all_three_kinds_from_the_command_line(scratch: Path) -> None:
     assert "\nUsage: hookcli dead [OPTIONS] [MODEL]\n" in run(scratch, "dead", "--help").stdout
     shapes = json.loads(run(scratch, "shapes", "demo:8", "--format", "json").stdout)
     assert shapes["reports"][0]["totals"]["params"] == 4 * 8 + 8 + 8 + 1
+    about = shapes["reports"][0]["meta"]
+    assert (about["weights"], about["plugin"]) == ("random", {"width": 8, "layers": ["Linear", "ReLU"]})
+    assert sound(Report.from_dict(shapes["reports"][0])).meta == about
     assert run(scratch, "shapes", "demo:wide").stderr == "hookcli: error: demo:wide: give a width, as in demo:8\n"
 
 

@@ -80,7 +80,7 @@ def _shapes() -> list[str]:
 
 def _hooks() -> list[str]:
     """The hooks that a model carries, as `hookcli hooks` lists them."""
-    from hookcli.engine.run_info import RunInfo
+    from hookcli.engine.run_info import finished
     from hookcli.hooks.existing import existing_hooks
 
     model = _net()
@@ -89,7 +89,7 @@ def _hooks() -> list[str]:
     model.fc.register_state_dict_pre_hook(print)
     model.fc.weight.register_hook(print)
     existing_hooks(model)
-    return list(RunInfo().to_meta().get("notes", ()))
+    return list(finished({}).get("notes", ()))
 
 
 def _run() -> list[str]:
@@ -121,10 +121,10 @@ def _compiled() -> list[str]:
 
     import hookcli
     from hookcli.engine.lockstep.compiled import compiled
-    from hookcli.engine.run_info import RunInfo
+    from hookcli.engine.run_info import finished
 
     with compiled(nn.Linear(2, 2), "*", "eager"):
-        notes = list(RunInfo().to_meta().get("notes", ()))
+        notes = list(finished({}).get("notes", ()))
     whole, part = torch.compile(nn.Linear(2, 2), backend="eager"), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     whole(torch.ones(1, 2))
     part[0].compile(backend="eager")

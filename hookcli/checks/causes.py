@@ -89,7 +89,7 @@ def _with_their_causes(ids: Sequence[str], checks: Sequence[Check]) -> set[str]:
 
 
 class _Flow:
-    """Whether data can get from one place in the model to another, judged by the order in which modules first ran.
+    """Tells whether data can flow from one place to another, judged by the order in which modules first ran.
 
     An output depends on whatever ran before it. A gradient also depends on what ran after it, so for findings of the
     checks in `backward` the order does not matter. A module that never ran affects nothing but its own parts.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check
 from hookcli.checks.causes import causes_first
@@ -13,6 +12,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
 from hookcli.table import Finding, Reason, Report, Row, Skipped
 from hookcli.table.columns.layouts import FINDINGS
+from hookcli.table.meta import Meta, with_notes
 
 PROBE = "check"
 _CRASHED = "the run crashed"
@@ -27,14 +27,12 @@ class Judgement:
     checks: Sequence[str]
     notes: Sequence[str] = ()
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, model: str, meta: Meta, modules: int = 0) -> Report:
         """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
         count = Counter(finding.severity for finding in self.findings)
-        modules = meta.get("modules", 0)
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
         totals |= {"infos": count[INFO]} if count[INFO] else {}
-        meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(self.checks)}
-        meta |= {"notes": [*meta.get("notes", ()), *self.notes]} if self.notes else {}
+        meta = with_notes({**meta, "checks": list(self.checks)}, *self.notes)
         rows = []
         for finding in self.findings:
             values = {key: value for key, value in asdict(finding).items() if key not in ("file", "line")}

@@ -17,9 +17,9 @@ class EvalInTraining(Check):
 
     A batch normalization then keeps normalizing with running statistics that are never updated, and a dropout drops
     nothing. Judged are normalizations with running statistics, dropout and stochastic depth, and attention and
-    recurrent layers with a dropout of their own. A part that is frozen as a whole (no parameter in it requires grad) is
-    not reported: to freeze a BatchNorm, put it into eval mode and freeze its weight and bias as well. Several modules
-    of one type are one finding; if a whole container is in eval mode, the container is reported.
+    recurrent layers that have a dropout argument. A part that is frozen as a whole (no parameter in it requires grad)
+    is not reported: to freeze a BatchNorm, put it into eval mode and freeze its weight and bias as well. Several
+    modules of one type are one finding; if a whole container is in eval mode, the container is reported.
     """
 
     id = "HK031"

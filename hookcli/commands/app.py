@@ -42,20 +42,20 @@ class _AllCommands(HelpfulGroup):
         super().__init__(**settings)
         self.commands: Any = _LazyCommands()
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(COMMANDS)
 
-    def get_help(self, ctx: Any) -> str:
+    def get_help(self, ctx: object) -> str:
         return commands_page(HELP, EXAMPLES, _NOTE)
 
 
-class _LazyCommands(Mapping[str, Any]):
+class _LazyCommands(Mapping[str, object]):
     """Commands by name. Probes of other distributions are looked up, which takes time, for names that are not ours."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
+        self._made: dict[str, object] = {}
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         if name not in self._made:
             if name not in COMMANDS and name not in registry.names("probes"):
                 raise KeyError(name)
@@ -69,7 +69,7 @@ class _LazyCommands(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _command(name: str) -> Any:
+def _command(name: str) -> object:
     """A command of hookcli, or of a probe from another distribution."""
     from hookcli.commands.option_fields import takes_options
 

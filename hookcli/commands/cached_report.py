@@ -8,7 +8,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any
 
 from hookcli.commands.options import RUNNING, SHOWING, Options
 from hookcli.sources.identity import code_folders, identity
@@ -33,7 +32,12 @@ class CachedReport:
     """
 
     def __init__(
-        self, command: str, spec: str, options: Options, wanted: bool = True, settings: Mapping[str, Any] | None = None
+        self,
+        command: str,
+        spec: str,
+        options: Options,
+        wanted: bool = True,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self._cache = Cache("reports")
         self._spec = spec
@@ -61,7 +65,7 @@ class CachedReport:
             self._cache.put(self._key + ("" if anywhere else _machine()), text)
 
 
-def _key(command: str, spec: str, options: Options, settings: Mapping[str, Any]) -> str | None:
+def _key(command: str, spec: str, options: Options, settings: Mapping[str, object]) -> str | None:
     """Everything that the report depends on; None for a report that is not cached."""
     asked, plain = asdict(options), asdict(Options())
     if any(asked[name] != plain[name] for name in asked if name not in (*_MEASURED, *_SHOWN)):

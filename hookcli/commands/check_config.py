@@ -20,7 +20,7 @@ from hookcli.table import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
 BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory")
-_DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
+_DEFAULTS: dict[str, object] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None}
 # Pairs of settings that exclude each other, with the reason.
 _CONTRADICTIONS = (
@@ -121,7 +121,7 @@ def _overrule(settings: dict[str, Any], written: Collection[str], typed: Collect
         settings[other] = left
 
 
-def _settle(settings: dict[str, Any], written: Collection[str], typed: Collection[str], place: str) -> None:
+def _settle(settings: dict[str, object], written: Collection[str], typed: Collection[str], place: str) -> None:
     """Resolve contradictory settings: one on the command line wins; two from the same place are an error."""
     for one, other, why in _CONTRADICTIONS:
         stops = settings[one] if one == "meta" else not settings[one]

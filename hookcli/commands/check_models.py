@@ -117,8 +117,8 @@ def crashed(job: Job, error: ModelError) -> Report:
     return _with_next(report, job)
 
 
-def _with_next(report: Report, job: Job, **meta: str) -> Report:
-    """The report with the command to type next, if there is a finding, and other entries of `meta`."""
+def _with_next(report: Report, job: Job) -> Report:
+    """The report with the command to type next, if there is a finding."""
     step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
     # The options with which `hookcli memory` takes the step of --max-peak-memory.
     memory = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
@@ -127,8 +127,9 @@ def _with_next(report: Report, job: Job, **meta: str) -> Report:
     elif job.settings["optimizer"] != MEMORY_OPTIMIZER:
         memory += ["--optimizer", job.settings["optimizer"]]
     for finding in report.findings[:1]:
-        meta["next"] = next_command(finding, job.spec, job.options, step, memory)
-    return replace(report, meta={**report.meta, **meta})
+        command = next_command(finding, job.spec, job.options, step, memory)
+        report = replace(report, meta={**report.meta, "next": command})
+    return report
 
 
 def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
@@ -170,7 +171,9 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     if job.plan.against and not examination.error:
         for text in job.plan.against.of(recipe.name).notes(*examination.kept):
             remark(text, options)
-    return replace(examination, report=_with_next(examination.report, job, fail_on=settings["fail_on"]))
+    report = examination.report
+    report = replace(report, meta={**report.meta, "fail_on": settings["fail_on"]})
+    return replace(examination, report=_with_next(report, job))
 
 
 def _setting(options: Options, meta: bool) -> Setting:

@@ -26,11 +26,11 @@ class _Kind:
     fits: Callable[[Any], bool]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
 
 
-def _is_whole(value: Any, least: int, most: float) -> bool:
+def _is_whole(value: object, least: int, most: float) -> bool:
     return _is_number(value) and isinstance(value, int) and least <= value <= most
 
 
@@ -88,7 +88,7 @@ class Config:
 
     place: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def read_config(given: str | None) -> Config:
@@ -120,7 +120,7 @@ def read_config(given: str | None) -> Config:
     return _parsed(f"{path} [tool.hookcli]", section)
 
 
-def _parsed(place: str, section: Any) -> Config:
+def _parsed(place: str, section: object) -> Config:
     if not isinstance(section, Mapping):
         raise UsageError(f"{place}: is not a section")
     if "model" in section and "models" in section:
@@ -137,7 +137,7 @@ def _parsed(place: str, section: Any) -> Config:
     return Config(place, _settings(place, settings, ("model", "models")), dict(named))
 
 
-def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
+def _model(place: str, entry: Any) -> tuple[str, dict[str, object]]:
     """Read one entry of `models`: a name, or a table with the name in `model` and the model's settings."""
     if isinstance(entry, str):
         return entry, {}
@@ -152,7 +152,7 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
     return entry["model"], _settings(place, {key: value for key, value in entry.items() if key != "model"}, ("model",))
 
 
-def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict[str, Any]:
+def _settings(place: str, given: Mapping[str, object], more: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in given.items():
         if key in _MEANT:
@@ -167,7 +167,7 @@ def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict
     return settings
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a value as text for a message, shortened; its type if the integer is too long or the nesting too deep."""
     try:
         return shortened(repr(value), 60)

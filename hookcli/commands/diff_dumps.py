@@ -18,6 +18,7 @@ from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load
 from hookcli.table import Report
 from hookcli.table.dump import GRADIENTS, KINDS, Dump, is_dump
+from hookcli.table.meta import only
 from hookcli.table.names import checked_filter, operator_owner
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 _INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
-_OF_RUN = ("seconds", "hookcli_seconds", "error")
 _PROBES = {
     "output": ("activations",),
     "input": ("inputs",),
@@ -101,7 +101,7 @@ class DumpRuns:
         probes: list[Probe] = [load("probes", name)(*of, sink=comparison) for name, *of in asked]
 
         def report(*, complete: bool) -> Report:
-            meta = {key: comparison.meta[key] for key in _OF_RUN if key in comparison.meta}
+            meta = only(comparison.meta, "seconds", "hookcli_seconds", "error")
             meta |= {"dump": _probes(reader.dump), "complete": complete}
             return comparison.report(self.tolerance, " → ".join(texts), meta)
 
@@ -196,7 +196,7 @@ def _has_operators(dump: Dump) -> bool:
     return any(operator_owner(row.fqn) is not None for row in dump.tensors)
 
 
-def _with(options: Any, values: dict[str, Any]) -> Any:
+def _with(options: Any, values: dict[str, object]) -> Any:
     """The options with those of the values that they have. Raises ValueError for a value of another type."""
     hints = get_type_hints(type(options))
     fitting = {name: value for name, value in values.items() if name in hints}

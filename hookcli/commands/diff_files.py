@@ -14,14 +14,14 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairing import pair
 from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
-from hookcli.record.file.comparison.different_models import DIFFERENT
 from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.system.files import is_folder, is_pipe, opened
 from hookcli.table import Report
-from hookcli.table.columns.layouts import DIFF, FILES, RECORD_DIFF, WHOLE_MODEL_DIFF
+from hookcli.table.columns.layouts import DIFF, FILES
+from hookcli.table.columns.recorded import RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
 from hookcli.tensors.files.opening import open_tensors
 
@@ -66,7 +66,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
         for key in ("settings", "structure", "verdict", "grew"):
             if report.grouping == "list" and key in report.totals:
                 remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
-    return int(beyond(reports) or any(report.meta.get(DIFFERENT) for report in reports))
+    return int(beyond(reports) or any(report.meta.get("different_models") for report in reports))
 
 
 def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> int:

@@ -20,6 +20,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
 from hookcli.table import Report
+from hookcli.table.meta import Meta
 
 if TYPE_CHECKING:
     from hookcli.engine.batches import DataBatches
@@ -64,7 +65,6 @@ class ModelRuns:
     def compare(self, pair: Pair, tolerance: Tolerance) -> Report:
         """Compare two models, run module by module in step."""
         from hookcli.engine.lockstep import compare
-        from hookcli.engine.run_info import RunInfo
 
         left, right = pair.built
         given, selection = pair.given, Selection(self.options)
@@ -76,7 +76,7 @@ class ModelRuns:
             step=replace(self.step_of(left, self.backward), target=given.data and given.data.first.target),
             select=selection.among(left.prepared.model),
             seed=self.options.seed,
-            info=RunInfo(**self._both(given.described, given.data), source={"same_weights": pair.same_weights}),
+            info={**self._both(given.described, given.data), "same_weights": pair.same_weights},
             feedback=left.prepared.feedback,
             batches=given.each(),
             total=given.data.total if given.data else None,
@@ -120,7 +120,7 @@ class ModelRuns:
         side = self.side(built, inputs)
         step = self.step_of(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
-        info = run.info.overlaid(replace(side.described, **self._both(described, data)))
+        info: Meta = {**run.info, **side.described, **self._both(described, data)}
         narrow = select or Selection(self.options).among(side.model)
         hooking = Hooking(narrow, side.edits, side.fastpath, ops=self.options.ops, time=self.time)
         self.progress.stage(f"running {built.recipe.name}")
@@ -161,11 +161,12 @@ class ModelRuns:
             compile=built.spec.compile,
             backend=built.spec.backend,
             tree=built.tree,
-            info=replace(
-                describe_run(built.prepared.model, inputs),
-                seed=built.setting.seed,
-                source={"weights": built.setting.weights, **built.recipe.meta},
-            ),
+            info={
+                **describe_run(built.prepared.model, inputs),
+                "seed": built.setting.seed,
+                "weights": built.setting.weights,
+                **built.recipe.meta,
+            },
         )
 
     @cached_property
@@ -178,12 +179,12 @@ class ModelRuns:
         suits = backward and not (step.loss or step.backward_vector)
         return replace(step, loss=built.recipe.loss) if suits else step
 
-    def _both(self, described: str, data: DataBatches | None) -> dict[str, Any]:
-        """The fields of RunInfo that are the same for both sides."""
+    def _both(self, described: str, data: DataBatches | None) -> Meta:
+        """The entries of `meta` that are the same for both sides."""
         from hookcli.engine.run_info import torchvision_version
 
-        values = {"data": data.said} if data else {"fill": self.options.fill}
-        return {"input": described, "torchvision": torchvision_version(), **values}
+        values: Meta = {"data": data.said} if data else {"fill": self.options.fill}
+        return {"input": described, **torchvision_version(), **values}
 
 
 def _probe_of(report: Report) -> Probe:

@@ -89,7 +89,7 @@ def _side(
     path: Annotated[str | None, typer.Option("--path", metavar="DIR")] = None,
     *,
     options: Annotated[Options, OnlyFields(OWN)],
-) -> tuple[str, dict[str, Any], dict[str, Any]]:
+) -> tuple[str, dict[str, object], dict[str, Any]]:
     """The model, its own options as given, and the options that only a side has."""
     how = {"compile": compile_, "backend": compile_backend, "path": path}
     return model, {name: getattr(options, name) for name in typed_names(ctx).intersection(OWN)}, how
@@ -151,7 +151,7 @@ class CommonInput:
     casts: Sequence[tuple[torch.device, torch.dtype | None]]
     data: DataBatches | None = None
 
-    def each(self) -> Iterator[tuple[Any, Any, Any]] | None:
+    def each(self) -> Iterator[tuple[Any, object, object]] | None:
         """Every batch for both sides, in memory of their own, with its target; None unless several are run."""
         from hookcli.engine.inputs import cast_to
         from hookcli.engine.preserve import copied

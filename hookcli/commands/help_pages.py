@@ -137,9 +137,9 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page:
     return page.text()
 
 
-def _sections(options: Sequence[Any]) -> list[tuple[str, list[Any]]]:
+def _sections(options: Sequence[Any]) -> list[tuple[str, list[object]]]:
     """Return the options under the headings that they name (`rich_help_panel`), in the order of declaration."""
-    sections: dict[str, list[Any]] = {}
+    sections: dict[str, list[object]] = {}
     for one in options:
         sections.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(one)
     return sorted(sections.items(), key=lambda section: section[0] == "Options")

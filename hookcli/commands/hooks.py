@@ -42,6 +42,7 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
 
 
 def _look(spec: str, options: Options, progress: Progress) -> Report:
+    from hookcli.engine.run_info import finished
     from hookcli.hooks.existing import existing_hooks
 
     name, model, info = built_model(spec, options, progress, meta=True, original=True)
@@ -51,4 +52,4 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     places = {hook.fqn for hook in hooks if hook.type not in (None, "Parameter", "Buffer")}
     totals = {"hooks": len(hooks), "legacy": sum(hook.legacy for hook in hooks), "modules": len(places)}
     totals["stale_flags"] = len(listed) - len(hooks)
-    return Report("hooks", name, HOOKS_FOUND, rows, info.to_meta(), totals)
+    return Report("hooks", name, HOOKS_FOUND, rows, finished(info), totals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.commands.progress import Progress
-    from hookcli.engine.run_info import RunInfo
     from hookcli.hooks.select import Select
     from hookcli.sources.base import Recipe
+    from hookcli.table.meta import Meta
 
 
 def find_recipe(spec: str, options: Options) -> Recipe:
@@ -29,12 +29,12 @@ def find_recipe(spec: str, options: Options) -> Recipe:
 
 def built_model(
     spec: str, options: Options, progress: Progress, *, meta: bool, original: bool = False
-) -> tuple[str, nn.Module, RunInfo]:
+) -> tuple[str, nn.Module, Meta]:
     """The name of a model, the model, without its input, and its description; on the meta device without values."""
     import torch
 
     from hookcli.engine.prepare import build
-    from hookcli.engine.run_info import RunInfo, torchvision_version
+    from hookcli.engine.run_info import torchvision_version
     from hookcli.engine.setting import META, Setting
 
     recipe = find_recipe(spec, options)
@@ -43,16 +43,16 @@ def built_model(
     model, problem = build(recipe, replace(setting, device=META) if meta else setting, original=original)
     if problem:
         remark(problem, options)
-    info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
+    info: Meta = {"torch": torch.__version__, "seed": options.seed, **recipe.meta, **torchvision_version()}
     return recipe.name, model, info
 
 
-def parse_args(given: Sequence[str]) -> dict[str, Any]:
+def parse_args(given: Sequence[str]) -> dict[str, object]:
     """Parse `key=value` pairs: values as Python literals (or true, false, null) where possible, else as text."""
     from ast import literal_eval
 
     named = {"true": True, "false": False, "null": None, "none": None}
-    parsed: dict[str, Any] = {}
+    parsed: dict[str, object] = {}
     for item in given:
         key, separator, text = item.partition("=")
         if not separator or not key.isidentifier():
@@ -98,7 +98,7 @@ class Selection:
         self._types, self._some = types, False
         matches = name_filter(match, types) if self.options.ops else checked_filter(match, wanted, types)
 
-        def select(fqn: str, part: Any) -> bool:
+        def select(fqn: str, part: object) -> bool:
             kind = type_of(part)
             named = types.setdefault(fqn, kind)  # an operator is new here; a parameter comes with its module
             chosen = matches(fqn, named) and wanted in (None, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -61,7 +61,7 @@ def models(
     return 0
 
 
-def _value(entry: ModelEntry, column: str) -> Any:
+def _value(entry: ModelEntry, column: str) -> object:
     """The value of a column. An input is 1x3x224x224; two frames 2 x 1x3x128x128; a detector's image [3x320x320]."""
     if column != "input":
         value = getattr(entry, column)

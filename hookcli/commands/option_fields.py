@@ -20,7 +20,7 @@ GREATEST_TOLERANCE = 1e9
 """For --rtol and --atol."""
 
 
-def option(default: Any, text: str | None, *names: str, **settings: Any) -> Any:
+def option(default: object, text: str | None, *names: str, **settings: object) -> Any:
     """A field of a dataclass of options: its default (`list` for a repeatable one) and help.
 
     `settings` are those of typer.Option, and `short`, a name like -q; `words`, the values that it takes; and `panel`,
@@ -38,12 +38,12 @@ def tolerance_option(text: str) -> Any:
     return option(None, text, metavar="X", min=0, max=GREATEST_TOLERANCE)
 
 
-def choice(default: Any, text: str, words: Sequence[str], **settings: Any) -> Any:
+def choice(default: object, text: str, words: Sequence[str], **settings: object) -> Any:
     """An option that takes one of these words, which its help lists."""
     return option(default, text, words=words, metavar="|".join(words), **settings)
 
 
-def _declared(kind: Any, one: Field[Any]) -> Any:
+def _declared(kind: Any, one: Field[object]) -> object:
     """The option of a field, for Typer; a switch has one name, that which changes its default."""
     owner = next(base for base in reversed(kind.__mro__) if one.name in getattr(base, "__dataclass_fields__", ()))
     settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
@@ -105,7 +105,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
             parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
-    def command(**values: Any) -> T:
+    def command(**values: object) -> T:
         filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
         for options in filled.values():
             for one in fields(options):
@@ -124,5 +124,5 @@ def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Paramete
     for one in fields(kind):
         if only is None or one.name in only:
             default = one.default if one.default is not MISSING else []
-            hint: Any = Annotated[hints[one.name], _declared(kind, one)] if one.metadata else hints[one.name]
+            hint: object = Annotated[hints[one.name], _declared(kind, one)] if one.metadata else hints[one.name]
             yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

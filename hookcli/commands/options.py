@@ -31,7 +31,7 @@ def complete_formats(incomplete: str) -> list[str]:
     return [name for name in names("reporters") if name.startswith(incomplete)]
 
 
-def model_argument(metavar: str, text: str, *, show_default: bool = False) -> Any:
+def model_argument(metavar: str, text: str, *, show_default: bool = False) -> object:
     """An argument that takes models, among others; a shell completes their names."""
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete_models, show_default=show_default)
 

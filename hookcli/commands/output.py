@@ -130,7 +130,7 @@ class Output:
         return str(selection.declared(self._reporter, "then")).replace("{path}", shell_path(self.path))
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
-        """Write what was measured before a failure; after an interrupt only to stdout. Raises no error of its own."""
+        """Write what was measured before a failure; after an interrupt only to stdout. Never raises."""
         if self.path and interrupts.came(sys.exception()):
             return
         try:

@@ -24,6 +24,7 @@ from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.layouts import PACKAGE
+from hookcli.table.meta import Meta
 
 if TYPE_CHECKING:
     from hookcli.engine.prepare import PreparedRun
@@ -147,13 +148,15 @@ def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
 
 def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
     """A report with a row per module, or per blocking module; the model's pickle comes first."""
+    from hookcli.engine.run_info import finished
+
     shown = modules if archive else [m for m in modules if m.problem]
     rows = [_row(module, archive) for module in shown]
     rows.sort(key=lambda row: (_ACTIONS.index(row["action"]), not row["module"].startswith("<"), row["module"]))
     totals = dict(Counter(row["action"] for row in rows))
     if archive:
         totals |= {"tensor_bytes": archive.tensor_bytes, "archive_bytes": archive.file_bytes}
-    meta = run.info.to_meta() | {"exported": archive is not None}
+    meta: Meta = {**finished(run.info), "exported": archive is not None}
     return Report("package", run.name, PACKAGE, rows, meta, totals)
 
 

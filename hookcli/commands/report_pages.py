@@ -42,7 +42,7 @@ def told(progress: Progress, record: Record) -> Callable[[StepEntry], None]:
 
 
 def record_payload(
-    steps: RecordPage, live: Mapping[str, Any] | None = None, since: list[int] | None = None
+    steps: RecordPage, live: Mapping[str, object] | None = None, since: list[int] | None = None
 ) -> dict[str, Any]:
     """The payload of a page; `live` is for one that is served, and has the steps of each track `since` a number."""
     record = steps.record

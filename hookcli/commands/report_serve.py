@@ -113,7 +113,7 @@ class _Server(ThreadingHTTPServer):
             raise UsageError(f"--port {port}: {why}; {advice}") from error
         self.live = live
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: object) -> None:
         # An OSError is that of a browser that has closed the connection.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "hookcli"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing on stderr."""
 
 

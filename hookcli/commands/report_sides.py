@@ -22,12 +22,10 @@ from hookcli.record.file.comparison.against import beside
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.views.query import Query
 from hookcli.table import Report
+from hookcli.table.meta import with_notes
 
 if TYPE_CHECKING:
     from hookcli.probes.base import Probe
-
-SIDE = "side"
-"""The key in a report's meta that tells which side of a comparison it is of: "a" or "b"."""
 
 
 def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page) -> int:
@@ -71,7 +69,7 @@ def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report
     with suppress(UsageError):  # one has no figure of the whole model
         ours, theirs = (Query(over_time=".").reports(record) for record in records)
         history = beside(ours, theirs, (a, b))
-    noted = replace(first, meta={**first.meta, "notes": notes}) if notes else first
+    noted = replace(first, meta=with_notes(first.meta, *notes))
     return [noted, *others, *history]
 
 
@@ -116,4 +114,4 @@ def _probes(backward: bool) -> Iterator[list[Probe]]:
 
 
 def _labelled(side: str, reports: Iterable[Report]) -> list[Report]:
-    return [replace(report, meta={**report.meta, SIDE: side}) for report in reports]
+    return [replace(report, meta={**report.meta, "side": side}) for report in reports]

@@ -51,7 +51,7 @@ OnePassOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector"))]
 PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "passes"))]
 
 
-def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
+def chosen_loss(loss: str | None, backward_vector: str | None) -> object:
     """A name or key of the output, as typed, or the function of an import path. Raises UsageError for a wrong one."""
     check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:

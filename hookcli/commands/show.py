@@ -25,7 +25,7 @@ from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_be
 from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
 from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
-from hookcli.table.columns.layouts import EVERY_STEP
+from hookcli.table.columns.recorded import EVERY_STEP
 from hookcli.table.files import read_reports, unfamiliar
 from hookcli.table.ranks import ranks_named
 

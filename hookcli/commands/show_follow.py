@@ -24,8 +24,8 @@ from hookcli.system.files import exists, is_folder
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, remarks_on, terminal_size
 from hookcli.table import Report, formatting
-from hookcli.table.columns.layouts import EVERY_STEP, STEP
-from hookcli.table.norms import gathered
+from hookcli.table.columns.recorded import EVERY_STEP, STEP
+from hookcli.table.merge import gathered
 
 _PAUSE = 0.25  # seconds between two reads of the file
 _QUIET = 60.0  # seconds without a new line before a remark

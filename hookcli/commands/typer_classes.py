@@ -27,10 +27,10 @@ class _AsItIs:
     `hookcli models`. This lets values through that have their type already, texts of a list too, and leaves the others
     to Typer."""
 
-    def __init__(self, annotation: Any) -> None:
+    def __init__(self, annotation: object) -> None:
         self._annotation = annotation
 
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+    def coerce(self, value: Any, param: Any, ctx: object) -> object:
         """The value as the parameter's type; None if not given, and an empty tuple for a repeatable option."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
@@ -42,14 +42,14 @@ class _AsItIs:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-def _spare_conversion(command: Any, ctx: Any) -> None:
+def _spare_conversion(command: Any, ctx: object) -> None:
     """Skip Typer's slow conversion of values; no effect if a later Typer works differently."""
     for parameter in command.get_params(ctx):  # --help among them
         if hasattr(parameter, "_runtime_param") and hasattr(parameter, "type_descriptor"):
             parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)
 
 
-def _show_help(ctx: Any, parameter: Any, wanted: bool) -> None:
+def _show_help(ctx: Any, parameter: object, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         write_report(f"{ctx.get_help()}\n")
         ctx.exit()
@@ -72,7 +72,7 @@ def _with_values(args: Sequence[str]) -> list[str]:
 class _Helpful:
     """Help as hookcli writes it, and a start without Typer's conversion of values."""
 
-    def get_help_option(self, ctx: Any) -> Any:
+    def get_help_option(self, ctx: object) -> Any:
         """The --help option, which writes as reports are written: Typer's fails where stdout is full."""
         whole: Any = super()
         option = whole.get_help_option(ctx)
@@ -93,7 +93,7 @@ class _Helpful:
             raise
         return rest
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def collect_usage_pieces(self, ctx: object) -> list[str]:
         """The words of the usage line, without arguments that have no name there."""
         whole: Any = super()
         return [piece for piece in whole.collect_usage_pieces(ctx) if piece != "[]"]

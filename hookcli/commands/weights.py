@@ -17,6 +17,7 @@ from hookcli.system.files import exists
 from hookcli.table import Report
 from hookcli.table.columns import find_column
 from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
+from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors
 
 EXAMPLES = (
@@ -90,16 +91,17 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
             raise UsageError(f"{text}: holds no tensors ({suffixes}); a model of a file is FILE.py:CALLABLE")
         progress.stage("importing torch")
         from hookcli.engine.model_weights import parameters_and_buffers
+        from hookcli.engine.run_info import finished
 
         name, model, info = built_model(text, options, progress, meta=not (wanted.stats or wanted.spectral))
         tensors = list(parameters_and_buffers(model))
-        return WeightsReport(name, matching(tensors, options.match), info.to_meta(), columns[True])
+        return WeightsReport(name, matching(tensors, options.match), finished(info), columns[True])
     for name in BUILDING:
         if getattr(options, name) != getattr(Options(), name):
             raise UsageError(f"--{name if name != 'strict' else 'no-strict'}: {text} is a file of tensors, not a model")
     progress.stage(f"opening {text}")
     file = open_tensors(text)
-    meta = {"format": file.format, **({"notes": list(file.notes)} if file.notes else {}), "metadata": file.metadata}
+    meta: Meta = {**with_notes({"format": file.format}, *file.notes), "metadata": file.metadata}
     several = len({tensor.file for tensor in file.tensors}) > 1
     shown = [column for column in columns[False] if several or column.name != "file"]
     return WeightsReport(text, matching(file.tensors, options.match), meta, shown)

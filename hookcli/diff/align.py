@@ -109,19 +109,19 @@ def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
 
 
 def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
-    found: Pairs = {}
+    pairs: Pairs = {}
     for a, b in modules.items():
-        found |= _in_order(ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, _in_place_or_not)
-    return found
+        pairs |= _in_order(ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, _in_place_or_not)
+    return pairs
 
 
 def _by_owner(places: Iterable[NamedPart]) -> dict[str, list[NamedPart]]:
     """Group the operators among these places by the modules in which they ran."""
-    found: dict[str, list[NamedPart]] = defaultdict(list)
+    owned: dict[str, list[NamedPart]] = defaultdict(list)
     for place in places:
         if (owner := operator_owner(place.fqn)) is not None:
-            found[owner].append(place)
-    return found
+            owned[owner].append(place)
+    return owned
 
 
 def _type(place: NamedPart) -> Hashable:
@@ -143,22 +143,22 @@ def _in_order(ours: Sequence[NamedPart], theirs: Sequence[NamedPart], paired: Pa
     back = {other: place for place, other in paired.items()}
     left = _between(ours, {place: place for place in paired})
     right = _between(theirs, back)
-    found: Pairs = {}
+    pairs: Pairs = {}
     for after in left.keys() & right.keys():
         here, there = left[after], right[after]
         matcher = SequenceMatcher(None, list(map(likeness, here)), list(map(likeness, there)), autojunk=False)
         for i, j, size in matcher.get_matching_blocks():
-            found |= zip(here[i : i + size], there[j : j + size], strict=True)
-    return found
+            pairs |= zip(here[i : i + size], there[j : j + size], strict=True)
+    return pairs
 
 
 def _between(places: Sequence[NamedPart], paired: Pairs) -> dict[NamedPart | None, list[NamedPart]]:
     """Group the unpaired places by the last paired place before them, by A's name."""
     after: NamedPart | None = None
-    found: dict[NamedPart | None, list[NamedPart]] = defaultdict(list)
+    groups: dict[NamedPart | None, list[NamedPart]] = defaultdict(list)
     for place in places:
         if place in paired:
             after = paired[place]
         else:
-            found[after].append(place)
-    return found
+            groups[after].append(place)
+    return groups

@@ -21,6 +21,7 @@ from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
 from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named, relaxed, strict
 from hookcli.table.files import read_json, sound, write_whole
+from hookcli.table.meta import only
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
@@ -145,7 +146,7 @@ def _bare(key: str, value: Any) -> Any:
 
 
 def _kept(report: Report) -> Report:
-    meta = {"dtype": report.meta.get("dtype")}
+    meta = only(report.meta, "dtype")
     left_out = {column.name for column in report.known_columns() if _is_left_out(column)}
     flat = [{k: _rounded(v) for k, v in report.flat(row).items() if k not in left_out} for row in report.rows]
     rows = [Row.from_flat(values, report.statistics) for values in flat]
@@ -201,4 +202,4 @@ def _report(probe: str, model: str, rows: Sequence[Mapping[str, Any]], run: Mapp
     statistics = tuple(key for key in STATS_KEYS if key in known)
     zeros = dict.fromkeys(_LEFT_OUT_IF_ZERO, 0)
     restored = [Row.from_flat({**zeros, **row}, statistics) if "numel" in row else Row(dict(row)) for row in rows]
-    return sound(Report(probe, model, _COLUMNS, restored, {"dtype": run.get("dtype")}, statistics=statistics))
+    return sound(Report(probe, model, _COLUMNS, restored, {"dtype": run["dtype"]}, statistics=statistics))

@@ -98,14 +98,14 @@ def named_alone(rows: Sequence[Row]) -> str:
 
 def _with_lines(rows: Sequence[Row]) -> str:
     lines = groupby(rows[:_NAMED], key=lambda row: row.get("source"))
-    said = [", ".join(row.fqn for row in there) + (f" ({line})" if line else "") for line, there in lines]
-    return ", ".join(said) + (f" and {len(rows) - _NAMED} more" if rows[_NAMED:] else "")
+    operators = [", ".join(row.fqn for row in there) + (f" ({line})" if line else "") for line, there in lines]
+    return ", ".join(operators) + (f" and {len(rows) - _NAMED} more" if rows[_NAMED:] else "")
 
 
 def both_sources(a: str | None, b: str | None) -> dict[str, str]:
     """The source lines of an operator on both sides, for a row's `source`; empty where none is known."""
-    said = " → ".join(dict.fromkeys(filter(None, (a, b))))
-    return {"source": said} if said else {}
+    both = " → ".join(dict.fromkeys(filter(None, (a, b))))
+    return {"source": both} if both else {}
 
 
 def operators_of_both(a: Report, b: Report) -> tuple[Report, Report, list[str]]:

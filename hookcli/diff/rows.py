@@ -20,6 +20,7 @@ from hookcli.table import STATS_KEYS, Column, Report, Row
 from hookcli.table.columns import DECLARED, IDENTITY, declared
 from hookcli.table.columns.layouts import DIFF
 from hookcli.table.formatting import shape
+from hookcli.table.meta import with_notes
 from hookcli.table.stats import EXACT
 
 Key = tuple[Any, ...]
@@ -62,18 +63,18 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
-    found = verdict.report(
+    report = verdict.report(
         rows,
         alignment,
         tolerance,
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
         columns=[c for c in DIFF if c.name not in _IF_FILLED or any(row.get(c.name) not in (None, "") for row in rows)],
         metas=(a.meta, b.meta),
-        meta={"of": a.probe, **({"notes": notes} if notes else {})},
+        meta=with_notes({"of": a.probe}, *notes),
         skipped=[item for item in a.skipped if item in b.skipped],
     )
     times = times_of(a), times_of(b)
-    return with_both_times(found, *times, alignment.in_b) if all(times) else found
+    return with_both_times(report, *times, alignment.in_b) if all(times) else report
 
 
 def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance) -> list[Report]:
@@ -104,16 +105,17 @@ def unlike(report: Report) -> str:
     """
     if not {"of", "dump"} & {*report.meta}:
         return ""
-    a, b = report.meta["a"], report.meta["b"]
-    said = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]
-    said += [f"{side} is incomplete" for side in "ab" if report.meta[side].get("complete") is False]
-    return f"the runs differ: {', '.join(said)}" if said else ""
+    a: Mapping[str, object] = report.meta["a"]
+    b: Mapping[str, object] = report.meta["b"]
+    remarks = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]
+    remarks += [f"{side} is incomplete" for side, run in zip("ab", (a, b), strict=True) if run.get("complete") is False]
+    return f"the runs differ: {', '.join(remarks)}" if remarks else ""
 
 
 def _known_to(report: Report, other: Report) -> Report:
     """The report without values that no row of the other has, whose version of hookcli did not measure them."""
-    known = {column.name for column in other.columns}.union(*(row.values for row in other.rows))
-    unknown = {name for row in report.rows for name in row.values if name not in known} if other.rows else set()
+    names = {column.name for column in other.columns}.union(*(row.values for row in other.rows))
+    unknown = {name for row in report.rows for name in row.values if name not in names} if other.rows else set()
     if not unknown:
         return report
     kept = ({name: value for name, value in row.values.items() if name not in unknown} for row in report.rows)
@@ -189,8 +191,12 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
     if name is None:
         return Row({**values, "change": "removed" if where == "A" else "added"})
     reason = next((item.reason for item in other.skipped if item.fqn == name), None)
-    said = {"only": where, "reason": reason, "differs": f"measured in {where} only" + (f": {reason}" if reason else "")}
-    return Row({**values, **said, "figure": "measured", "times": math.inf, "beyond": True})
+    alone = {
+        "only": where,
+        "reason": reason,
+        "differs": f"measured in {where} only" + (f": {reason}" if reason else ""),
+    }
+    return Row({**values, **alone, "figure": "measured", "times": math.inf, "beyond": True})
 
 
 def _pair(
@@ -198,16 +204,16 @@ def _pair(
 ) -> Row:
     # Among infinite differences, new NaN and Inf say most.
     differing = differences(a, b, columns, runs, *limits)
-    found = sorted(differing, key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
+    worst = sorted(differing, key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
     values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
     values |= both_sources(a.get("source"), b.get("source"))
     if changed:
         values["change"] = changed
-    if found:
-        values |= {"figure": found[0].figure, "a": found[0].a, "b": found[0].b, "times": found[0].times}
+    if worst:
+        values |= {"figure": worst[0].figure, "a": worst[0].a, "b": worst[0].b, "times": worst[0].times}
     else:
         values["times"] = 0.0
-    beyond = [difference for difference in found if difference.times > 1]
+    beyond = [difference for difference in worst if difference.times > 1]
     if beyond:
         more = f" and {len(beyond) - _NAMED} more" if beyond[_NAMED:] else ""
         values |= {"differs": ", ".join(map(str, beyond[:_NAMED])) + more, "beyond": True}

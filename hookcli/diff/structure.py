@@ -21,7 +21,7 @@ def structure(alignment: Alignment) -> list[tuple[str, str]]:
 
 def structure_line(alignment: Alignment) -> str:
     """The differences in structure in one line, with the first names of each sort; "" if there are none."""
-    said = [
+    groups = [
         f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
         for what, names in (
             ("only in A", [_name(place) for place in _outermost(alignment.removed)]),
@@ -30,7 +30,7 @@ def structure_line(alignment: Alignment) -> str:
         )
         if names
     ]
-    return "the structures differ: " + "; ".join(said) if said else ""
+    return "the structures differ: " + "; ".join(groups) if groups else ""
 
 
 def _outermost(places: Sequence[NamedPart]) -> list[NamedPart]:

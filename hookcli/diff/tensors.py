@@ -99,16 +99,16 @@ def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
     allowed, error = relative + atol, _rms(found.error_l2, found.numel)
     times = times_allowed(error, 0.0, allowed)
     if found.nonfinite:
-        said = f"{found.nonfinite:,} of {found.numel:,} elements are NaN or Inf on one side only"
-        return {"times": math.inf, "beyond": True, "differs": said}
+        reason = f"{found.nonfinite:,} of {found.numel:,} elements are NaN or Inf on one side only"
+        return {"times": math.inf, "beyond": True, "differs": reason}
     if times <= 1:
         return {"times": times}
-    said = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
+    reason = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
     if atol > 0.01 * relative:
-        said = f"rms of the error {number(error)} > {number(allowed)}"
+        reason = f"rms of the error {number(error)} > {number(allowed)}"
     elif math.isinf(found.rel_l2):
-        said = f"up to {number(found.max_abs)} where A is all zero"
-    return {"times": times, "beyond": True, "differs": said}
+        reason = f"up to {number(found.max_abs)} where A is all zero"
+    return {"times": times, "beyond": True, "differs": reason}
 
 
 def _rms(norm: float, numel: int) -> float:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from hookcli.table import Report, Row
 from hookcli.table.columns.costs import SIDE_TIMES
 from hookcli.table.formatting import duration
-from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, Place, Times, ratio, whole
+from hookcli.table.meta import with_notes
+from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, CallKey, Times, ratio, whole
 
 _MUCH = 1.2  # times A's own time; less is noise
 _MATTERS = 0.02  # of the model's time in A
@@ -21,7 +22,7 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
     `in_b` has B's names of A's modules and operators.
     """
     there = {(fqn, call): (in_b[fqn], call) for fqn, call in a if fqn in in_b}
-    rows, taken = [], set[Place]()
+    rows, taken = [], set[CallKey]()
     for row in report.rows:
         place = (row.fqn, row.get("call") or 0)
         is_first = row.get("kind") in (None, "output") and place not in taken
@@ -29,7 +30,6 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
         own = (a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {})
         rows.append(replace(row, values={**row.values, **_figures(*(own if is_first else ({}, {})))}))
     columns = [c for c in SIDE_TIMES if any(row.get(c.name) is not None for row in rows)]
-    notes = [*report.meta.get("notes", ()), *([note] if note else [])]
     pairs = [_Pair(*place, a[place], b.get(other, {})) for place, other in there.items()]
     pairs += [_Pair(*place, None, own) for place, own in b.items() if place not in {*there.values()}]
     return replace(
@@ -37,14 +37,14 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
         rows=rows,
         columns=[*report.columns, *columns],
         totals={**report.totals, "times": _sentence(whole(a), whole(b), pairs)},
-        meta={**report.meta, **({"notes": notes} if notes else {})},
+        meta=with_notes(report.meta, *filter(None, [note])),
     )
 
 
 def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float | None]:
     """Both sides' times of a call, and their ratio."""
-    found = {side + name: own.get(name) for name in NAMES for side, own in zip(SIDES, (a, b), strict=True)}
-    return {**found, RATIO: ratio(a, b)}
+    values = {side + name: own.get(name) for name in NAMES for side, own in zip(SIDES, (a, b), strict=True)}
+    return {**values, RATIO: ratio(a, b)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _change(name: str, before: float, after: float) -> str:
 
 def times_of(report: Report) -> Times:
     """The times that a report's rows have, by call."""
-    rows: dict[Place, Row] = {}
+    rows: dict[CallKey, Row] = {}
     for row in report.rows:
         if any(row.get(name) is not None for name in NAMES):
             rows.setdefault((row.fqn, row.get("call") or 0), row)

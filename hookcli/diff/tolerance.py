@@ -39,8 +39,8 @@ def eps(*dtypes: str) -> float:
 
 
 def _of_quantized(dtype: str) -> float:
-    found = re.search(r"(?:Q|FP)(\d)", dtype)
-    return 2.0 ** (1 - int(found[1])) if found else 0.0
+    match = re.search(r"(?:Q|FP)(\d)", dtype)
+    return 2.0 ** (1 - int(match[1])) if match else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
         return float(moved * moves(reference.finite))
     if name == "zeros":
         return reference.numel if reference.rms <= atol else rtol * reference.numel
-    known = (abs(x) for x in (reference.min, reference.max) if not math.isnan(x))
-    return rtol * max(known, default=0.0) + atol
+    magnitudes = (abs(x) for x in (reference.min, reference.max) if not math.isnan(x))
+    return rtol * max(magnitudes, default=0.0) + atol
 
 
 def excess(name: str, a: TensorStats, b: TensorStats, rtol: float, atol: float) -> float:

@@ -15,6 +15,7 @@ from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
+from hookcli.table.meta import Meta, of_both
 
 CHECK = "diff"
 _NAMED = 3
@@ -27,8 +28,8 @@ def report(
     *,
     model: str,
     columns: Sequence[Column],
-    metas: Sequence[Mapping[str, Any]],
-    meta: Mapping[str, Any],
+    metas: Sequence[Meta],
+    meta: Meta,
     skipped: Sequence[Skipped],
     weights: str = "",
     settings: Mapping[str, str] = MappingProxyType({}),
@@ -44,18 +45,18 @@ def report(
     """
     rows = [_with_settings(row, settings.get(row.fqn, "")) for row in rows]
     found = origin or origin_of(rows)
-    said = _verdict(rows, found, identical) + _changed(alignment, len(settings))
+    line = _verdict(rows, found, identical) + _changed(alignment, len(settings))
     if not meta.get("complete", True):
-        said += ", until the run failed"
+        line += ", until the run failed"
     elif not all(one.get("complete", True) for one in metas):
-        said += ", as far as both runs went"
+        line += ", as far as both runs went"
     return Report(
         probe="diff",
         model=model,
         columns=columns,
         rows=rows,
-        meta=_both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
-        totals=_totals(rows, alignment, weights, settings) | {"verdict": said},
+        meta={**of_both(*metas), "rtol": tolerance.rtol, "atol": tolerance.atol, **meta},
+        totals=_totals(rows, alignment, weights, settings) | {"verdict": line},
         skipped=skipped,
         findings=_findings(rows, alignment, found),
     )
@@ -70,12 +71,12 @@ def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, settings: M
     """Count computed values, and separately parameters and buffers."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
-    said = {"structure": structure_line(alignment), "settings": settings_line(settings), "weights": weights}
+    lines = {"structure": structure_line(alignment), "settings": settings_line(settings), "weights": weights}
     return {
         "compared": sum(_is_compared(row) for row in computed),
         "beyond": sum(bool(row.get("beyond")) for row in computed),
         **{name: len(places) for name, places in changed.items() if places},
-        **{name: line for name, line in said.items() if line},
+        **{name: line for name, line in lines.items() if line},
     }
 
 
@@ -151,13 +152,13 @@ def _changed(alignment: Alignment, reset: int) -> str:
     operators = {what: sum(place.is_operator for place in places) for what, places in alone.items()}
     modules = {"renamed": len(alignment.renamed), "with other settings": reset}
     modules |= {what: len(places) - operators[what] for what, places in alone.items()}
-    said = [
+    counts_text = [
         f"{counted(number, noun)} {what}"
         for noun, counts in (("module", modules), ("operator", operators))
         for what, number in counts.items()
         if number
     ]
-    return f" ({', '.join(said)})" if said else ""
+    return f" ({', '.join(counts_text)})" if counts_text else ""
 
 
 def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -> list[Finding]:
@@ -168,8 +169,10 @@ def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -
     first = found.first
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
-    said = f"{found.said(title(first))}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
-    return [Finding(CHECK, "error", found.fqn, said, first.get("times"), 1.0), *notes]
+    message = f"{found.said(title(first))}: {first['differs']}" + (
+        f"; {others} more beyond tolerance" if others else ""
+    )
+    return [Finding(CHECK, "error", found.fqn, message, first.get("times"), 1.0), *notes]
 
 
 def weights_line(rows: Sequence[Row], compared: int) -> str:
@@ -196,13 +199,13 @@ def _apart(row: Row) -> str:
 def title(row: Row, *, typed: bool = True) -> str:
     """A row's place in words: name, operator's line, (if `typed`) type, kind of gradient, path, batch, call, pass."""
     told = row.get("source") or (row.get("type") if typed else None)
-    said = f"{row.fqn or '(model)'}" + (f" ({told})" if told else "")
+    text = f"{row.fqn or '(model)'}" + (f" ({told})" if told else "")
     if row.get("kind") not in (None, "output", WEIGHT):
-        said += f" {row['kind']}"
-    said += f" {row['path']}" if row.get("path") else ""
-    said += f", batch {row['batch']}" if row.get("batch") else ""
-    said += f", call {row['call']}" if row.get("call") else ""
-    return said + (f", pass {row['pass']}" if row.get("pass") else "")
+        text += f" {row['kind']}"
+    text += f" {row['path']}" if row.get("path") else ""
+    text += f", batch {row['batch']}" if row.get("batch") else ""
+    text += f", call {row['call']}" if row.get("call") else ""
+    return text + (f", pass {row['pass']}" if row.get("pass") else "")
 
 
 def change(a: NamedPart | None, b: NamedPart | None) -> str:
@@ -212,17 +215,6 @@ def change(a: NamedPart | None, b: NamedPart | None) -> str:
     if a.fqn != b.fqn:
         return f"renamed: {b.fqn or '(model)'}"
     return f"{a.type} → {b.type}" if a.type != b.type else ""
-
-
-def _both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """The `meta` of a comparison: what both runs share, `A → B` if texts differ, and the whole of each side."""
-    merged = {key: value if value == b.get(key) else _arrow(value, b.get(key)) for key, value in a.items()}
-    kept = {key: value for key, value in merged.items() if value is not None}
-    return {**kept, "a": dict(a), "b": dict(b)}
-
-
-def _arrow(a: Any, b: Any) -> str | None:
-    return f"{a} → {b}" if isinstance(a, str) and isinstance(b, str) else None
 
 
 def text_of(value: Any) -> str:

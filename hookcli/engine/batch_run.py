@@ -14,7 +14,6 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import SavedValues
 from hookcli.engine.probing import Probing
-from hookcli.engine.run_info import UNSET
 from hookcli.errors import UserCode
 from hookcli.hooks.session import HookSession
 from hookcli.sources import losses
@@ -34,7 +33,7 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, mer
             run.data.remark_if_short(1, run.feedback.remark)
         return
     info, total = run.info, 0.0
-    info.batches = 0
+    info["batches"] = 0
     for number, batch in enumerate(run.data.each()):
         session.begin_batch(number, run.data.total)
         with ExitStack() as stack:  # a batch may be a view of a data set, and the model write into it
@@ -45,11 +44,11 @@ def run_batches(run: PreparedRun, session: HookSession, probing: Probing, *, mer
         probing.batch_ended()
         for parameter in run.model.parameters():
             parameter.grad = None
-        info.batches += 1
-        if isinstance(info.loss_value, float):
-            total += info.loss_value
-            info.loss_value = total / info.batches
-    run.data.remark_if_short(info.batches, run.feedback.remark)
+        info["batches"] += 1
+        if isinstance(value := info.get("loss_value"), float):
+            total += value
+            info["loss_value"] = total / info["batches"]
+    run.data.remark_if_short(info["batches"], run.feedback.remark)
 
 
 def _run(run: PreparedRun, session: HookSession, probing: Probing, inputs: Any, place: str = "") -> None:
@@ -64,13 +63,13 @@ def _run(run: PreparedRun, session: HookSession, probing: Probing, inputs: Any, 
 
 def _note_target(run: PreparedRun) -> None:
     """Note in `info`, after the first batch, who got its target; remark on a target that the loss does not take."""
-    if run.step.target is None or run.info.target is not UNSET:
+    if run.step.target is None or "target" in run.info:
         return
     shapes = ", ".join(tree.shape_text(x) for _, x in tree.leaves(run.step.target)) or type(run.step.target).__name__
-    loss = run.info.loss
-    function = losses.NAMED.get(loss) if isinstance(run.step.loss, str) else run.step.loss
-    used = run.step.backward and loss is not UNSET and function is not None and losses.takes_target(function)
-    run.info.target = f"{shapes}, for the loss" if used else f"{shapes}, not used"
-    if run.step.backward and loss is not UNSET and not used:
+    loss = run.info.get("loss")
+    function = losses.NAMED.get(loss or "") if isinstance(run.step.loss, str) else run.step.loss
+    used = run.step.backward and loss is not None and function is not None and losses.takes_target(function)
+    run.info["target"] = f"{shapes}, for the loss" if used else f"{shapes}, not used"
+    if run.step.backward and loss is not None and not used:
         other = "--loss cross-entropy does, or file.py:fn from output and target to scalar"
         run.feedback.remark(f"the loss ({loss}) does not use the batches' targets; {other}")

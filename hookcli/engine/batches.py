@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from hookcli.engine.setting import Setting
 from hookcli.errors import ModelError, UsageError, UserCode, class_name
 from hookcli.sources.base import Arguments, Recipe
 from hookcli.sources.data.base import AllInput
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 
 
@@ -25,7 +26,7 @@ class Batch:
     """A model's arguments, and a target for its loss; `described` has the arguments' shapes in words."""
 
     inputs: Arguments
-    target: Any = None
+    target: object = None
     described: str = ""
 
 
@@ -49,7 +50,10 @@ class DataBatches:
         self.several = self._data.batches != 1
         self._begun = first is not None  # `each` then opens the data
         self._available: int | None = None
-        self._rest, self.how = (iter(()), {}) if first else self._opened()
+        self.how: Meta = {}
+        self._rest: Iterator[Batch] = iter(())
+        if first is None:
+            self._rest, self.how = self._opened()
         if (first := first or next(self._rest, None)) is None:
             raise UsageError(f"{self.said}: has no batch")
         self.first = first
@@ -82,8 +86,8 @@ class DataBatches:
         elif not self.several and (self._available or 1) > 1:
             remark(f"{self.said}: only the first of {self._available} batches was run; --batches all runs all of them")
 
-    def _opened(self) -> tuple[Iterator[Batch], Mapping[str, Any]]:
-        opened = self._data.open(self._recipe, self._model, self._setting.batch)
+    def _opened(self) -> tuple[Iterator[Batch], Meta]:
+        opened = self._data.open(self._recipe, self._setting.batch)
         self._available = opened.total
         return islice(self._made(opened.each), self._data.batches), opened.how
 
@@ -109,7 +113,7 @@ class DataBatches:
     def _user_code(self, what: str) -> UserCode:
         return UserCode(lambda error: ModelError(f"{self._data.said}: {what}: {failure.describe(error)}"))
 
-    def _batch(self, given: Any) -> Batch:
+    def _batch(self, given: object) -> Batch:
         inputs, target = self._forward.split(given)
         setting = self._setting
         dtype = self._dtype or model_dtype(self._model)
@@ -122,7 +126,7 @@ class DataBatches:
         return Batch(inputs, target, ", ".join(tree.shape_text(x) for _, x in tree.leaves(inputs)))
 
 
-def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
+def _tensors(value: object, dtype: torch.dtype | None) -> object:
     """The value with numpy's arrays as tensors; those of float64, which numpy makes by default, cast to `dtype`."""
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return type(value)(_tensors(item, dtype) for item in value)
@@ -134,7 +138,7 @@ def _tensors(value: Any, dtype: torch.dtype | None) -> Any:
     return value
 
 
-def _of_array(given: Any) -> torch.Tensor:
+def _of_array(given: object) -> torch.Tensor:
     """The tensor of NumPy's array, in its memory if PyTorch can use and change that. Raises UsageError."""
     import numpy as np
 

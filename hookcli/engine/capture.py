@@ -15,9 +15,8 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, MakeProbe, Probing, make_probes, parse_edits
-from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.setting import META, Setting
-from hookcli.engine.step import Loss, Step
+from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
@@ -29,8 +28,9 @@ from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
-from hookcli.sources.base import Recipe
+from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
+from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import random_states, set_random_states
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def capture(
     time: bool = False,
     restore: bool = True,
     name: str | None = None,
-    info: RunInfo | None = None,
+    info: Meta | None = None,
 ) -> list[Report]:
     """Run the model on `inputs` and return a report per probe.
 
@@ -97,7 +97,7 @@ def capture(
         raise UsageError("capture: give the loss in the step, as Step(loss=...)")
     run = PreparedRun.of(model, inputs, step or Step(loss=loss), name)
     if info:
-        run = replace(run, info=run.info.overlaid(info))
+        run = replace(run, info={**run.info, **info})
     return capture_run(run, make_probes(probes), Hooking(select, edits, fastpath, globally, ops, time), restore)
 
 
@@ -121,14 +121,15 @@ def capture_recipe(
     if isinstance(probes, Probe) or (not callable(probes) and any(isinstance(p, Probe) for p in probes)):
         raise UsageError("capture_recipe: give probes by name or class; one that is made already serves one run only")
 
-    def attempt(setting: Setting, not_on_meta: str = UNSET) -> list[Report]:
+    def attempt(setting: Setting, not_on_meta: str = "") -> list[Report]:
         made = make_probes(probes)
         asked = replace(step, backward=any(p.needs_backward for p in made))
         with ExitStack() as building:
             for probe in made:
                 building.enter_context(probe.building())
             run = prepare_run(recipe, setting, asked, feedback)
-        run.info.not_on_meta = not_on_meta
+        if not_on_meta:
+            run.info["not_on_meta"] = not_on_meta
         feedback.stage(f"running {recipe.name} on {setting.device}")
         narrowed = replace(hooking, select=narrow(run.model)) if narrow else hooking
         return capture_run(run, made, narrowed, restore=False)
@@ -159,7 +160,7 @@ def capture_run(
     run: PreparedRun, probes: Sequence[Probe], hooking: Hooking = Hooking(), restore: bool = True
 ) -> list[Report]:
     """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
-    final = runs_only_for_real if run.info.device == META.type else None
+    final = runs_only_for_real if run.info.get("device") == META.type else None
     return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
 
 
@@ -172,9 +173,13 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
     texts = [edit.text for edit in edits]
-    info = replace(run.info, fastpath=fastpath, edits=texts or run.info.edits, ops=hooking.ops or UNSET)
+    info: Meta = {**run.info, "fastpath": fastpath}
+    if texts:
+        info["edits"] = texts
+    if hooking.ops:
+        info["ops"] = hooking.ops
     if compiled_parts(model):
-        info.compiled = "run without torch.compile"
+        info["compiled"] = "run without torch.compile"
     probing = Probing(probes, run.name, info)
     restore = restore or any(p.values and offers_another(p) for p in probes)
     parts = preserved(UnregisteredParts(model), (), parameters=restore)  # such as modules in a plain list
@@ -195,7 +200,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                 run.feedback.follow(session.position)
                 if any(p.needs_input_grad for p in probes):
                     step = replace(step, input_grad=True)
-                    info.input_requires_grad = True
+                    info["input_requires_grad"] = True
                 session.note_created_modules()
                 merges = all(p.merges_batches for p in probes)
                 run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
@@ -213,7 +218,7 @@ def partial_reports(probing: Probing) -> Iterator[None]:
     try:
         yield
     except (UsageError, ModelError, KeyboardInterrupt) as error:
-        if isinstance(error, HookcliError) and probing.info.error is UNSET:
-            probing.info.error = str(error).partition("\n")[0]
+        if isinstance(error, HookcliError) and "error" not in probing.info:
+            probing.info["error"] = str(error).partition("\n")[0]
         error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
         raise

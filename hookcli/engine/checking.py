@@ -21,11 +21,14 @@ from hookcli.engine.examiner import Examiner, Layout
 from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
-from hookcli.engine.step import Loss, Step
+from hookcli.engine.run_info import finished
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
+from hookcli.sources.base import Loss
 from hookcli.table import Finding, Report, Row
+from hookcli.table.meta import Meta
 from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
 
@@ -126,13 +129,12 @@ def examine(
     inventory = measured.inventory
     sources = {row.fqn: str(row["source"]) for row in (inventory.rows if inventory else ()) if row.get("source")}
     judgement = replace(judgement, findings=[_located(finding, run.model, sources) for finding in judgement.findings])
-    meta = {
-        **(inventory.meta if inventory else run.info.to_meta()),
+    meta: Meta = {
+        **(inventory.meta if inventory else finished(run.info)),
         "seconds": time.perf_counter() - started,
         "hookcli_seconds": ProgramClock.total - own,
-        "modules": sum(1 for _ in run.model.modules()),
     }
-    report = judgement.report(run.name, meta)
+    report = judgement.report(run.name, meta, modules=sum(1 for _ in run.model.modules()))
     rows = [Row({**row.values, "source": sources[row.fqn]}) if row.fqn in sources else row for row in report.rows]
     reports = (inventory, measured.activations, measured.grads, measured.settings, measured.shapes)
     return Examination(replace(report, rows=rows), [r for r in reports if r], examiner.error, examiner.further)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,18 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
-from hookcli.engine.run_info import RunInfo
+from hookcli.engine.run_info import finished
 from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
 from hookcli.hooks.communication.comm_hooks import CALLBACK_FAILED, CommHook, check_works
-from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
+from hookcli.hooks.communication.comm_payload import Payload
+from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
 from hookcli.table import Report
 from hookcli.table.formatting import listed
+from hookcli.table.meta import Meta
 
 preload()  # the first DistributedDataParallel does it: not in the time of a run
 
@@ -49,6 +51,11 @@ class DDPSteps:
     no_sync: int = 0
     bucket_cap_mb: float | None = None
 
+    @property
+    def meta(self) -> Meta:
+        """What a report says of the steps."""
+        return {"steps": self.steps, "no_sync": self.no_sync, "bucket_cap_mb": self.bucket_cap_mb}
+
 
 def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
@@ -69,13 +76,13 @@ def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) ->
         if hook.remark:
             run.feedback.remark(hook.remark)
     steps = _with_one_bucket(model, hooks, steps, run.feedback)
-    info = replace(run.info, processes=dist.get_world_size())
-    logged: dict[str, Any] = {}
+    info: Meta = {**run.info, "processes": dist.get_world_size()}
+    logged: dict[str, object] = {}
     started = time.perf_counter()
 
     def report(complete: bool) -> Report:
-        meta = replace(info, seconds=time.perf_counter() - started, complete=complete).to_meta()
-        return probe.report(run.name, meta | asdict(steps) | {"ddp": logged})
+        meta: Meta = {**info, "seconds": time.perf_counter() - started, "complete": complete}
+        return probe.report(run.name, {**finished(meta), **steps.meta, "ddp": logged})
 
     group = dist.new_group()  # for the exact means, so that their collectives don't mix with those of hooks
     assert isinstance(group, ProcessGroup)  # every rank is in it
@@ -114,7 +121,7 @@ def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPStep
     return replace(steps, bucket_cap_mb=size // _MIB + 1)
 
 
-def _steps_under(run: PreparedRun, steps: DDPSteps, info: RunInfo, observer: CommObserver) -> Any:
+def _steps_under(run: PreparedRun, steps: DDPSteps, info: Meta, observer: CommObserver) -> object:
     """Run the steps under one hook and return what DDP logged."""
     args, kwargs = arguments(run.inputs)
     cap: dict[str, Any] = {} if steps.bucket_cap_mb is None else {"bucket_cap_mb": steps.bucket_cap_mb}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from hookcli.table import STATS_COLUMNS, Row, agree
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Arguments = tuple[tuple[object, ...], dict[str, object]]
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; use --batch-size 2"
 _HELD = "an argument is a container of tensors, such as a list of images, so the batch dimension is unknown"
 _LAYOUT = "an input is nested or sparse, so no other batch can be made from it"

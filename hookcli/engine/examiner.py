@@ -60,7 +60,7 @@ class Examiner:
             baseline=self.baseline,
             tolerance=plan.tolerance,
             missing=self.missing,
-            dtype=self.run.info.dtype,
+            dtype=self.run.info["dtype"],
         )
         if self.needs & set(_RUNS) or any(not check.needs for check in plan.checks):
             measured = replace(measured, **self._in_own_mode())
@@ -93,7 +93,7 @@ class Examiner:
         further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
         further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
         captured = self._captured([*probes, *further])
-        reports: dict[str, Any] = {report.probe: report for report in captured[: len(probes)]}
+        reports: dict[str, object] = {report.probe: report for report in captured[: len(probes)]}
         self.further += captured[len(probes) :]
         again: list[Report] = []
         repeats = bits and not self.error
@@ -104,7 +104,7 @@ class Examiner:
         return reports | ({"again": tuple(again)} if repeats else {})
 
     def _stage(self, what: str = "") -> None:
-        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
+        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info['device']}{what}")
 
     def _captured(self, probes: Sequence[Probe], run: PreparedRun | None = None) -> Sequence[Report]:
         run = run or self.run
@@ -118,7 +118,7 @@ class Examiner:
 
     def _in_eval(self, shapes: Callable[[], Report]) -> dict[str, Any]:
         """The measurements in eval mode. A model that fails only there is still judged by the others."""
-        measured: dict[str, Any] = {}
+        measured: dict[str, object] = {}
         self._stage(" in eval mode")
         wanted = [name for name in _IN_EVAL if name in self.needs and self.values]
         try:

@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils.hooks import BackwardHook
 
 from hookcli import errors
-from hookcli.engine.run_info import RunInfo
 from hookcli.errors import ModelError, OverdueError, in_brief, message_of
 from hookcli.hooks.full_backward import refuses_full_backward
 from hookcli.hooks.operators.calls import failed_operator
 from hookcli.hooks.torch_private.frames import CALL
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
@@ -61,11 +61,11 @@ def explain(error: BaseException, model: nn.Module) -> ModelError:
     return ModelError(f"{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
 
 
-def crashed(model: nn.Module, info: RunInfo, error: BaseException, *, place: str = "") -> ModelError:
+def crashed(model: nn.Module, info: Meta, error: BaseException, *, place: str = "") -> ModelError:
     """The ModelError for a model that failed with `error` at a `place`; its first line is noted in `info`."""
     explained = explain(error, model)
     explained = ModelError(f"{place}{explained}", fqn=explained.fqn)
-    info.error = str(explained).partition("\n")[0]
+    info["error"] = str(explained).partition("\n")[0]
     return explained
 
 

@@ -39,14 +39,14 @@ def inputs_for(
     return (targets or recipe.arrange)(tensors), described
 
 
-def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(inputs: Any) -> tuple[tuple[object, ...], dict[str, object]]:
     """The positional and keyword arguments with which a model is called on these inputs."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
-def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
+def cast_to(inputs: object, device: torch.device, dtype: torch.dtype | None) -> Any:
     """The inputs on a device, with floating-point ones cast to `dtype` if it is given."""
     return tree.replace(inputs, tree.once(lambda path, x: x.to(device, dtype if x.is_floating_point() else None)))
 
@@ -70,7 +70,7 @@ def part_of(arguments: Arguments, setting: Setting) -> Arguments:
     if setting.parts == 1:
         return arguments
 
-    def divided(value: Any) -> Any:
+    def divided(value: object) -> Any:
         if isinstance(value, torch.Tensor):
             return _part(value, setting) if value.dim() else value
         if isinstance(value, (tuple, list)):
@@ -141,7 +141,7 @@ class Forward:
             None if any(p.kind is p.VAR_KEYWORD for p in parameters) else named,
         )
 
-    def split(self, given: Any) -> tuple[Arguments, Any]:
+    def split(self, given: object) -> tuple[Arguments, object]:
         """The arguments in a batch and its target, None without one. Raises UsageError for what the model can't take.
 
         Keywords are matched by name; one more that is called target or label is the target. The last item of a tuple or
@@ -192,8 +192,12 @@ class Forward:
         return isinstance(item, (tuple, list)) and len(item) == self.needed > 1
 
     def _named(
-        self, given: Mapping[str, Any], targets: Sequence[str] = TARGET_NAMES, spare: bool = False, typed: bool = False
-    ) -> tuple[Arguments, Any]:
+        self,
+        given: Mapping[str, object],
+        targets: Sequence[str] = TARGET_NAMES,
+        spare: bool = False,
+        typed: bool = False,
+    ) -> tuple[Arguments, object]:
         """The keywords that forward takes, and the one of these targets that is left."""
         taken = {key: value for key, value in given.items() if self.keywords is None or key in self.keywords}
         rest = {key: value for key, value in given.items() if key not in taken}

@@ -15,7 +15,7 @@ from hookcli.engine.batches import DataBatches
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
-from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_version
+from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
@@ -24,6 +24,7 @@ from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.state_dicts import fill, is_file, read_state
+from hookcli.table.meta import Meta
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class PreparedRun:
     model: nn.Module
     inputs: Any
     step: Step
-    info: RunInfo
+    info: Meta
     feedback: Feedback = Feedback()
     data: DataBatches | None = None
     """The real input that `inputs` are the first batch of."""
@@ -69,20 +70,29 @@ def prepare_run(
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    info = replace(describe_run(model, inputs), input=described, fill=setting.fill, seed=setting.seed)
-    info = replace(info, source=recipe.meta, torchvision=torchvision_version())
-    info = replace(info, backend=setting.backend or UNSET, parallel=setting.parallel or UNSET)
+    info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data), "input": described}
     if data:
-        info = replace(info, fill=UNSET, data=data.said, source={**recipe.meta, **data.how})
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
         step = replace(step, loss=recipe.loss)
         taken = step.target is not None and losses.takes_target(recipe.loss)
-        info.loss = recipe.loss_name.partition(",")[0] if taken else recipe.loss_name  # no class is made up
+        info["loss"] = recipe.loss_name.partition(",")[0] if taken else recipe.loss_name  # no class is made up
     if setting.parts > 1:
-        info = replace(info, processes=setting.parts, rank=setting.part)
         _remark_on_parts(recipe, model, feedback)
     return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
+
+
+def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None) -> Meta:
+    """What the recipe, its setting and real input say of a run."""
+    meta: Meta = {"seed": setting.seed, **recipe.meta, **torchvision_version()}
+    meta |= {"data": data.said, **data.how} if data else {"fill": setting.fill}
+    if setting.backend:
+        meta["backend"] = setting.backend
+    if setting.parallel:
+        meta["parallel"] = setting.parallel
+    if setting.parts > 1:
+        meta |= {"processes": setting.parts, "rank": setting.part}
+    return meta
 
 
 def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:

@@ -40,7 +40,7 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
     gradients = [(p, p.grad, p.requires_grad) for p in model.parameters()]
     with ExitStack() as stack:
         stack.callback(set_random_states, devices, states)
-        # The versions stay, too, so that the caller's graphs stay valid.
+        # Version counters are kept, too: otherwise backward would refuse the caller's graphs.
         counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
         stack.enter_context(keeping_versions(tuple(counted.values())))
         stack.callback(_restore_gradients, gradients)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from hookcli import registry
-from hookcli.engine.run_info import RunInfo
+from hookcli.engine.run_info import finished
 from hookcli.errors import PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
@@ -20,10 +20,11 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.registry.interfaces import misfitting_attribute
 from hookcli.table import Report
+from hookcli.table.meta import Meta
 from hookcli.tensors.torch_private import noted
 
 Edits = str | Edit | Sequence[str | Edit]
-MakeProbe = Callable[[], Any]
+MakeProbe = Callable[[], object]
 
 
 def make_probe(make: MakeProbe) -> Probe:
@@ -58,7 +59,7 @@ def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
 class Probing:
     """The probes of one run; `reports` gives what they have seen so far."""
 
-    def __init__(self, probes: Sequence[Probe], name: str, info: RunInfo) -> None:
+    def __init__(self, probes: Sequence[Probe], name: str, info: Meta) -> None:
         self._probes = probes
         self._name = name
         self.info = info
@@ -72,7 +73,7 @@ class Probing:
             with _blaming(probe):
                 probe.attach(session)
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Pass the batch that the model is about to run on to the probes that also write their tensors to a sink."""
         for probe in self._probes:
             if isinstance(probe, StatsProbe):
@@ -87,11 +88,11 @@ class Probing:
     def reports(self, *, complete: bool) -> list[Report]:
         """A report per probe. On an accelerator this waits for the statistics."""
         seconds = time.perf_counter() - self._started
-        info = replace(self.info, seconds=seconds, hookcli_seconds=self._clock.own, complete=complete)
+        info: Meta = {**self.info, "seconds": seconds, "hookcli_seconds": self._clock.own, "complete": complete}
         reports = []
         for probe in self._probes:
             with _blaming(probe):
-                report = probe.report(self._name, info.to_meta())
+                report = probe.report(self._name, finished(info))
             reports.append(replace(report, meta=noted(report.meta)))  # a report may look further names up
         return reports
 

@@ -7,13 +7,14 @@ from typing import Any, Unpack
 from hookcli.checks.plan import CheckSettings
 from hookcli.engine.checking import examine, plan_of
 from hookcli.engine.prepare import PreparedRun
-from hookcli.engine.step import Loss, Step
+from hookcli.engine.step import Step
 from hookcli.reporters.report_page import ReportPage
+from hookcli.sources.base import Loss
 
 
 def report(
     model: Any,
-    inputs: Any,
+    inputs: object,
     *,
     loss: str | Loss | None = None,
     name: str | None = None,

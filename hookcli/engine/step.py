@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.engine import failure
 from hookcli.engine.preserve import SavedValues, same_layout
-from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import (
     ModelError,
     NoGradientsError,
@@ -30,9 +29,9 @@ from hookcli.hooks.option_values import AUTOGRAD_CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.fake_tensors import has_values
 from hookcli.sources import losses
+from hookcli.sources.base import Loss
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
-
-Loss = Callable[[Any], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Step:
 
     backward: bool = False
     loss: str | Loss | None = None
-    target: Any = None
+    target: object = None
     backward_vector: str | None = None
     otherwise: str | None = None
     call: str = "backward"
@@ -90,7 +89,7 @@ class Step:
             if isinstance(given, str) and given not in choices:
                 raise UsageError(unknown(what, given, choices))
 
-    def run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
+    def run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""
         for fqn, x in (*session.model.named_parameters(), *session.model.named_buffers()) if self.backward else ():
             if not is_lazy(x) and x.is_inference():
@@ -107,7 +106,7 @@ class Step:
         """Gradients on or off for the run, whatever the caller has set."""
         return torch.inference_mode(False) if self.backward or self.graph else torch.no_grad()
 
-    def _run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
+    def _run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         optimizer = self._optimizer(session, info)
         called = session.model
         trains = any(p.requires_grad for p in called.parameters())
@@ -126,7 +125,7 @@ class Step:
                 self._differentiate(session, output, info)
             del output, given
         if random is not None and not torch.equal(random, torch.get_rng_state()):
-            info.random = "each process draws its own random numbers"
+            info["random"] = "each process draws its own random numbers"
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
@@ -141,7 +140,7 @@ class Step:
             return same_layout(x) if self.backward or self.graph else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
 
-    def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
+    def _differentiate(self, session: HookSession, output: object, info: Meta) -> None:
         roots, vectors = self.start(session, output, info)
         del output
         session.backward_begins(roots)
@@ -149,37 +148,39 @@ class Step:
             torch.autograd.backward(roots, vectors)
             session.backward_ended()
             return
-        info.call = "torch.autograd.grad"
+        info["call"] = "torch.autograd.grad"
         wanted = [p for p in session.model.parameters() if p.requires_grad]
         torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
 
-    def start(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
+    def start(self, session: HookSession, output: object, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
         """The tensors at which backward starts, and a vector for each."""
         if self.backward_vector:
             return self._vectors(self.backward_vector, output, info)
         if self.loss is None:
-            returned, info.no_own_loss = losses.own_loss(output)
+            returned, why_not = losses.own_loss(output)
+            if why_not:
+                info["no_own_loss"] = why_not
             if returned is not None:
                 return self._scalar(returned, "the model's own loss", info)
             if self.otherwise:
                 return self._vectors(self.otherwise, output, info)
         return self._loss(self.loss or "sum", session, output, info)
 
-    def _vectors(self, kind: str, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
+    def _vectors(self, kind: str, output: object, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
         roots = [t for t in losses.floating(output) if t.requires_grad]
         if not roots:
             raise NoGradientsError(_NO_GRADIENTS)
-        info.backward_vector = kind
+        info["backward_vector"] = kind
         return roots, [_vector(kind, root, self.share) for root in roots]
 
-    def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
+    def _loss(self, loss: str | Loss, session: HookSession, output: object, info: Meta) -> tuple[list[Tensor], None]:
         text = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
         name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", text)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
 
         def failed(error: BaseException) -> ModelError:
             message = f"the loss {name} failed on the model's output: {failure.describe(error)}"
-            info.error = message.partition("\n")[0]
+            info["error"] = message.partition("\n")[0]
             return ModelError(message)
 
         # A loss function may compute gradients itself, for a penalty on them.
@@ -193,20 +194,19 @@ class Step:
             raise NoGradientsError(_NO_GRADIENTS)
         return self._scalar(value, name, info)
 
-    def _scalar(self, value: Tensor, name: str, info: RunInfo) -> tuple[list[Tensor], None]:
+    def _scalar(self, value: Tensor, name: str, info: Meta) -> tuple[list[Tensor], None]:
         if self.share.of > 1 and name != "sum":  # treated as a mean over the batch, as DistributedDataParallel does
             value = value / self.share.of
-            info.loss_reduction = "mean"
-        if info.loss is UNSET:
-            info.loss = name
-        info.loss_value = float(value.detach()) if has_values(value) else None
+            info["loss_reduction"] = "mean"
+        info.setdefault("loss", name)
+        info["loss_value"] = float(value.detach()) if has_values(value) else None
         return [value], None
 
-    def _optimizer(self, session: HookSession, info: RunInfo) -> torch.optim.Optimizer | None:
+    def _optimizer(self, session: HookSession, info: Meta) -> torch.optim.Optimizer | None:
         trained = [p for p in session.model.parameters() if p.requires_grad]
         if not (self.optimizer and trained):
             return None
-        info.optimizer = self.optimizer
+        info["optimizer"] = self.optimizer
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
         session.optimizers.attach(optimizer)
         return optimizer

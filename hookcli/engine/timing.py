@@ -16,7 +16,6 @@ from hookcli.engine import failure
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.preserve import preserved
-from hookcli.engine.run_info import RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.clock import timer_for
@@ -24,12 +23,12 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.call_times import CallTimer, OwnTimes, over_passes
 from hookcli.table import Report, Skipped
-from hookcli.table.times import Place, Times, with_times
+from hookcli.table.times import CallKey, Times, with_times
 from hookcli.tensors import tree
 
 PASSES = 5
 _LONGEST = 10.0  # seconds; a model that takes longer is timed in fewer passes
-Pass = dict[Place, OwnTimes]
+Pass = dict[CallKey, OwnTimes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class TimedModel:
             if self.device.type == "meta":
                 raise UsageError("times: nothing is computed on the meta device")
             timer = CallTimer(session, timer_for(self.device, session.clock), backward=step.backward)
-            with UserCode(partial(failure.crashed, self.model, RunInfo())):
-                step.run(session, *arguments(self.inputs), RunInfo())
+            with UserCode(partial(failure.crashed, self.model, {})):
+                step.run(session, *arguments(self.inputs), {})
             return timer.own()
 
 

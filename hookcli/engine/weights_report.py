@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hookcli.table import Column, Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.formatting import counted
 from hookcli.table.levels import numbered_lists
+from hookcli.table.meta import Meta, with_notes
 from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.tensors.files.spectrum import WIDEST, spectrum
 from hookcli.tensors.files.statistics import Told, measured
@@ -41,7 +41,7 @@ class WeightsReport:
 
     model: str
     tensors: Sequence[StoredTensor]
-    meta: dict[str, Any]
+    meta: Meta
     columns: Sequence[Column]
     rows: list[Row] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -57,7 +57,7 @@ class WeightsReport:
                 self.rows.append(self._row(tensor, wanted, begin(tensor)))
 
     def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
-        values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
+        values: dict[str, object] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
         values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
         columns = names(self.columns)
         values = {name: value for name, value in values.items() if name in columns}
@@ -85,10 +85,10 @@ class WeightsReport:
     def report(self) -> Report:
         done = len(self.rows) + sum(item.kind is Reason.TIED for item in self.skipped)
         containers = numbered_lists(row.fqn for row in self.rows)
-        meta = {**self.meta, "containers": containers, "complete": done == len(self.tensors)}
+        meta: Meta = {**self.meta, "containers": containers, "complete": done == len(self.tensors)}
         if any(column in SPECTRAL for column in self.columns):
             unsure = f"; {counted(self.unsure, 'value')} not converged: a lower bound" if self.unsure else ""
-            meta["notes"] = [*meta.get("notes", ()), f"{_SPECTRAL}{unsure}"]
+            meta = with_notes(meta, f"{_SPECTRAL}{unsure}")
         tensors = [tensor for tensor in self.tensors if not tensor.tied]
         dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
         by_dtype = {dtype: _counts([t for t in tensors if t.dtype == dtype]) for dtype in dtypes}
@@ -96,5 +96,5 @@ class WeightsReport:
         return Report("weights", self.model, self.columns, self.rows, meta, totals, self.skipped, grouping="disjoint")
 
 
-def _counts(tensors: Sequence[StoredTensor]) -> dict[str, Any]:
+def _counts(tensors: Sequence[StoredTensor]) -> dict[str, object]:
     return {"tensors": len(tensors), "elements": sum(t.numel for t in tensors), "bytes": sum(t.nbytes for t in tensors)}

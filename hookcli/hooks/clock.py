@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Mark(NamedTuple):
@@ -55,10 +58,10 @@ class ProgramClock:
             self._own += seconds
             ProgramClock.total += seconds
 
-    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self, function: Callable[P, T]) -> Callable[P, T]:
         """Wrap a function that does hookcli's own work."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
             self.enter()
             try:
                 return function(*args, **kwargs)

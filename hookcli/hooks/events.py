@@ -83,7 +83,7 @@ class Operator:
     `uninitialised`: it returned memory that was not all written yet, as `torch.empty` does.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     name: str
     full_name: str
     source: str

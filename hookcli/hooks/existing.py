@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -135,7 +134,7 @@ def _entries(
     fqn: str,
     type_: str | None,
     kind: str,
-    table: Mapping[int, Any],
+    table: Mapping[int, object],
     flag_tables: Mapping[str, Collection[int]],
     ours: Collection[int] | None = None,
 ) -> Iterator[ExistingHook]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -17,7 +17,9 @@ from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.operators.functions import ArgumentTensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
+from hookcli.hooks.torch_private.exchange import Function
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 
 _READS_VALUES = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"}
 
@@ -107,22 +109,22 @@ class FlowCalls(ObservingMode):
 
     # Functions.
 
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         if not self._running or self._session.clock.busy or self._in_leaf() or reads_attribute(func):
             return run(*args, **kwargs)
         owner = self._session.calls.innermost()
         fqn, number = (owner.hooked.fqn, owner.number) if owner else ("", 0)
         given = self._receive(fqn, (args, kwargs))
         output = run(*args, **kwargs)
-        if getattr(func, "__name__", "") in _READS_VALUES and given.inputs:
-            self.read[fqn, func.__name__] = None
+        if (name := getattr(func, "__name__", "")) in _READS_VALUES and given.inputs:
+            self.read[fqn, name] = None
         if given.given.makes(output):
             self._note(FlowCall("function", fqn, number, func), given, output)
         return output
 
     # Both.
 
-    def _receive(self, fqn: str, values: Any) -> _Received:
+    def _receive(self, fqn: str, values: object) -> _Received:
         """Look up where the tensors among these values come from."""
         tensors = [x for _, x in _tensors(values)]
         origins = [(x, self._origins.of(x)) for x in tensors]
@@ -132,7 +134,7 @@ class FlowCalls(ObservingMode):
         shapes = [tree.shape_of(x) for x, _ in made]
         return _Received(ArgumentTensors(tensors), [origin for _, origin in made], shapes)
 
-    def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
+    def _note(self, call: FlowCall, given: _Received, output: object) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
         call.inputs, call.input_shapes = given.inputs, given.shapes
         written = given.given.written()
@@ -149,7 +151,7 @@ class FlowCalls(ObservingMode):
         return len(self.calls) - 1
 
 
-def _tensors(values: Any) -> list[tuple[str, Tensor]]:
+def _tensors(values: object) -> list[tuple[str, Tensor]]:
     """The tensors in nested values, and those that objects among them hold in their attributes."""
     unseen: tree.Unseen = []
     tensors = list(tree.leaves(values, "", unseen))

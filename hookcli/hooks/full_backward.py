@@ -15,7 +15,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +32,7 @@ from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import current_node, sequence_number
 from hookcli.hooks.torch_private.modules import full_backward, global_full_backward, put_back_full_backward
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 
 _APPLY = torch.autograd.function.__file__  # where a Function's `apply` is Python, as in torch 2.11
 _LEGACY = (
@@ -143,13 +143,13 @@ class FullBackwardHooks(HookGroup):
         return made[place][1] if 0 <= place < len(made) else None
 
 
-def _remove_filter(entry: Any) -> None:
+def _remove_filter(entry: object) -> None:
     """Remove this filter only; filters that others added meanwhile stay."""
     with suppress(ValueError):
         warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
-def paths_of_outputs(output: Any) -> list[str] | None:
+def paths_of_outputs(output: object) -> list[str] | None:
     """Return the paths in an output that a full backward hook's gradients belong to; None if it does not fire."""
     if isinstance(output, Tensor):
         return [""]
@@ -171,7 +171,7 @@ def leads_to_another(outputs: Sequence[Tensor]) -> bool:
     return any(after in nodes for node in made for after, _ in node.next_functions)
 
 
-def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def paths_of_inputs(args: Args, kwargs: Kwargs) -> list[str]:
     """Return the paths of the positional arguments; full backward hooks do not see keyword arguments."""
     return [""] if len(args) == 1 and not kwargs else _indices(len(args))
 
@@ -192,9 +192,8 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     seen = [frame.f_locals for frame in frames if frame.f_code.co_filename != _APPLY]
     by_hook = [isinstance(values.get("self"), BackwardHook) for values in seen]
-    if by_hook[-1:] == [True] or (
-        "functorch transforms" in message and any(by_hook)
-    ):  # its function takes no nested tensors
+    # Last of all frames where its function takes no nested tensors.
+    if by_hook[-1:] == [True] or ("functorch transforms" in message and any(by_hook)):
         return True
     if "is not supported on ScriptModules" in message:  # global ones
         return "_get_backward" in message

@@ -7,17 +7,20 @@ paths, and it counts some operators by running their parts.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.torch_private.exchange import Function
 from hookcli.hooks.torch_private.overrides import OPERATORS, in_func, stored_values, times_mapped
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 
 _PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
 _CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
@@ -58,31 +61,27 @@ class Signature:
     function: Any
     args: Items | OpaqueArgument
     kwargs: Items | OpaqueArgument
-    output: Any
+    output: object
     times: int
 
 
 class FunctionCalls(ObservingMode):
     """Records the calls of functions for which `matters` is true. `log`: their numbers in `signatures`, in order."""
 
-    def __init__(self, matters: Callable[[Any], bool]) -> None:
+    def __init__(self, matters: Callable[[object], bool]) -> None:
         super().__init__()
         self.log = array("L")
         self.signatures: dict[Signature, int] = {}
-        self._matters = matters
-        self._known: dict[Hashable, bool] = {}
+        self._matters = cache(matters)
 
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: Any, run: Function, args: Args, kwargs: Kwargs) -> object:
         """Record TorchScript functions in any case: their parts have unknown costs."""
         if func is not run:
             named = func if isinstance(func, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {func.name}")
             return self.remember(named, run, args, kwargs)
-        matters = self._known.get(func)
-        if matters is None:
-            matters = self._known[func] = self._matters(func)
-        return self.remember(func, func, args, kwargs) if matters else func(*args, **kwargs)
+        return self.remember(func, run, args, kwargs) if self._matters(func) else run(*args, **kwargs)
 
-    def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def remember(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         given = signature_of(func, args, kwargs)  # before the function changes its arguments
         output = run(*args, **kwargs)
         if isinstance(func, OPERATORS):
@@ -91,7 +90,7 @@ class FunctionCalls(ObservingMode):
         return output
 
 
-def signature_of(func: Any, args: Any, kwargs: Any, output: Any = None) -> Signature:
+def signature_of(func: object, args: object, kwargs: object, output: object = None) -> Signature:
     """Return the call, with its `output` for formulas of operators, which may use it.
 
     Never raises: the program must continue, whatever the arguments are.
@@ -103,7 +102,7 @@ def signature_of(func: Any, args: Any, kwargs: Any, output: Any = None) -> Signa
     return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), _frozen_or_opaque(output), times)
 
 
-def _frozen_or_opaque(value: Any) -> Any:
+def _frozen_or_opaque(value: object) -> Any:
     try:
         hash(found := frozen(value))
     except Exception:  # symbolic sizes, or a tensor that has none
@@ -111,7 +110,7 @@ def _frozen_or_opaque(value: Any) -> Any:
     return found
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: object) -> object:
     """Return an argument as a hashable value without tensors."""
     if isinstance(value, Tensor):
         return _shape(value)

@@ -57,10 +57,6 @@ class HookedModule:
     _regions: list[_Region] = field(default_factory=list)
     _recomputing: Hashable = None
 
-    @property
-    def ever_called(self) -> bool:
-        return bool(self.calls or self.earlier)
-
     def begin_batch(self) -> None:
         self.earlier += self.calls
         self.calls = self.recomputed = 0

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -30,6 +30,9 @@ from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import keywords
 from hookcli.hooks.torch_private.overrides import in_func
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
+
+T = TypeVar("T")
 
 
 class ModuleHooks(HookGroup):
@@ -94,7 +97,7 @@ class ModuleHooks(HookGroup):
             return
         self._attach([hooked for key, hooked in self.hooked.items() if key not in self._through], self._through)
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def enter(self, module: nn.Module, args: Args) -> None:
         """Begin a call of the model itself or a part, if a hook of that very call registered this session's hooks.
 
         PyTorch calls only the hooks that were there when the call began.
@@ -116,7 +119,7 @@ class ModuleHooks(HookGroup):
         """Register global hooks, which PyTorch calls for every module of the process."""
         outside_too = self.core.globally and self.core.select is None
 
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        def enter(module: nn.Module, args: Args) -> Args | None:
             if outside_too and id(module) not in modules:
                 modules[id(module)] = HookedModule(f"(outside) {type(module).__name__}", module)
             hooked = modules.get(id(module))
@@ -129,7 +132,7 @@ class ModuleHooks(HookGroup):
             kwargs.update(changed[1])
             return changed[0]
 
-        def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        def leave(module: nn.Module, args: Args, output: object) -> object:
             hooked = modules.get(id(module))
             return self._after(hooked, module, args, keywords(module), output) if hooked else None
 
@@ -140,34 +143,36 @@ class ModuleHooks(HookGroup):
 
     # Firing.
 
-    def _here(self, hook: Callable[..., Any], *, arguments: int) -> Callable[..., Any]:
+    def _here(self, hook: Callable[..., T], *, arguments: int) -> Callable[..., T | None]:
         """Wrap a hook, so that it ignores calls in threads that the session does not watch.
 
         PyTorch collects the hooks of a call before it calls them. It calls a hook that was removed since without
         keyword arguments; such a call is not watched.
         """
 
-        def here(*given: Any) -> Any:
+        def here(*given: object) -> T | None:
             # Autograd recomputes in threads of its own.
             watched = self.thread in (None, threading.get_ident()) or in_backward()
             return hook(*given) if watched and len(given) == arguments else None
 
         return here
 
-    def _before(self, hooked: HookedModule, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before(
+        self, hooked: HookedModule, module: nn.Module, args: Args, kwargs: Kwargs
+    ) -> tuple[Args, Kwargs] | None:
         self._nodes.claim((args, kwargs))
         call = self._calls.begin(hooked)
         edits, edited = hooked.edits.get("input", ()), []
         for edit in edits:
             before = edit.applied
-            args, kwargs = tree.replace_arguments(args, kwargs, edit.at(hooked.fqn, call.number), call.undo)
+            args, kwargs = tree.replace_arguments(args, kwargs, partial(edit.apply, hooked.fqn, call.number), call.undo)
             edited += [edit.op] if edit.applied > before else []
         if not call.again:
             self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=", ".join(edited))
         changed = self._gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
         return changed or ((args, kwargs) if edits else None)
 
-    def _after(self, hooked: HookedModule, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    def _after(self, hooked: HookedModule, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> object:
         ended = self._calls.end(hooked)
         if not ended:  # the call began before the session did
             return None
@@ -179,7 +184,7 @@ class ModuleHooks(HookGroup):
         finally:
             self._gradients.leave(call)
 
-    def _returned(self, call: Call, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    def _returned(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> object:
         hooked = call.hooked
         if output is None and sys.exc_info()[1] is not call.error:  # it raised: PyTorch calls the hook nevertheless
             if not call.again:  # a checkpoint ends a recomputation once it has what it needs
@@ -191,7 +196,7 @@ class ModuleHooks(HookGroup):
             self._calls.running.append(call)  # the edit runs as a part of the module
             for edit in edits:
                 before = edit.applied
-                output = tree.replace(output, edit.at(hooked.fqn, call.number))
+                output = tree.replace(output, partial(edit.apply, hooked.fqn, call.number))
                 edited += [edit.op] if edit.applied > before else []
             self._calls.running.pop()
         if not call.again:

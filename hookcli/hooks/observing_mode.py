@@ -8,22 +8,22 @@ inside it are not seen. Calls from compiled code are not seen; a call of a Torch
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli.hooks.torch_private.dynamo import optimized_module, replaced_in_place
+from hookcli.hooks.torch_private.exchange import Function
 from hookcli.hooks.torch_private.overrides import (
     exchanged_for_counting,
     innermost_function_mode,
     leave_function_mode,
     without_innermost_function_mode,
 )
+from hookcli.tensors.tree import Args, Kwargs
 
 
 class ObservingMode(TorchFunctionMode):
@@ -43,33 +43,34 @@ class ObservingMode(TorchFunctionMode):
         self._stack = ExitStack()
 
     @abstractmethod
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         """Return `run(*args, **kwargs)`. `run` is `func`, but for a TorchScript function or method."""
 
     def __enter__(self) -> ObservingMode:
         compiled = optimized_module() if self.past_compiled is not None else None
         self._stack.enter_context(exchanged_for_counting(_without_modes, _observed, compiled, self.as_called))
-        mode: Any = super()  # untyped
-        mode.__enter__()
+        TorchFunctionMode.__enter__(self)
         if self.past_compiled is not None:
             self._stack.enter_context(replaced_in_place(self.past_compiled, without_mode))
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         leave_function_mode(self)
         self._stack.close()
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
         return self.observe(func, func, args, kwargs)
 
 
-def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _observed(original: Function) -> Function:
     """Wrap the call of a TorchScript function or method, or of an `autograd.Function`, which go to no mode."""
 
-    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(script: object, *args: object, **kwargs: object) -> object:
         mode = None if torch.compiler.is_compiling() else _innermost()
         applied = isinstance(script, type)
         if mode is None or (applied and (script.__module__.startswith("torch.") or not mode.as_called)):
@@ -80,10 +81,10 @@ def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+def without_mode(original: Function) -> Function:
     """Wrap a function to run it without our mode; two modes of ours wrap it twice."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(*args, **kwargs)
         with without_innermost_function_mode():
@@ -92,10 +93,10 @@ def without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _without_modes(original: Callable[..., Any]) -> Callable[..., Any]:
+def _without_modes(original: Function) -> Function:
     """Wrap a function to run it without any of our innermost modes, of which only one may have asked for it."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         number = 0
         while not torch.compiler.is_compiling() and isinstance(innermost_function_mode(number), ObservingMode):
             number += 1

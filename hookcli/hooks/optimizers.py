@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.session_core import HookGroup, SessionCore
 
-_GLOBAL: dict[HookKind, Any] = {
+_GLOBAL: dict[HookKind, Callable[..., RemovableHandle]] = {
     HookKind.OPTIMIZER_STEP_PRE: register_optimizer_step_pre_hook,
     HookKind.OPTIMIZER_STEP_POST: register_optimizer_step_post_hook,
 }
@@ -38,7 +39,7 @@ class OptimizerHooks(HookGroup):
             register = _GLOBAL.get(kind, local) if self.core.globally else local
             self.core.stack.enter_context(register(partial(self._fired, kind)))
 
-    def _fired(self, kind: HookKind, optimizer: Optimizer, *details: Any) -> None:
+    def _fired(self, kind: HookKind, optimizer: Optimizer, *details: object) -> None:
         self.core.emit(HookEvent(kind, "", name=type(optimizer).__name__))
 
 
@@ -52,5 +53,5 @@ class StateDictHooks(HookGroup):
             register = getattr(module, f"register_{kind}_hook")
             self.core.stack.enter_context(register(PicklableHook(partial(self._fired, kind, fqn, module))))
 
-    def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: Any) -> None:
+    def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: object) -> None:
         self.core.emit(HookEvent(kind, fqn, module))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ class Origin:
     line: int | None
 
 
-def origin(call: Any) -> Origin:
+def origin(call: object) -> Origin:
     """Find a callable's name and code: for a partial, its function's; for an object, its `__call__`'s.
 
     Looks through decorators that use `functools.wraps`. Paths are relative to the working directory or site-packages,
@@ -38,7 +38,7 @@ def origin(call: Any) -> Origin:
     return Origin(_name(call), shown_path(code.co_filename), code.co_firstlineno)
 
 
-def _name(call: Any) -> str:
+def _name(call: object) -> str:
     if isinstance(call, functools.partial):
         return f"partial({_name(call.func)})"
     if isinstance(call, torch.jit.ScriptFunction):
@@ -53,7 +53,7 @@ def _name(call: Any) -> str:
     return f"{type(call).__qualname__}.{'forward' if isinstance(call, nn.Module) else '__call__'}"
 
 
-def _code(call: Any) -> Any:
+def _code(call: Any) -> CodeType | None:
     """The code object of a callable; None if it is written in C."""
     if isinstance(call, functools.partial):
         return _code(call.func)
@@ -84,7 +84,7 @@ def shown_path(filename: str) -> str:
     return filename
 
 
-def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
+def held_modules(call: object) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that a callable refers to, each with how: `bound to` or `closes over`."""
     if isinstance(call, functools.partial):
         yield from held_modules(call.func)
@@ -105,7 +105,7 @@ def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
                 yield from (("closes over", module) for module in held if isinstance(module, nn.Module))
 
 
-def _contents(cell: Any) -> Any:
+def _contents(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # a name that has no value yet

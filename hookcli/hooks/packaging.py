@@ -212,7 +212,7 @@ class _Sink(io.RawIOBase):
 class _TrialPickler(pickle.Pickler):
     """A pickler that leaves out the data of tensors."""
 
-    def persistent_id(self, obj: Any) -> Any:
+    def persistent_id(self, obj: object) -> object:
         return "storage" if isinstance(obj, (torch.UntypedStorage, torch.TypedStorage)) else None
 
 
@@ -228,7 +228,7 @@ def _culprit(model: nn.Module, error: BaseException) -> str:
     return in_brief(error)
 
 
-def _refused(value: Any) -> str | None:
+def _refused(value: object) -> str | None:
     try:
         _TrialPickler(io.BytesIO(), protocol=3).dump(value)
     except KeyboardInterrupt:

@@ -17,14 +17,14 @@ class PicklableHook:
     function that does nothing instead, so that loading the file does not need hookcli.
     """
 
-    def __init__(self, hook: Callable[..., Any]) -> None:
+    def __init__(self, hook: Callable[..., object]) -> None:
         self._hook = hook
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: object) -> Any:
         return self._hook(*given)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+    def __deepcopy__(self, memo: dict[int, object]) -> Callable[..., None]:
         return _NOTHING.__exit__
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, str]]:
         return getattr, (_NOTHING, "__exit__")

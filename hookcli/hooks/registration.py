@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +23,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.torch_private.dynamo import made_by_tracing
 
-Registered = Callable[[HookKind, nn.Module, str, Any], None]
+Registered = Callable[[HookKind, nn.Module, str, object], None]
 """Gets the kind, the owner, the attribute's name, and what is registered (None for an empty attribute)."""
 
 _REGISTER: dict[HookKind, Callable[..., RemovableHandle]] = {
@@ -78,7 +77,7 @@ MOST_MODULES = 2**18
 """More modules than any model has: the largest mixtures of experts have some 120,000."""
 
 
-def refusing_countless_modules() -> AbstractContextManager[Any]:
+def refusing_countless_modules() -> AbstractContextManager[object]:
     """Raise UsageError in this block where modules register more than MOST_MODULES others.
 
     A number of layers that is a slip, or hostile, would take all memory.
@@ -93,7 +92,7 @@ def refusing_countless_modules() -> AbstractContextManager[Any]:
     return _REGISTER[HookKind.MODULE_REGISTRATION](registered)
 
 
-def parameters_on_meta() -> AbstractContextManager[Any]:
+def parameters_on_meta() -> AbstractContextManager[object]:
     """Replace every parameter that a module registers in this block by one on the meta device.
 
     For models that read values in their constructors, which fails where everything is on the meta device.

@@ -63,10 +63,7 @@ class SavedTensorHooks(HookGroup):
         self.core.stack.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, FUNC_FAILS))
         self.core.stack.enter_context(saved_tensors_hooks(pack, unpack))
         if not self.core.callers_run and any(p.is_meta for p in self.core.model.parameters()):
-            self.core.stack.enter_context(attention_as_on_cpu(self._note_unfused))
-
-    def _note_unfused(self) -> None:
-        self._unfused = True
+            self.core.stack.enter_context(attention_as_on_cpu(partial(setattr, self, "_unfused", True)))
 
     def notes(self) -> list[str]:
         """Return a note if what is kept on the meta device is the CPU's figure, and other devices may keep less."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ class HookSession(SessionCore):
         self._in_backward = False
         self._operators_attached = False
         self._operators: OperatorCalls | AtenCalls | None = None
-        self._modes: list[AbstractContextManager[Any]] = []
+        self._modes: list[AbstractContextManager[object]] = []
         self._operators_on = ExitStack()
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
@@ -179,7 +179,7 @@ class HookSession(SessionCore):
             self._operators = (AtenCalls if self.ops == "aten" else OperatorCalls)(self, self.tensor_grads)
             self.watch_functions(self._operators)
 
-    def watch_functions(self, mode: AbstractContextManager[Any]) -> None:
+    def watch_functions(self, mode: AbstractContextManager[object]) -> None:
         """Run this mode in this thread while forwards run: until `detach_operators`, and after `attach_operators`."""
         self.detach_operators()
         self._modes.append(mode)
@@ -226,7 +226,7 @@ class HookSession(SessionCore):
 
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules that were never called, as far as hooks have seen."""
-        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not h.ever_called}
+        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not (h.calls or h.earlier)}
 
     def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
         """The calls of watched modules that raised, with the exception's type.

@@ -24,7 +24,7 @@ from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts
 
 Roots = Sequence[Tensor]
-CallbackGuard = Callable[[Callable[..., Any]], Callable[..., Any]]
+CallbackGuard = Callable[[Callable[..., object]], Callable[..., Any]]
 
 
 @dataclass(eq=False, repr=False)
@@ -67,7 +67,7 @@ class SessionCore:
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self.operators_too = True
-        self.before_operators: list[Callable[[Call, Any], object]] = []
+        self.before_operators: list[Callable[[Call, object], object]] = []
         self._before_backward: list[Callable[[Roots], object]] = []
 
     # What is watched.

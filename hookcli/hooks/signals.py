@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from functools import partial
 from types import CodeType
-from typing import Any
 
 
 def raised_by_signal_handler(error: BaseException) -> bool:
@@ -17,7 +16,7 @@ def raised_by_signal_handler(error: BaseException) -> bool:
     return trace is not None
 
 
-def _code(handler: Any) -> CodeType | None:
+def _code(handler: object) -> CodeType | None:
     """The code that runs when the handler (a function, method, partial or callable object) is called."""
     while isinstance(handler, partial):
         handler = handler.func

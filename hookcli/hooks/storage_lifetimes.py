@@ -18,16 +18,16 @@ from torch import Tensor
 
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode, reference_counts, storage_key
-from hookcli.tensors.tree import is_dense
+from hookcli.tensors.tree import Args, Kwargs, is_dense
 
 
 class Kernels(Protocol):
     """The kernels of a device, which operators on the meta device lack."""
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, func: object, args: Args, kwargs: Kwargs) -> object:
         """Call the operator."""
 
-    def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
+    def workspace(self, func: object, args: Args, out: object) -> int:
         """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
 
     def allocated(self, x: Tensor) -> int:
@@ -68,9 +68,9 @@ class StorageLifetimes(TorchDispatchMode):
     Views and in-place operators create no storage.
     """
 
-    def __init__(self, place: Callable[[Any], Any], kernels: Kernels) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.log: list[Any] = []
+    def __init__(self, place: Callable[[object], object], kernels: Kernels) -> None:
+        TorchDispatchMode.__init__(self)
+        self.log: list[object] = []
         self.older: list[Storage] = []
         """Storages older than the mode that `hold` was not told of; an operator returned a view of each."""
         self._place = place
@@ -80,7 +80,7 @@ class StorageLifetimes(TorchDispatchMode):
         self._noted: dict[int, Storage] = {}
         # By the id of the weak reference, which lives in `_known` until it comes into the log: storages can't be keys.
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         place = self._place(args)
         # A sum of gradients is added in place where autograd would do so without this mode.
@@ -94,7 +94,7 @@ class StorageLifetimes(TorchDispatchMode):
             self.log.append(OperatorCall(str(func.overloadpacket), place, created, max(size, inside)))
         return out
 
-    def hold(self, tensors: Iterable[Tensor], kind: str, place: Any) -> None:
+    def hold(self, tensors: Iterable[Tensor], kind: str, place: object) -> None:
         """Note storages that exist already, or that are known by now to be of this kind."""
         for tensor in tensors:
             if not is_dense(tensor):
@@ -115,27 +115,26 @@ class StorageLifetimes(TorchDispatchMode):
     def mark(self, phase: str) -> None:
         self.log.append(PhaseBegins(phase))
 
-    def released(self, entry: Any) -> Storage | None:
+    def released(self, entry: object) -> Storage | None:
         """The storage that this entry of the log released; None for an entry of another kind."""
         return self._noted.get(id(entry)) if isinstance(entry, ref) else None
 
     def alive(self) -> Iterator[Storage]:
         return (storage for reference, storage in self._known.values() if reference() is not None)
 
-    def _created(self, x: Tensor, func: Any, args: tuple[Any, ...], place: Any) -> Storage | None:
+    def _created(self, x: Tensor, func: Any, args: Args, place: object) -> Storage | None:
         """The storage of a result, if this operator created it."""
         if not is_dense(x) or self.find(x) is not None:
             return None
         storage = x.untyped_storage()
         key = storage_key(storage)
-        if func not in _FROM_DATA and any(
-            is_dense(y) and storage_key(y.untyped_storage()) == key for y in _tensors(args)
-        ):
+        viewed = (is_dense(y) and storage_key(y.untyped_storage()) == key for y in _tensors(args))
+        if func not in _FROM_DATA and any(viewed):
             self.older.append(self._note(x, place, ""))
             return None
         return self._note(x, place, str(func.overloadpacket)) if storage.nbytes() else None
 
-    def _note(self, tensor: Tensor, place: Any, operator: str) -> Storage:
+    def _note(self, tensor: Tensor, place: object, operator: str) -> Storage:
         storage = tensor.untyped_storage()
         noted = Storage(self._kernels.allocated(tensor), place, operator)
         reference = ref(storage, self.log.append)
@@ -153,10 +152,10 @@ class _CountingUses(TorchDispatchMode):
     """Notes the reference counts of the first summand of each sum."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.counts: list[tuple[int, int]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> object:
         if func is _ADD:
             self.counts.append(reference_counts(args[0]))
         return func(*args, **(kwargs or {}))
@@ -177,7 +176,7 @@ def _counts_of_owned() -> tuple[int, int] | None:
     return owned.counts[-1] if owned.counts[-1:] != shared.counts[-1:] else None
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: object) -> Iterator[Tensor]:
     """The tensors that an operator returned."""
     if isinstance(value, Tensor):
         yield value

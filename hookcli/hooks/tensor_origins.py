@@ -24,11 +24,9 @@ class TensorOrigins:
     """Calls are numbered from 0, in their order. `constants`: the model's parameters and buffers."""
 
     def __init__(self, constants: Iterable[Tensor]) -> None:
-        self._made: dict[int, tuple[ref[Tensor], int]] = {}
+        self._made = {id(x): (ref(x), CONSTANT) for x in constants}
         self._memory: dict[int, tuple[StorageWeakRef, int]] = {}
         self._written: dict[int, int] = {}
-        for x in constants:
-            self._made[id(x)] = ref(x), CONSTANT
 
     def of(self, x: Tensor) -> int | None:
         """The call that made the tensor or last wrote into its memory; None if none is known."""

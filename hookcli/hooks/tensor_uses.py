@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +12,9 @@ from hookcli.hooks.observing_mode import ObservingMode
 from hookcli.hooks.operators.functions import function_names, given_tensors, reads_attribute
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins
+from hookcli.hooks.torch_private.exchange import Function
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 
 _AS_WEIGHT = {
     *("linear", "bilinear", "matmul", "mm", "bmm", "mv", "dot", "inner", "addmm", "addmv", "addbmm", "baddbmm"),
@@ -45,7 +46,7 @@ class TensorUses(ObservingMode):
                 self._origins.made(x, CONSTANT)
         session.watch_functions(self)
 
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         if self._clock.busy or reads_attribute(func):
             return run(*args, **kwargs)
         with torch.DisableTorchFunction():  # neither the program's modes nor its subclasses see what is read here

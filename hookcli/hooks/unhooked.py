@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import nn
@@ -35,6 +34,6 @@ def compiled_parts(model: nn.Module) -> dict[str, str]:
 _COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (set TORCH_COMPILE_DISABLE=1 to see it)"
 
 
-def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
+def uncompiled(model: nn.Module) -> AbstractContextManager[object]:
     """Run compiled parts as they were written in this block: their hooks fire, and nothing is compiled again."""
     return torch.compiler.set_stance("force_eager") if compiled_graphs(model) != [] else nullcontext()

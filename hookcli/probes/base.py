@@ -18,6 +18,7 @@ from hookcli.probes.shared.unmeasured import UNINITIALISED, UnreachableTensors, 
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.table.columns.layouts import STATISTICS, with_operators
 from hookcli.table.merge import BatchRows
+from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
@@ -54,7 +55,7 @@ class Probe(ABC):
     def attach(self, session: HookSession) -> None:
         """Ask the session for hooks."""
 
-    def building(self) -> AbstractContextManager[Any]:
+    def building(self) -> AbstractContextManager[object]:
         """A context around the building of the model; it does nothing for most probes."""
         return nullcontext()
 
@@ -69,7 +70,7 @@ class Probe(ABC):
     def rows(self) -> list[Row]:
         """The rows of the report."""
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         """Figures for the whole model."""
         return {}
 
@@ -81,7 +82,7 @@ class Probe(ABC):
         """Remarks on figures that can be misread."""
         return []
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, model: str, meta: Meta) -> Report:
         """The finished report of the run that `meta` describes."""
         skipped = self.skipped()
         if meta.get("complete") is False:
@@ -91,7 +92,7 @@ class Probe(ABC):
         _require("rows", rows, Row)
         _require("skipped", skipped, Skipped)
         if notes := self.notes(rows):
-            meta = {**meta, "notes": [*meta.get("notes", ()), *notes]}
+            meta = with_notes(meta, *notes)
         columns = with_operators(self.columns) if self.operators and meta.get("ops") else tuple(self.columns)
         return Report(self.name, model, columns, rows, meta, self.totals(), skipped, grouping=self.grouping)
 
@@ -107,7 +108,7 @@ class Probe(ABC):
         return self
 
 
-def _require(method: str, given: Any, kind: type) -> None:
+def _require(method: str, given: object, kind: type) -> None:
     """Raises TypeError for what a probe must not return: its own error, which names it, and not a reporter's later."""
     if not isinstance(given, (list, tuple)):
         raise TypeError(f"{method}() returned {class_name(given)}, not a list of {kind.__name__}s")
@@ -135,24 +136,26 @@ class StatsProbe(Probe):
         self.reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
-        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
+        self._taken: dict[tuple[object, ...], tuple[dict[str, object], PendingFigures]] = {}
         self._batches = BatchRows(self.columns)
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Let the sink begin: hooks are attached, and the model is about to run on this batch."""
         if self.sink:
             self.sink.begin(self.session, args, kwargs, target)
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, model: str, meta: Meta) -> Report:
         """Return the report, once the sink has ended, too."""
         report = super().report(model, meta)
         if self.sink:
             self.sink.finish(model, report.meta, report.skipped)
         return report
 
-    def take(self, values: dict[str, Any], tensor: Tensor, *key: Any, layout: dict[str, Any] | None = None) -> None:
+    def take(
+        self, values: dict[str, object], tensor: Tensor, *key: object, layout: dict[str, object] | None = None
+    ) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it.
 
         `layout` is that of the tensor over ranks (`tree.layout_of`), if others than the tensor itself know it.
@@ -202,7 +205,7 @@ class StatsProbe(Probe):
         measured = resolve([pending for _, pending in taken])
         return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         """Return the number of rows."""
         return {"rows": len(self._batches) or len(self._taken)}
 
@@ -219,7 +222,7 @@ class CallStatsProbe(StatsProbe):
         return sorted(super().rows(), key=lambda row: row["index"])
 
 
-def describe(event: HookEvent, path: str) -> dict[str, Any]:
+def describe(event: HookEvent, path: str) -> dict[str, object]:
     """The place of a tensor in the run: the keys with which rows of inputs and activations begin."""
     return {
         "fqn": event.fqn,
@@ -232,7 +235,7 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 
 def said_of(event: HookEvent) -> dict[str, Any]:
     """Further values of an event's row: `edited`, `handed_on`, and for an operator its name and source line."""
-    said: dict[str, Any] = {"edited": event.edited} if event.edited else {}
+    said: dict[str, object] = {"edited": event.edited} if event.edited else {}
     said |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:
         said |= {"type": event.operator.name, "source": event.operator.source}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
-from hookcli.hooks.communication.ddp_observer import Exchange
+from hookcli.hooks.communication.comm_payload import Exchange
 from hookcli.table import Report, Row, Skipped, TensorStats
 from hookcli.table.buckets import bucket_row, totals
 from hookcli.table.columns.layouts import BUCKETS
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.meta import Meta
 from hookcli.table.stats import RULES
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
@@ -59,7 +59,7 @@ class CommProbe:
         """Note once that something could not be measured."""
         self._skipped[Skipped(fqn, reason)] = None
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, model: str, meta: Meta) -> Report:
         """The report, also of a run that failed: the buckets that were done by then."""
         whole = sorted(self._after, key=lambda e: (e.step, e.bucket))  # hooks beside each other, in their order
         before = resolve([self._before[e] for e in whole])

@@ -82,7 +82,7 @@ _OF_CODE = (TypeError, NameError, AttributeError, LookupError, ImportError, Arit
 _OF_SHAPES = ("shape", "size", "dimension", "channel", "dtype", "scalar type")
 
 
-def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:
+def _states(probes: Sequence[Probe]) -> list[dict[str, object]] | None:
     """Copies of the probes' attributes before a run that may have to be repeated; None if they can't be copied."""
     if len(probes) < 2 or not any(map(offers_another, probes)):
         return None

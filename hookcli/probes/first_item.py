@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
@@ -38,7 +36,7 @@ class FirstItemProbe(StatsProbe):
                     self.take(describe(event, path), first)
 
 
-def _unpacked(output: Any) -> Any:
+def _unpacked(output: object) -> object:
     """The output with tensors as long as the first item in place of packed sequences, which mix steps of all items."""
     if isinstance(output, PackedSequence):
         items, lengths = pad_packed_sequence(output, batch_first=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
 from hookcli.hooks.operators.functions import function_names
@@ -42,7 +41,7 @@ class FlowProbe(Probe):
         counts: Counter[tuple[str, int, str]] = Counter()
         return [_row(number, call, counts) for number, call in enumerate(self._flow.calls)]
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         kinds = Counter(call.kind for call in self._flow.calls)
         return {"module calls": kinds["module"], "function calls": kinds["function"]}
 

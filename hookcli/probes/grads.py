@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -59,7 +59,8 @@ class GradsProbe(StatsProbe):
         self._expected: dict[tuple[str, int, str], str] = {}
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
-        self._layouts: dict[tuple[str, int, str], dict[str, Any]] = {}  # of outputs that are parts of one on all ranks
+        # The layouts over ranks of outputs that are parts of one.
+        self._layouts: dict[tuple[str, int, str], dict[str, object]] = {}
         self._awaited: list[HookEvent] = []
         self._noted = defaultdict[str, dict[str, None]](dict)  # the modules of each remark
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.native import build
@@ -80,10 +79,10 @@ class GraphProbe(Probe):
         nothing = TensorStats(mean=math.nan) if seen.fired else None
         return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         seen = self._seen
         nodes = sum(map(self._counts, self.session.nodes.made))
-        totals: dict[str, Any] = {"nodes": nodes, "fired": len(seen)}
+        totals: dict[str, object] = {"nodes": nodes, "fired": len(seen)}
         if nodes > len(seen):
             totals["never fired"] = nodes - len(seen)
         if again := sum(s.fired > 1 for s in seen.values()):

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
@@ -114,7 +113,7 @@ class PythonHooks:
         """Python has no hook on what torch.autograd.grad captures."""
         return []
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, object]:
         return {"backward_us": (self._over - self._began) // 1000} if self._over and self._began else {}
 
 
@@ -168,11 +167,11 @@ class NativeHooks:
                 seen.append(_of_gradient(NodeInfo(-1, "tensor hook", fqn), record.tensor_hook.gradient))
         return seen
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, object]:
         if not self._passes:
             return {}
         timeline = self._passes[-1][0]
-        totals: dict[str, Any] = {"tensor hooks": sum(leaf.fired for leaf in timeline.leaf_gradients())}
+        totals: dict[str, object] = {"tensor hooks": sum(leaf.fired for leaf in timeline.leaf_gradients())}
         if captures := len(timeline.captures()):
             totals["captures"] = captures
         if self._began is not None and timeline.finished_ns is not None:

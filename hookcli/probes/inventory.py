@@ -66,11 +66,11 @@ class InventoryProbe(Probe):
         self.needs_backward = backward
         self._counts_memory, self._sums_bits = memory, bits
         self._hooks: list[ExistingHook] = []
-        self._held: list[tuple[dict[str, Any], PendingFigures]] = []
+        self._held: list[tuple[dict[str, object], PendingFigures]] = []
         self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
         self._batches = BatchRows()
-        self._outputs: list[dict[str, Any]] = []
-        self._bits: list[tuple[dict[str, Any], Tensor]] = []
+        self._outputs: list[dict[str, object]] = []
+        self._bits: list[tuple[dict[str, object], Tensor]] = []
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
@@ -138,7 +138,7 @@ class InventoryProbe(Probe):
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
         ]
 
-    def _never_called(self) -> Iterator[dict[str, Any]]:
+    def _never_called(self) -> Iterator[dict[str, object]]:
         for item in never_called(self.session):
             module = self.session.model.get_submodule(item.fqn)
             params, trainable = count_parameters(module)
@@ -150,7 +150,7 @@ class InventoryProbe(Probe):
     def notes(self, rows: Sequence[Row]) -> list[str]:
         return on_other_devices(self.session) if self._counts_memory else []
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         model = self.session.model
         params, trainable = count_parameters(model)
         modules = sum(1 for _ in model.modules())
@@ -158,7 +158,7 @@ class InventoryProbe(Probe):
         return {"params": params, "trainable": trainable, "modules": modules} | kept
 
 
-def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
+def _held(model: nn.Module) -> Iterator[tuple[dict[str, object], Tensor]]:
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for fqn, tensor in named:
             if not is_lazy(tensor):
@@ -166,7 +166,7 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
                 yield values | {"trainable": tensor.requires_grad}, tensor
 
 
-def _measured(taken: Sequence[tuple[dict[str, Any], PendingFigures]]) -> list[Row]:
+def _measured(taken: Sequence[tuple[dict[str, object], PendingFigures]]) -> list[Row]:
     measured = resolve([pending for _, pending in taken])
     return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 

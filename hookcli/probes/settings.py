@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from torch import nn
 
@@ -38,7 +37,7 @@ class SettingsProbe(Probe):
         return self._rows
 
 
-def settings_of(module: nn.Module) -> dict[str, Any]:
+def settings_of(module: nn.Module) -> dict[str, object]:
     """The settings of one module."""
     attributes = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("_")}
     if not type(module).__module__.startswith(_KNOWN):
@@ -57,7 +56,7 @@ def _declared(module: nn.Module) -> set[str]:
     return {*getattr(module, "__constants__", ()), *_DECLARED.findall(shown)}
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))

@@ -120,7 +120,7 @@ class ShapesProbe(Probe):
             call.said["edited"] = ", ".join(filter(None, [call.said.get("edited"), event.edited]))
         call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
 
-    def _take_operator(self, event: HookEvent, function: Any) -> None:
+    def _take_operator(self, event: HookEvent, function: object) -> None:
         call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, said_of(event))
         if self.session.ops == "aten":
             call.signature = signature_of(function, event.args, event.kwargs, event.output)
@@ -173,7 +173,7 @@ class ShapesProbe(Probe):
         in_root = _between(spent, root) if root else None
         macs = {"macs": spent[-1] if in_root is None else in_root}
         kept_in_root = self._kept if root is None or root.kept is None else root.kept
-        kept: dict[str, Any] = {"kept_bytes": kept_in_root} if self._memory is not None else {}
+        kept: dict[str, object] = {"kept_bytes": kept_in_root} if self._memory is not None else {}
         if kept and not model.training and any(map(acts_in_training, model.modules())):
             kept["kept_mode"] = "eval"
         return {"params": params, "trainable": trainable, "param_bytes": size, **training_bytes(model), **kept, **macs}

@@ -48,7 +48,7 @@ class TraceProbe(Probe):
         self.grouping = "disjoint" if summary else "events"
         self.columns = summary_columns(self.kinds) if summary else TRACE
         self._refused: dict[Skipped, None] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, object]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
         self._memory = SavedMemory([])
         self._unseen = UnreachableTensors()
@@ -82,7 +82,7 @@ class TraceProbe(Probe):
 
     # The building of the model.
 
-    def building(self) -> AbstractContextManager[Any]:
+    def building(self) -> AbstractContextManager[object]:
         """Record registrations of modules, parameters and buffers in the block, if they were asked for."""
         if set(self.kinds) & set(OPTIMIZER):
             preload()  # as the first optimizer of a process does: half a second, not the model's
@@ -152,7 +152,7 @@ class TraceProbe(Probe):
             return summarized(self._rows, self.session.model, self.kinds)
         return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
 
-    def totals(self) -> Mapping[str, Any]:
+    def totals(self) -> Mapping[str, object]:
         _, kept = most_kept(self._rows)
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
 
@@ -181,7 +181,7 @@ def _obstructed(error: Exception) -> Sequence[HookKind]:
     return SAVED_TENSOR if "saved tensor hooks" in message_of(cause or error) else ()
 
 
-def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:
+def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, object]:
     there = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
     return {
         "us": at / 1000,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 from torch import nn
 
 from hookcli.engine.probing import Edits, Probing, make_probes, parse_edits
-from hookcli.engine.run_info import UNSET, describe_run
+from hookcli.engine.run_info import describe_run
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.record.model_recording import ModelRecording
 from hookcli.table import Report
+from hookcli.table.meta import Meta
 
 
 class Watch:
@@ -65,7 +65,7 @@ def watch(
 ) -> ModelRecording: ...
 
 
-def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> Any:
+def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> object:
     """Observe a model while the caller's own code runs it.
 
     Around a step: the `with` block gives a Watch, whose `reports()` return what the probes ("activations" by default)
@@ -96,8 +96,11 @@ def _around_step(
     fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
     with HookSession(model, select=select, fastpath=fastpath, edits=changes, ops=ops, follow=True) as session:
-        info = describe_run(model, ())
-        info = replace(info, fastpath=fastpath, edits=[edit.text for edit in changes] or UNSET, ops=ops or UNSET)
+        info: Meta = {**describe_run(model, ()), "fastpath": fastpath}
+        if changes:
+            info["edits"] = [edit.text for edit in changes]
+        if ops:
+            info["ops"] = ops
         probing = Probing(chosen, name or type(model).__name__, info)
         probing.attach(session)
         yield Watch(session, probing)

@@ -34,7 +34,7 @@ class Plugin:
     target: str
     distribution: str
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
         module, _, attribute = self.target.partition(":")
         failed = UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}"))
@@ -59,11 +59,11 @@ class Plugin:
         return not self.built_in and self.name in BUILT_IN[self.kind]
 
 
-_owners: dict[int, tuple[Plugin, Any]] = {}  # by id(); the object is kept alive, so that its id is not reused
+_owners: dict[int, tuple[Plugin, object]] = {}  # by id(); the object is kept alive, so that its id is not reused
 _remarks: dict[str, None] = {}
 
 
-def guarded(made: Any) -> AbstractContextManager[None, None]:
+def guarded(made: object) -> AbstractContextManager[None, None]:
     """Return a context manager for calling a plugin's code; errors raised there name the plugin if it is external."""
     plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
     if plugin is None:

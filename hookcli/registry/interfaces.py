@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import MemberDescriptorType
-from typing import Any
 
 from hookcli.errors import class_name
 
@@ -37,7 +36,7 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
 }
 
 
-def misfit(kind: str, found: Any) -> str | None:
+def misfit(kind: str, found: object) -> str | None:
     """Return the reason why an object can't be a plugin of this kind; None if it can."""
     if kind == "edits":
         return None if callable(found) else f"an edit is a function, not {class_name(found)}"
@@ -49,7 +48,7 @@ def misfit(kind: str, found: Any) -> str | None:
     return misfitting_attribute(kind, found)
 
 
-def misfitting_attribute(kind: str, made: Any) -> str | None:
+def misfitting_attribute(kind: str, made: object) -> str | None:
     """Describe the first attribute of a plugin, or of an object that it made, that has the wrong type."""
     for name, wanted in _ATTRIBUTES[kind].items():
         value = getattr(made, name, None)

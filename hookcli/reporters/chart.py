@@ -10,8 +10,9 @@ from hookcli.reporters.base import Reporter
 from hookcli.reporters.curves import BOTH, A, B, curve, memory_curve, two_curves
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves
 from hookcli.system.wrapping import wrapped
-from hookcli.table import Report, formatting
+from hookcli.table import Report
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
@@ -29,8 +30,7 @@ class ChartReporter(Reporter):
         """Draw the charts of each report."""
         drawn = (_timeline if moments.is_timeline(report) else _lines for report in reports)
         return "\n".join(
-            "\n".join(lines(formatting.printable(report), view)) + "\n"
-            for lines, report in zip(drawn, reports, strict=True)
+            "\n".join(lines(printable(report), view)) + "\n" for lines, report in zip(drawn, reports, strict=True)
         )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
@@ -43,7 +42,7 @@ class ChromeReporter(Reporter):
         return visible_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def _events(report: Report, process: int) -> Iterator[dict[str, Any]]:
+def _events(report: Report, process: int) -> Iterator[dict[str, object]]:
     yield _name("process_name", process, 0, f"hookcli trace {report.model}")
     for thread, track in enumerate(_TRACKS):
         yield _name("thread_name", process, thread, track)
@@ -69,16 +68,16 @@ def _events(report: Report, process: int) -> Iterator[dict[str, Any]]:
             yield _end(spans.pop(), report.rows[-1]["us"], process, thread)
 
 
-def _event(row: Row, title: str, phase: str, process: int, thread: int) -> dict[str, Any]:
+def _event(row: Row, title: str, phase: str, process: int, thread: int) -> dict[str, object]:
     where = {"pid": process, "tid": thread}
     return {"name": title, "cat": row["kind"], "ph": phase, "ts": row["us"], **where, "args": _details(row)}
 
 
-def _end(title: str, at: float, process: int, thread: int) -> dict[str, Any]:
+def _end(title: str, at: float, process: int, thread: int) -> dict[str, object]:
     return {"name": title, "ph": "E", "ts": at, "pid": process, "tid": thread, "args": {"failed": True}}
 
 
-def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+def _name(what: str, process: int, thread: int, name: str) -> dict[str, object]:
     return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
@@ -93,6 +92,6 @@ def _title(row: Row) -> str:
     return f"{row['kind'].removesuffix('_pre').removesuffix('_post') if spans else row['kind']} {where}"
 
 
-def _details(row: Row) -> dict[str, Any]:
+def _details(row: Row) -> dict[str, object]:
     keys = (*names(TRACE_DETAILS), "edited")
     return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0)}

@@ -10,8 +10,8 @@ from typing import Any
 from hookcli.reporters import flat_table
 from hookcli.reporters.base import Reporter
 from hookcli.table import Report, strict
-from hookcli.table.formatting import printable
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 
 class CsvReporter(Reporter):
@@ -39,7 +39,7 @@ class CsvReporter(Reporter):
         return text.getvalue()
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: object) -> Any:
     single = flat_table.single(name, value)
     words = isinstance(value, str) or (isinstance(value, (list, tuple)) and any(isinstance(v, str) for v in value))
     return _guarded(single) if words else "" if single is None else strict(single)

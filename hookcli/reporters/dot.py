@@ -14,6 +14,7 @@ from hookcli.reporters.flow_dot import drawn_flow
 from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 
 class DotReporter(Reporter):
@@ -35,7 +36,7 @@ class DotReporter(Reporter):
 
 def drawn(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report."""
-    report = formatting.printable(report)
+    report = printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
     graph = Digraph(safe_name(report.model), graph_attr={"label": escape(title), **TITLE}, node_attr=NODE)
     if depth is None or math.isinf(depth):

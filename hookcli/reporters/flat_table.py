@@ -23,7 +23,7 @@ def names(declared: Iterable[str], found: Iterable[str]) -> list[str]:
     return [*declared, *sorted(set(found) - set(declared))]
 
 
-def single(name: str, value: Any) -> Any:
+def single(name: str, value: object) -> Any:
     """Return the value as a number, a flag or text: shapes as 1x3x224x224, other lists as words, mappings as JSON."""
     if isinstance(value, Mapping):
         return json.dumps(strict(value), ensure_ascii=False)

@@ -12,6 +12,7 @@ from hookcli.reporters import footer
 from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
 from hookcli.table import Report, Row, formatting
 from hookcli.table.levels import Levels
+from hookcli.table.printable import printable
 
 _FITTING = 40  # nodes, where no depth is asked for
 _LOOKS = {
@@ -35,7 +36,7 @@ def drawn_flow(report: Report, depth: float | None) -> Digraph:
 
     `depth` counts as in tables; None is the depth that fits about 40 boxes.
     """
-    report = formatting.printable(report)
+    report = printable(report)
     levels = Levels.of(report.meta)
     rows = _leading_to_results(report.rows)
     nodes = _nodes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)

@@ -9,6 +9,7 @@ from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import counted, duration, loss, macs, number, size
+from hookcli.table.meta import Meta
 from hookcli.table.validation import OF_PEAK, SENTENCES
 
 
@@ -33,7 +34,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
-def _memory(totals: Mapping[str, Any], sorts: bool, python: bool) -> str:
+def _memory(totals: Mapping[str, object], sorts: bool, python: bool) -> str:
     """Write the memory that training takes, part by part, and unless the rows are sorted, how to see what keeps most.
 
     "" for totals without the parts.
@@ -127,8 +128,8 @@ def run_line(report: Report) -> str:
     said += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
     said += [f"autocast {meta['amp']}"] if meta.get("amp") else []
     said += [str(meta["optimizer"])] if meta.get("optimizer") else []
-    if "loss_value" in meta and meta["loss_value"] is not None:
-        said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')}{_not_own(meta)})")
+    if (value := meta.get("loss_value")) is not None:
+        said.append(f"loss {value:.4g} ({meta.get('loss')}{_not_own(meta)})")
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}{_not_own(meta)}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
@@ -137,15 +138,15 @@ def run_line(report: Report) -> str:
         said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
     own = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
     said += [duration(meta["seconds"]) + own] if "seconds" in meta else []
-    if meta.get("plain_seconds"):
-        said.append(f"{duration(meta['plain_seconds'])} without hooks")
+    if plain := meta.get("plain_seconds"):
+        said.append(f"{duration(plain)} without hooks")
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     said += ["cached"] if meta.get("cached") else []
     return " · ".join(said)
 
 
-def _not_own(meta: Mapping[str, Any]) -> str:
+def _not_own(meta: Meta) -> str:
     """Say why the loss that the model returned was not the one that was differentiated."""
     return f"; {meta['no_own_loss']}" if meta.get("no_own_loss") else ""
 
@@ -153,13 +154,13 @@ def _not_own(meta: Mapping[str, Any]) -> str:
 _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
 
 
-def _of_step(meta: Mapping[str, Any]) -> list[str]:
+def _of_step(meta: Meta) -> list[str]:
     """Describe a recorded step of a script: its number, phase, observed forwards and loss."""
     losses = meta["losses"]
     said = [
         f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] is not None else "")
     ]
-    said += [] if meta["phase"] == "train" else [meta["phase"].replace("_", " ")]
+    said += [phase.replace("_", " ")] if (phase := meta["phase"]) and phase != "train" else []
     if losses:
         said.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
     if meta["forwards"] > 1:
@@ -168,7 +169,7 @@ def _of_step(meta: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _of_ranks(meta: Mapping[str, Any]) -> str:
+def _of_ranks(meta: Meta) -> str:
     """Name the number of processes, and the ranks shown if not all are merged."""
     shown = meta.get("rank")
     if shown is None:

@@ -11,8 +11,8 @@ from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
 from hookcli.table import Finding, Report
-from hookcli.table.formatting import printable
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 
 class GithubReporter(Reporter):

@@ -10,6 +10,7 @@ from hookcli.reporters.base import SCREEN, Reporter
 from hookcli.reporters.distributions import NEEDS, absence, fitted, percent, quantiles, title
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
@@ -26,7 +27,7 @@ class HistReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Draw the histograms of each report."""
-        return "".join(f"{line}\n" for report in reports for line in _lines(formatting.printable(report), view))
+        return "".join(f"{line}\n" for report in reports for line in _lines(printable(report), view))
 
 
 def _lines(report: Report, view: View) -> Iterator[str]:

@@ -21,7 +21,7 @@ class JsonReporter(Reporter):
         return document_text(_chosen(document(reports), view))
 
 
-def _chosen(document: dict[str, Any], view: View) -> dict[str, Any]:
+def _chosen(document: dict[str, Any], view: View) -> dict[str, object]:
     """Reduce rows to the chosen columns."""
     if view.columns:
         for report in document["reports"]:

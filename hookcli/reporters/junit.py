@@ -11,8 +11,8 @@ from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.rules import COMMAND, NEEDS, fails, figures, sentence, title
 from hookcli.table import Finding, Reason, Report
-from hookcli.table.formatting import printable
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 

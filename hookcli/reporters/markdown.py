@@ -9,6 +9,7 @@ from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
 from hookcli.table import Report, formatting
 from hookcli.table.grouping import View, for_people
+from hookcli.table.printable import printable
 from hookcli.table.screen import fitted
 
 _BEFORE_PUNCTUATION = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)")
@@ -27,7 +28,7 @@ class MarkdownReporter(Reporter):
 
 
 def _render(report: Report, view: View) -> str:
-    report = for_people(formatting.printable(report))
+    report = for_people(printable(report))
     if view.depth is None and not view.sort:
         report = fitted(report, SCREEN)
     columns = table_columns.visible(report, view)

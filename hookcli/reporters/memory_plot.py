@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from hookcli.reporters import moments
 from hookcli.reporters.plots import drawing, saved
 from hookcli.table import Report, formatting
+from hookcli.table.printable import printable
 
 _WIDTH, _HEIGHT = 9.0, 4.2  # inches, of one timeline
 _COLORS = ("#0072b2", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#d55e00", "#cc79a7", "#999999")  # Okabe and Ito
@@ -19,7 +20,7 @@ _COLORS = ("#0072b2", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#d55e00", "#c
 def memory_plot(reports: Sequence[Report], form: str) -> bytes:
     """Draw each timeline, below each other."""
     with drawing():
-        shown = [formatting.printable(report) for report in reports]
+        shown = [printable(report) for report in reports]
         figure = Figure(figsize=(_WIDTH, _HEIGHT * len(shown)), layout="constrained")
         for report, ax in zip(shown, figure.subplots(len(shown), 1, squeeze=False)[:, 0], strict=True):
             _draw(ax, report)

@@ -35,7 +35,7 @@ class ParquetReporter(Exporter):
     def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
         """Write the file, which holds the reports in memory as columns of numbers until the end."""
         arrow: Any = import_module("pyarrow")
-        parts, columns, heads = [], dict[str, Column](), dict[tuple[Any, ...], Report]()
+        parts, columns, heads = [], dict[str, Column](), dict[tuple[object, ...], Report]()
         for report in reports:
             head = (report.model, report.probe, report.meta.get("phase"))
             heads[head] = heads.get(head) or replace(report, rows=(), meta=series.about(report))
@@ -63,7 +63,7 @@ def _table(arrow: Any, report: Report, view: View) -> Any:
     return arrow.table({_text(name): _array(arrow, values) for name, values in columns.items()})
 
 
-def _array(arrow: Any, values: list[Any]) -> Any:
+def _array(arrow: Any, values: list[Any]) -> object:
     """Return the column; one of words and numbers is text."""
     kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {bool} or kinds <= {int}:
@@ -76,7 +76,7 @@ def _array(arrow: Any, values: list[Any]) -> Any:
 
 def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str, Column]) -> Any:
     """Return one table of these columns; one without values has the type that others have under its name."""
-    types: dict[type | None, Any] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
+    types: dict[type | None, object] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
     fields = []
     for name in names:
         kinds = {part.schema.field(name).type for part in parts if name in part.column_names} - {arrow.null()}
@@ -87,13 +87,13 @@ def _joined(arrow: Any, parts: list[Any], names: list[str], columns: Mapping[str
     return arrow.concat_tables(whole) if whole else schema.empty_table()
 
 
-def _type(arrow: Any, kinds: set[Any]) -> Any:
+def _type(arrow: Any, kinds: set[object]) -> object:
     if len(kinds) < 2:
         return next(iter(kinds))
     return arrow.float64() if kinds == {arrow.int64(), arrow.float64()} else arrow.string()
 
 
-def _widened(arrow: Any, part: Any, schema: Any) -> Any:
+def _widened(arrow: Any, part: Any, schema: Any) -> object:
     columns = [
         part.column(field.name).cast(field.type)
         if field.name in part.column_names

@@ -18,9 +18,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from hookcli.reporters import footer
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
 from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
-from hookcli.table import Report, Row, formatting
+from hookcli.table import Report, Row
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
+from hookcli.table.printable import printable
 
 _COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's blue and vermilion, which colour blindness keeps apart
 _DIM, _LINE, _BAD, _SHADE = "#667078", "#e1e4e8", "#b42318", "#f3e7d3"
@@ -59,7 +60,7 @@ _CUT = 1.25  # a bar of zeros is cut at this multiple of the highest other bar
 def charts(reports: Sequence[Report], view: View, form: str) -> bytes:
     """Draw the charts of each report, below each other."""
     with drawing():
-        parts = [_Part(formatting.printable(report), view) for report in reports]
+        parts = [_Part(printable(report), view) for report in reports]
         figure = Figure(figsize=(_WIDTH, sum(part.height for part in parts)), layout="constrained")
         subfigures = figure.subfigures(len(parts), 1, height_ratios=[part.height for part in parts], squeeze=False)
         for part, place in zip(parts, subfigures[:, 0], strict=True):
@@ -129,7 +130,7 @@ def _name_runs(ax: Any, report: Report) -> None:
 def histograms(reports: Sequence[Report], form: str) -> bytes:
     """Draw a histogram for each tensor of the reports."""
     with drawing():
-        shown = [formatting.printable(report) for report in reports]
+        shown = [printable(report) for report in reports]
         rows = [row for report in shown for row in report.rows if row.stats is not None]
         lines = [line for report in shown for line in _below(report)]
         across = min(_ACROSS, max(len(rows), 1))

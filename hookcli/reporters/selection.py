@@ -12,7 +12,7 @@ from hookcli.reporters.base import Exporter, Reporter
 from hookcli.table import Column
 
 
-def declared(reporter: Any, attribute: str) -> Any:
+def declared(reporter: object, attribute: str) -> Any:
     """Return an attribute of a reporter or its class; the interface's default if it has none."""
     default = getattr(Reporter, attribute) if hasattr(Reporter, attribute) else getattr(Exporter, attribute)
     return getattr(reporter, attribute, default)

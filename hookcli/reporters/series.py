@@ -13,7 +13,8 @@ from typing import Any
 
 from hookcli.system.escaping import visible
 from hookcli.table import STATS_KEYS, Report, Row, raised
-from hookcli.table.columns.layouts import OF_STEP, REPEATS
+from hookcli.table.columns.recorded import OF_STEP, REPEATS
+from hookcli.table.meta import Meta, without
 
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section
@@ -32,7 +33,7 @@ class Point:
     step: int
     about: Mapping[str, Any]
     figures: dict[str, float] = field(default_factory=dict)
-    histograms: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    histograms: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def points(reports: Iterable[Report]) -> Iterator[Point]:
@@ -49,9 +50,9 @@ def points(reports: Iterable[Report]) -> Iterator[Point]:
         yield from (point for point in found.values() if point.figures or point.histograms)
 
 
-def about(report: Report) -> dict[str, Any]:
+def about(report: Report) -> Meta:
     """Return the report's meta; of a recorded step, only what all steps share."""
-    return {key: value for key, value in report.meta.items() if "step" not in report.meta or key not in OF_STEP}
+    return without(report.meta, *OF_STEP) if "step" in report.meta else report.meta
 
 
 def _add(point: Point, report: Report, row: Row) -> None:
@@ -79,7 +80,7 @@ def _tag(report: Report, row: Row, figure: str) -> str:
     return visible(f"{section}/{place}")
 
 
-def _unused(tag: str, taken: Mapping[str, Any]) -> str:
+def _unused(tag: str, taken: Mapping[str, object]) -> str:
     """Return the tag, numbered if another row of the step has it."""
     number, found = 1, tag
     while found in taken:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hookcli.table import Column, Kind, Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import GROUP_LINES, STEP_TOTALS
+from hookcli.table.columns.recorded import GROUP_LINES, STEP_TOTALS
 from hookcli.table.columns.training import STEP_PARTS
 from hookcli.table.formatting import cell, duration, number, setting, size
 
@@ -45,16 +45,20 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
     return [*_groups(totals.get("groups", ())), *lines, *([" · ".join(rest)] if rest else [])]
 
 
-def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def _groups(groups: Sequence[Mapping[str, object]]) -> list[str]:
     """The settings that the groups share in one line; a table of the rest, if there are several groups."""
-    shared = [c for c in GROUP_LINES if c.kind == Kind.SETTING and all(g[c.name] == groups[0][c.name] for g in groups)]
+    shared = [
+        c
+        for c in GROUP_LINES
+        if c.kind in (Kind.SETTING, Kind.SETTINGS) and all(g[c.name] == groups[0][c.name] for g in groups)
+    ]
     optimizers = dict.fromkeys(str(group["optimizer"]) for group in groups)
     said = [f"{_title(c)} {setting(value)}" for c in shared if groups and (value := groups[0][c.name]) is not None]
     lines = [f"{', '.join(optimizers)}{': ' * bool(said)}{', '.join(said)}"] if groups else []
     return lines + (_table(groups, [column for column in GROUP_LINES if column not in shared]) if groups[1:] else [])
 
 
-def _table(groups: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[str]:
+def _table(groups: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> list[str]:
     """A line per group, with the settings in which groups differ, and its norms."""
     cells = {_title(column): [_cell(group.get(column.name), column) for group in groups] for column in columns}
     filled = [[title, *texts] for title, texts in cells.items() if set(texts) != {"-"}]

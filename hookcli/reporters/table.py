@@ -13,8 +13,9 @@ from hookcli.reporters.footer import next_line
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.system.escaping import visible
 from hookcli.system.streams import is_terminal, terminal_size
-from hookcli.table import Report, formatting
+from hookcli.table import Report
 from hookcli.table.grouping import View, parse_depth, shown
+from hookcli.table.printable import printable
 
 
 class TableReporter(Reporter):
@@ -25,7 +26,7 @@ class TableReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a table per report."""
-        tables = [tabulated(formatting.printable(report), view) for report in reports]
+        tables = [tabulated(printable(report), view) for report in reports]
         if view.width is not None or view.color or any(table.width > PIPE for table in tables):
             from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
 

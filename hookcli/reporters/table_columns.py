@@ -21,6 +21,7 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
+_CALL = [name for name in IDENTITY if name != "path"]
 _ON_REQUEST = (Shown.ASKED, Shown.PAGE)
 _GRADIENTS = ("parameter", "output", "input")
 """The `kind` of rows of gradients, which vanish or explode by their norms."""
@@ -33,9 +34,8 @@ def reads_left(report: Report, column: Column) -> bool:
 
 def continues(row: Row, before: Row | None) -> bool:
     """Return whether a row is another tensor or rank of the call in the row before."""
-    keys = [name for name in IDENTITY if name != "path"]
     further = "fqn" in row.values and (row.get("path") or row.get("rank") is not None)
-    return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in keys)
+    return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in _CALL)
 
 
 def visible(report: Report, view: View) -> list[Column]:
@@ -46,12 +46,12 @@ def visible(report: Report, view: View) -> list[Column]:
     flows = any(column.name == "inputs" for column in report.columns)
     asked = {"source"} if operators else set()  # the line of an operator is shown; the source of a check is on request
     asked |= {"id"} if flows else set()
-    chosen = [c for c in report.columns if (c.shown not in _ON_REQUEST or c.name in asked) and _speaks(report, c)]
+    chosen = [c for c in report.columns if (c.shown not in _ON_REQUEST or c.name in asked) and _informs(report, c)]
     marked = not any(c.shown == Shown.BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 
 
-def _speaks(report: Report, column: Column) -> bool:
+def _informs(report: Report, column: Column) -> bool:
     """True if a column holds information that is not said elsewhere."""
     name, shown = column.name, column.shown
     if not report.rows:

@@ -48,7 +48,7 @@ class TensorboardReporter(Exporter):
 class _Run:
     """An event file in a folder of its own; a context manager that closes it."""
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, object]) -> None:
         self.folder = folder
         self._event: Any = import_module("tensorboard.compat.proto.event_pb2").Event
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class _Run:
         self._writer.write(event.SerializeToString())
         self._writer.flush()
 
-    def _described(self, about: Mapping[str, Any]) -> Any:
+    def _described(self, about: Mapping[str, object]) -> Any:
         """Return the event for the Text tab: what was run, as lines that Markdown leaves as they are."""
         event = self._event()
         value = event.summary.value.add(tag="run")

@@ -66,7 +66,7 @@ def _begun(point: series.Point, path: Path) -> Any:
     return run
 
 
-def _histogram(flat: Mapping[str, Any]) -> Any:
+def _histogram(flat: Mapping[str, object]) -> object:
     limits, counts = series.buckets(flat)
     assert len(counts) <= _BINS
     return import_module("wandb").Histogram(np_histogram=(counts, limits))

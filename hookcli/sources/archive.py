@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hookcli.errors import UsageError, shortened, unknown
 from hookcli.system.files import exists, is_folder, member, opened
@@ -64,7 +63,7 @@ class Archive:
             raise UsageError(f"{self.path}: the package holds no pickled object (no .pkl among its resources)")
         raise UsageError(f"{self.path}: which object? Give --resource, one of {', '.join(self.pickles)}")
 
-    def noted_input(self, resource: str) -> dict[str, Any] | None:
+    def noted_input(self, resource: str) -> dict[str, object] | None:
         """hookcli's note about the model's input in a resource; None if it did not make the package."""
         name = f"{resource.rpartition('/')[0]}/{INPUT_RESOURCE}"
         if name not in self.sizes:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from hookcli.table.meta import Meta
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Loss = Callable[[Any], Tensor]
 """Maps a model's output to a scalar."""
-Arguments = tuple[Any, ...] | dict[str, Any]
+Arguments = tuple[object, ...] | dict[str, Any]
 """A model's arguments: all positional, or all by keyword."""
 Transforms = Callable[["Image"], Tensor]
 """Turns a picture into one item of the model's first input, without the batch dimension."""
@@ -71,8 +73,8 @@ class Recipe:
     build_filled: Callable[[bool], tuple[nn.Module, str | None]] | None = None
     ready: nn.Module | None = None
     transforms: Callable[[], Transforms] | None = None
-    tokenizer: Callable[[], Callable[..., Mapping[str, Any]]] | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Callable[[], Callable[..., Mapping[str, object]]] | None = None
+    meta: Meta = field(default_factory=Meta)
 
 
 def copy_model(model: nn.Module) -> nn.Module:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO
 from unittest.mock import patch
 
 import torch
@@ -112,7 +112,7 @@ class _Program(UnflattenedModule):
 
     positional: tuple[str, ...] = ()
 
-    def forward(self, *args: Any, **keywords: Any) -> Any:
+    def forward(self, *args: object, **keywords: object) -> object:
         named = [keywords.pop(name) for name in self.positional if name in keywords]
         return super().forward(*args, *named, **keywords)  # type: ignore[no-untyped-call]
 

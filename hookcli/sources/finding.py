@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from hookcli import registry
 from hookcli.errors import UsageError, class_name
@@ -13,7 +12,7 @@ from hookcli.sources.state_dicts import is_file
 
 
 def find_recipe(
-    spec: str, args: Mapping[str, Any] | None = None, weights: str | None = None, task: str | None = None
+    spec: str, args: Mapping[str, object] | None = None, weights: str | None = None, task: str | None = None
 ) -> Recipe:
     """The recipe for a spec, from the source that `source_of` names.
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 from hookcli.table import formatting
 from hookcli.table.formatting import listed
+from hookcli.table.meta import Meta
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _ADAPTER = "adapter_config.json"
@@ -50,6 +52,13 @@ class HuggingFaceSource:
         inputs = Inputs.of(model_class, config)
         if request.weights:
             _check_weights(place, request.weights, spec)
+        meta: Meta = {
+            "transformers": library.__version__,
+            "architecture": model_class.__name__,
+            "config": str(place.folder or f"defaults of the type {place.name}"),
+        }
+        if request.weights:
+            meta["weights"] = str(place.folder)
         return Recipe(
             name=spec,
             build=partial(_build, model_class, config, spec),
@@ -59,12 +68,7 @@ class HuggingFaceSource:
             build_filled=partial(_filled, library, model_class, config, place) if request.weights else None,
             transforms=partial(_transforms, library, str(place.folder)) if place.has(*_PROCESSOR) else None,
             tokenizer=partial(load_tokenizer, library, str(place.folder)) if place.has(*_TOKENIZER) else None,
-            meta={
-                "transformers": library.__version__,
-                "architecture": model_class.__name__,
-                "config": str(place.folder or f"defaults of the type {place.name}"),
-            }
-            | ({"weights": str(place.folder)} if request.weights else {}),
+            meta=meta,
         )
 
 
@@ -97,7 +101,7 @@ _COUNTED = re.compile(r"(layers?|blocks?|depths?|stages?|experts|heads|labels)$"
 _SEE = "see `hookcli models --source hf`"
 
 
-def _configured(library: Any, place: _ConfigPlace, args: Mapping[str, Any], spec: str) -> Any:
+def _configured(library: ModuleType, place: _ConfigPlace, args: Mapping[str, object], spec: str) -> Any:
     """The configuration with the arguments in it. Raises UsageError for one that Transformers can't read."""
     if place.folder and not place.has(CONFIG):
         raise UsageError(f"{spec}: no {CONFIG} in that folder")
@@ -125,7 +129,7 @@ def _configured(library: Any, place: _ConfigPlace, args: Mapping[str, Any], spec
         return config_class.from_dict(settings | merged)
 
 
-def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
+def _refuse_countless(settings: Mapping[str, object], spec: str) -> None:
     """Raise UsageError for a number of parts that no model has: some configurations make lists of that length."""
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -134,12 +138,12 @@ def _refuse_countless(settings: Mapping[str, Any], spec: str) -> None:
             raise UsageError(f"{spec}: {name} = {value:,}: give a number up to {MOST_MODULES:,}")
 
 
-def _merged(settings: Any, given: Any) -> Any:
+def _merged(settings: object, given: object) -> object:
     """A given part of a configuration; entries of the configuration stay where the given part names others."""
     return settings | given if isinstance(settings, dict) and isinstance(given, dict) else given
 
 
-def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
+def _class(library: ModuleType, config: Any, task: str | None, spec: str) -> type[nn.Module]:
     """The model's class: the one for the task, else the one that the configuration names, else the type's first."""
     tasks = entries("hf")[config.model_type].tasks or {} if config.model_type in entries("hf") else {}
     if task is not None and task not in tasks:
@@ -156,7 +160,7 @@ def _class(library: Any, config: Any, task: str | None, spec: str) -> Any:
     return model_class
 
 
-def _run_on_meta(library: Any) -> None:
+def _run_on_meta(library: ModuleType) -> None:
     """Have Transformers treat meta tensors as FakeTensors: it reads no values, and calls no kernel that fails there."""
     utilities, experts = library.utils.import_utils, getattr(library.integrations, "moe", None)
     _wrap(utilities, "is_fake_tensor", lambda original, value: original(value) or getattr(value, "is_meta", False))
@@ -165,7 +169,7 @@ def _run_on_meta(library: Any) -> None:
         _wrap(experts, name, lambda original, x, weight, *rest: not weight.is_meta and original(x, weight, *rest))
 
 
-def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
+def _wrap(module: object, name: str, function: Callable[..., object]) -> None:
     """Replace a module's function, if it has one of this name, by `function`, which gets the original one first."""
     original = getattr(module, name, None)
     if original is not None and not hasattr(original, "hookcli"):
@@ -177,7 +181,7 @@ def _wrap(module: Any, name: str, function: Callable[..., Any]) -> None:
 @cache
 def _multiplies_groups_on_meta() -> bool:
     """True if experts can be multiplied in float32 on the meta device, as PyTorch does since 2.15."""
-    multiply: Callable[..., Any] | None = getattr(torch.nn.functional, "grouped_mm", None)
+    multiply: Callable[..., object] | None = getattr(torch.nn.functional, "grouped_mm", None)
     with torch.device("meta"), suppress(RuntimeError):
         groups = torch.empty(1, dtype=torch.int32)
         return multiply is not None and multiply(torch.empty(4, 4), torch.empty(1, 4, 4), offs=groups) is not None
@@ -185,7 +189,7 @@ def _multiplies_groups_on_meta() -> bool:
 
 
 @without_remote_code()
-def _build(model_class: Any, config: Any, spec: str) -> nn.Module:
+def _build(model_class: type[nn.Module], config: Any, spec: str) -> nn.Module:
     """The model with random weights, in its configuration's dtype."""
     if torch.get_default_device().type != "meta":
         with torch.device("meta"):
@@ -211,7 +215,7 @@ def _check_weights(place: _ConfigPlace, weights: str, spec: str) -> None:
 
 
 def _filled(
-    library: Any, model_class: Any, config: Any, place: _ConfigPlace, strict: bool
+    library: ModuleType, model_class: Any, config: object, place: _ConfigPlace, strict: bool
 ) -> tuple[nn.Module, str | None]:
     """The model with the weights beside its configuration, as Transformers loads them; a remark on missing ones."""
     logging = library.utils.logging
@@ -241,7 +245,7 @@ def _filled(
 
 
 @without_remote_code()
-def _transforms(library: Any, folder: str) -> Transforms:
+def _transforms(library: ModuleType, folder: str) -> Transforms:
     """The transforms of the image processor that lies beside the configuration."""
     processor = library.AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return lambda image: processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]

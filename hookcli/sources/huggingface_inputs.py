@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookcli.sources.base import Arguments, InputSpec
 from hookcli.sources.catalog import entries
@@ -35,7 +35,7 @@ class Inputs:
     targets: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, model_class: Any, config: Any) -> Inputs:
+    def of(cls, model_class: type[nn.Module], config: object) -> Inputs:
         parameters = inspect.signature(model_class.forward).parameters
         inputs: dict[str, InputSpec | None] = {}
         for name in _needed(model_class, config, parameters):
@@ -51,7 +51,7 @@ class Inputs:
 
     def arrange_training(self, tensors: Sequence[Tensor]) -> Arguments:
         """The tensors by name, with labels: class 0, or for language models the token ids."""
-        named: dict[str, Any] = dict(zip(self.names, tensors, strict=False))
+        named: dict[str, object] = dict(zip(self.names, tensors, strict=False))
         first = tensors[0]
         tokens = named.get("decoder_input_ids", named.get("input_ids", first))
         shapes = {"item": first.shape[:1], "position": first.shape[:2]}
@@ -61,7 +61,7 @@ class Inputs:
         return named
 
 
-def _labels(model_class: Any, parameters: Any) -> Iterator[tuple[str, str]]:
+def _labels(model_class: type, parameters: Mapping[str, inspect.Parameter]) -> Iterator[tuple[str, str]]:
     """Names of labels with their kind: one for each item, or each position, or the tokens themselves."""
     name = model_class.__name__
     if name.endswith("ForQuestionAnswering") and "start_positions" in parameters:
@@ -75,7 +75,7 @@ def _labels(model_class: Any, parameters: Any) -> Iterator[tuple[str, str]]:
             yield "labels", "item"
 
 
-def _needed(model_class: Any, config: Any, parameters: Any) -> Iterator[str]:
+def _needed(model_class: Any, config: Any, parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
     """The names of the inputs that a forward needs, the main one first."""
     main = model_class.main_input_name if model_class.main_input_name in parameters else list(parameters)[1]
     names = [main]
@@ -89,7 +89,7 @@ def _needed(model_class: Any, config: Any, parameters: Any) -> Iterator[str]:
     yield from dict.fromkeys(names)
 
 
-def _spec(name: str, model_class: Any, config: Any) -> InputSpec | None:
+def _spec(name: str, model_class: object, config: Any) -> InputSpec | None:
     if name.endswith("input_ids"):
         text = config.get_text_config()
         vocabulary = getattr(text, "vocab_size", None)
@@ -107,12 +107,12 @@ def _spec(name: str, model_class: Any, config: Any) -> InputSpec | None:
     return None
 
 
-def _first(config: Any, *names: str) -> Any:
+def _first(config: object, *names: str) -> Any:
     """The first of these attributes that the configuration has; None for none."""
     return next((found for name in names if (found := getattr(config, name, None)) is not None), None)
 
 
-def _pictures(config: Any, model_class: Any) -> InputSpec:
+def _pictures(config: Any, model_class: object) -> InputSpec:
     backbone = getattr(config, "backbone_config", None)
     size = _first(config, "image_size", "img_size", "crop_size") or _first(backbone, "image_size") or _SIDE
     if isinstance(size, dict):
@@ -128,7 +128,7 @@ def _pictures(config: Any, model_class: Any) -> InputSpec:
     return InputSpec((1, *([frames] if frames else []), channels, *sides[-2:]))
 
 
-def _sound(name: str, config: Any) -> InputSpec | None:
+def _sound(name: str, config: object) -> InputSpec | None:
     """A second of sound, or features of it, in the order of dimensions that the type has."""
     if name == "input_values":
         if mels := _first(config, "num_mel_bins"):

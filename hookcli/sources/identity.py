@@ -6,10 +6,9 @@ import json
 import platform
 import sys
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
-from hookcli.sources.catalog import entries
+from hookcli.sources.catalog import entries, package_folder
 from hookcli.sources.specs import source_of
 from hookcli.system.files import content, exists
 
@@ -35,10 +34,10 @@ def identity(spec: str) -> str | None:
 def code_folders(spec: str) -> list[Path]:
     """The folders of the code that makes and measures the model of this spec; none where a package is missing."""
     source, _ = source_of(spec)
-    folders = [_package(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
+    folders = [package_folder(package) for package in ("hookcli", "torch", *_PACKAGES.get(source, ("",)))]
     if None in folders:
         return []
-    hookcli, torch, *others = filter(None, [*folders, *map(_package, _OPTIONAL.get(source, ()))])
+    hookcli, torch, *others = filter(None, [*folders, *map(package_folder, _OPTIONAL.get(source, ()))])
     return [hookcli, torch / "nn", *others]
 
 
@@ -63,11 +62,3 @@ def _text(file: Path) -> str:
     with suppress(OSError, ValueError):
         return content(file, 2**24).decode("utf-8", "replace")
     return ""
-
-
-def _package(name: str) -> Path | None:
-    """The folder of a package, found without importing it; None if it is missing."""
-    with suppress(ImportError, ValueError):  # a module that was not imported from anywhere has no spec
-        spec = find_spec(name) if name else None
-        return Path(spec.origin).parent if spec and spec.origin else None
-    return None

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
@@ -32,7 +31,7 @@ class ImportPathSource:
         return _recipe(request, partial(target, **request.args))
 
 
-def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
+def _recipe(request: Request, call: Callable[[], object]) -> Recipe:
     examples: WeakIds[nn.Module, Arguments | None] = WeakIds()
 
     def build() -> nn.Module:
@@ -54,7 +53,7 @@ def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
     return Recipe(request.spec.rpartition("/")[2], build, example=examples.get)
 
 
-def _check_arguments(target: Callable[..., Any], request: Request) -> None:
+def _check_arguments(target: Callable[..., object], request: Request) -> None:
     with UserCode(lambda error: ModelError(f"building {request.spec} failed: {in_brief(error)}")):
         try:
             signature = inspect.signature(target)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ CONFIG = "config.json"
 _PATIENCE = 10.0  # seconds to wait for the hub's answer; its own client tries again and again for 23 seconds
 
 
-def import_library(name: str, spec: str, extra: str | None = None) -> Any:
+def import_library(name: str, spec: str, extra: str | None = None) -> ModuleType:
     """The module. Raises UsageError, with the extra to install, where it is missing or does not fit this torch."""
     try:
         return import_module(name)
@@ -47,12 +48,12 @@ def without_remote_code() -> Iterator[None]:
 
 
 @without_remote_code()
-def load_tokenizer(transformers: Any, folder: str) -> Any:
+def load_tokenizer(transformers: ModuleType, folder: str) -> Any:
     """The tokenizer in a folder, of Transformers' own classes."""
     return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _refuse(*_: Any, **__: Any) -> NoReturn:
+def _refuse(*_: object, **__: object) -> NoReturn:
     """Raise the error that makes Transformers use its own code in place of a kernel, where it has some."""
     raise FileNotFoundError("hookcli runs no code from the hub or beside a configuration")
 
@@ -88,7 +89,7 @@ def config_folder(repository: str, spec: str) -> Path:
         raise UsageError(f"{spec}: {_reason(hub.errors, error, repository)}") from error
 
 
-def _reason(errors: Any, error: Exception, repository: str) -> str:
+def _reason(errors: ModuleType, error: Exception, repository: str) -> str:
     """The reason why there is no configuration, in words."""
     if isinstance(error, errors.GatedRepoError):
         return f"gated: accept its terms at https://huggingface.co/{repository} and log in with `hf auth login`"

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +19,12 @@ TARGET_NAMES = ("target", "targets", "label", "labels", "y")
 """Names of the parameter, or of the item of a batch, that holds what a model should have returned."""
 
 
-def floating(output: Any) -> list[Tensor]:
+def floating(output: object) -> list[Tensor]:
     """The floating-point or complex tensors of an output, in order."""
     return [t for _, t in tree.leaves(output) if t.is_floating_point() or t.is_complex()]
 
 
-def reduce_all(output: Any, *, how: str) -> Tensor:
+def reduce_all(output: object, *, how: str) -> Tensor:
     """The sum or mean of each floating-point tensor of the output, added up; complex ones by magnitude."""
     dense = (torch.cat([x.reshape(-1) for x in t.unbind()]) if t.is_nested else t for t in floating(output))
     parts = [getattr(t.abs() if t.is_complex() else t, how)() for t in dense]
@@ -34,7 +33,7 @@ def reduce_all(output: Any, *, how: str) -> Tensor:
     return torch.stack([part.float() for part in parts]).sum() if len(parts) > 1 else parts[0]
 
 
-def cross_entropy(output: Any, target: Tensor | None = None, *, auxiliary: float = 0.3) -> Tensor:
+def cross_entropy(output: object, target: Tensor | None = None, *, auxiliary: float = 0.3) -> Tensor:
     """Cross entropy against the target, else against class 0, per pixel or position if the output has more than two
     dimensions.
 
@@ -55,7 +54,7 @@ def cross_entropy(output: Any, target: Tensor | None = None, *, auxiliary: float
     return losses[0] + auxiliary * torch.stack(losses[1:]).sum() if len(losses) > 1 else losses[0]
 
 
-def applied(function: Callable[..., Any], output: Any, target: Any) -> Any:
+def applied(function: Callable[..., object], output: object, target: object) -> object:
     """The loss of an output, and of the batch's target if the function takes one.
 
     Raises UsageError if it needs a target and there is none.
@@ -66,7 +65,7 @@ def applied(function: Callable[..., Any], output: Any, target: Any) -> Any:
     return function(output, target) if taken and target is not None else function(output)
 
 
-def takes_target(function: Callable[..., Any]) -> str:
+def takes_target(function: Callable[..., object]) -> str:
     """The way to give a loss function its target as the second argument: "required", "optional" (by its name) or ""."""
     try:
         called = function.forward if isinstance(function, nn.Module) else function
@@ -79,20 +78,20 @@ def takes_target(function: Callable[..., Any]) -> str:
     return "required" if second.default is second.empty else "optional" if second.name in TARGET_NAMES else ""
 
 
-def own_losses(output: Any) -> Tensor:
+def own_losses(output: object) -> Tensor:
     """The sum of the dictionary of losses that a detector returns in training."""
     if not isinstance(output, Mapping):
         raise UsageError("a detector returns its losses in training mode only: remove --eval, or give --loss sum")
     return torch.stack([value for value in output.values() if isinstance(value, Tensor)]).sum()
 
 
-def flow_sequence(output: Any) -> Tensor:
+def flow_sequence(output: object) -> Tensor:
     """The L1 distance of each refinement to zero flow, weighted 0.8^(n-1-i) (Teed and Deng 2020, equation 7)."""
     flows = floating(output)
     return torch.stack([0.8 ** (len(flows) - 1 - i) * flow.abs().mean() for i, flow in enumerate(flows)]).sum()
 
 
-def own_loss(output: Any) -> tuple[Tensor | None, str]:
+def own_loss(output: object) -> tuple[Tensor | None, str]:
     """The `loss` that the model itself returned, in a mapping, dataclass or Hugging Face's ModelOutput.
 
     None without one to differentiate, and why if the output has a `loss` all the same.
@@ -109,7 +108,7 @@ def own_loss(output: Any) -> tuple[Tensor | None, str]:
     return (loss, "") if loss.requires_grad else (None, "the output's loss does not require grad")
 
 
-def at_path(output: Any, *, path: str) -> Any:
+def at_path(output: object, *, path: str) -> object:
     """The item of an output at a path such as `loss`, `losses.total`, `1` or `["losses"][0]`.
 
     Raises UsageError if there is none, or if it is None.
@@ -126,7 +125,7 @@ def at_path(output: Any, *, path: str) -> Any:
     return item
 
 
-_ABSENT: Any = object()
+_ABSENT = object()
 _NAMES = re.compile(r"[^.\[\]\"']+")
 
 
@@ -135,7 +134,7 @@ def _dotted(path: str) -> str:
     return ".".join(_NAMES.findall(path))
 
 
-def _item(value: Any, name: str) -> Any:
+def _item(value: object, name: str) -> object:
     """The item of a container, or the attribute that a ModelOutput has also where its item is missing."""
     for step, item in items_of(value) or ():
         if _dotted(step) == name:
@@ -143,7 +142,7 @@ def _item(value: Any, name: str) -> Any:
     return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
 
 
-NAMED: dict[str, Callable[[Any], Tensor]] = {
+NAMED: dict[str, Callable[[object], Tensor]] = {
     "sum": partial(reduce_all, how="sum"),
     "mean": partial(reduce_all, how="mean"),
     "cross-entropy": cross_entropy,

@@ -38,7 +38,7 @@ class PackageSource:
             return recipe
 
 
-def noted_input(inputs: tuple[Any, ...] | dict[str, Any]) -> dict[str, Any] | None:
+def noted_input(inputs: tuple[object, ...] | dict[str, object]) -> dict[str, object] | None:
     """A note of the input's shapes and dtypes, so that the package can run; None for an input that can't be noted."""
     names, listed = None, False
     values: Sequence[Any] = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
@@ -77,7 +77,7 @@ def _load(archive: Archive, resource: str) -> nn.Module:
 
 def _refusal(archive: Archive) -> str:
     modules = archive.modules
-    has = f"{len(modules)} modules of its own ({_some(modules)})" if modules else "no modules of its own"
+    has = f"{len(modules)} packaged modules ({_some(modules)})" if modules else "no packaged modules"
     packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
     uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"

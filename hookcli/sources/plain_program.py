@@ -84,7 +84,7 @@ def write_plain(archive: zipfile.ZipFile, target: IO[bytes]) -> None:
                     shutil.copyfileobj(source, copy, 1 << 20)
 
 
-def _checked(value: Any, key: str = "") -> Any:
+def _checked(value: object, key: str = "") -> object:
     """A JSON value of which every text is as `torch.export.save` writes it under this key. Raises NotPlainError."""
     if isinstance(value, str):
         accepts = _RULES.get(key, _is_text)
@@ -130,7 +130,7 @@ def _is_plain_tree(node: Any) -> bool:
     return plain and all(map(_is_plain_tree, node["children_spec"]))
 
 
-def _has_no_object(value: Any) -> bool:
+def _has_no_object(value: object) -> bool:
     """True for JSON without `{}`, by which tree specs name enums."""
     return all(map(_has_no_object, value)) if isinstance(value, list) else not isinstance(value, dict)
 

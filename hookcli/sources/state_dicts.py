@@ -30,7 +30,7 @@ def is_file(weights: str) -> bool:
     return weights.endswith(_SUFFIXES) or "/" in weights or files.is_folder(weights)
 
 
-def read_state(file: str) -> tuple[dict[str, Any], str | None]:
+def read_state(file: str) -> tuple[dict[str, object], str | None]:
     """The state dict in a file, in its checkpoint, or in the files of a folder or an index, and a remark on its place.
 
     Raises UsageError if there is none.
@@ -45,7 +45,7 @@ def read_state(file: str) -> tuple[dict[str, Any], str | None]:
     return state, f"--weights {file}: took the state dict under {key!r}" if key else None
 
 
-def _state_of(file: Path) -> tuple[dict[str, Any], str | None]:
+def _state_of(file: Path) -> tuple[dict[str, object], str | None]:
     """The state dict in one file, and the key under which a checkpoint has it. Raises UsageError if there is none."""
     state = _read(file)
     key = next((k for k in STATE_DICTS if isinstance(state, Mapping) and isinstance(state.get(k), Mapping)), None)
@@ -55,7 +55,7 @@ def _state_of(file: Path) -> tuple[dict[str, Any], str | None]:
     return state, key
 
 
-def _read_parts(place: str) -> dict[str, Any]:
+def _read_parts(place: str) -> dict[str, object]:
     """The tensors of a folder's files, or of those that an index names."""
     with UserCode(lambda error: _wrong(f"--weights {place}: {in_brief(error)}")):
         try:
@@ -64,7 +64,7 @@ def _read_parts(place: str) -> dict[str, Any]:
             raise _wrong(f"--weights {error}") from error
     folder = Path(place) if files.is_folder(place) else Path(place).parent
     wanted = {tensor.name for tensor in parts.tensors}
-    state: dict[str, Any] = {}
+    state: dict[str, object] = {}
     for name in dict.fromkeys(tensor.file for tensor in parts.tensors):
         state |= _state_of(folder / name)[0]
     return {name: tensor for name, tensor in state.items() if name in wanted}
@@ -87,7 +87,7 @@ def _read(file: Path) -> Any:
         raise _wrong(f"--weights {file}: not a safetensors file ({error})") from error
 
 
-def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:
+def fill(model: nn.Module, state: dict[str, object], strict: bool, name: str) -> str | None:
     """Load the state dict. Returns a remark on entries that did not fit, or raises UsageError for them if `strict`.
 
     A model on the meta device has no room for values: there names and shapes are only compared.
@@ -113,7 +113,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     return f"--weights {name}: took the tensors under {moved!r}" if moved else None
 
 
-def _without_prefix(state: dict[str, Any], model_state: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _without_prefix(state: dict[str, object], model_state: Mapping[str, object]) -> tuple[dict[str, object], str]:
     """The state dict without the one name that all its keys begin with, if that fits the model, and this prefix.
 
     Lightning's modules and other wrappers keep the model in an attribute.
@@ -125,5 +125,5 @@ def _without_prefix(state: dict[str, Any], model_state: Mapping[str, Any]) -> tu
     return (rest, prefix) if model_state.keys() & rest.keys() else (state, "")
 
 
-def _size(value: Any) -> str:
+def _size(value: object) -> str:
     return "x".join(map(str, value.shape)) or "scalar" if isinstance(value, Tensor) else type(value).__name__

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms
 from hookcli.sources.libraries import config_folder, import_library, in_hub_cache
 from hookcli.system.files import is_folder
+from hookcli.table.meta import Meta
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _REFUSED = ("pretrained", "checkpoint_path", "pretrained_cfg")
@@ -34,6 +36,9 @@ class TimmSource:
         side = request.args.get("img_size") or sides
         size = (request.args.get("in_chans") or channels, *((side, side) if isinstance(side, int) else side))
         build = partial(_build, timm, name, request.args)
+        meta: Meta = {"timm": timm.__version__}
+        if request.weights:
+            meta["weights"] = str(tag)
         return Recipe(
             name=f"timm:{request.spec}",
             build=build,
@@ -41,17 +46,17 @@ class TimmSource:
             loss=losses.cross_entropy if config["num_classes"] else None,
             loss_name="cross-entropy, class 0" if config["num_classes"] else "sum",
             build_filled=(lambda _: (build(weights=_file(config, name)), None)) if request.weights else None,
-            transforms=partial(_transforms, timm, config, size),
-            meta={"timm": timm.__version__} | ({"weights": str(tag)} if request.weights else {}),
+            transforms=partial(_transforms, config, size),
+            meta=meta,
         )
 
 
-def _named(timm: Any, request: Request) -> tuple[str, dict[str, Any]]:
+def _named(timm: ModuleType, request: Request) -> tuple[str, dict[str, Any]]:
     """timm's name of the model, with the weights' tag, and its configuration. Raises UsageError for unknown ones."""
     name = request.spec
     if is_folder(name) or "/" in name:
         folder = name if is_folder(name) else config_folder(name.removeprefix("hf-hub:"), f"timm:{name}")
-        return f"local-dir:{folder}", _configured(timm, f"local-dir:{folder}")
+        return f"local-dir:{folder}", _configured(f"local-dir:{folder}")
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         see = "see `hookcli models --source timm`"
@@ -63,10 +68,10 @@ def _named(timm: Any, request: Request) -> tuple[str, dict[str, Any]]:
         option = {"option": "weights"} if tag == request.weights else {}
         raise UsageError(unknown(f"weights of {architecture}", tag, [t for t in tags if t]), **option)
     name = f"{architecture}.{tag}" if tag else architecture
-    return name, _configured(timm, name)
+    return name, _configured(name)
 
 
-def _configured(timm: Any, name: str) -> dict[str, Any]:
+def _configured(name: str) -> dict[str, Any]:
     """The configuration of a model with its weights. Raises UsageError for a folder or hub name without one."""
     from timm.models import resolve_model_input_args
 
@@ -78,7 +83,7 @@ def _configured(timm: Any, name: str) -> dict[str, Any]:
     return config
 
 
-def _build(timm: Any, name: str, args: Mapping[str, Any], weights: Path | None = None) -> nn.Module:
+def _build(timm: ModuleType, name: str, args: Mapping[str, object], weights: Path | None = None) -> nn.Module:
     overlay = {"file": str(weights), "source": "", "custom_load": False} if weights else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # deprecated names are said to be so
@@ -103,7 +108,7 @@ def _file(config: Mapping[str, Any], name: str) -> Path:
     return file
 
 
-def _transforms(timm: Any, config: Mapping[str, Any], size: tuple[int, ...]) -> Transforms:
+def _transforms(config: Mapping[str, object], size: tuple[int, ...]) -> Transforms:
     """The transforms of the weights' evaluation, for this size of input."""
     from timm.data import create_transform, resolve_data_config
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +24,7 @@ from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_lis
 from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
 from hookcli.system.files import regular
+from hookcli.table.meta import Meta
 
 
 class TorchvisionSource:
@@ -43,17 +46,16 @@ class TorchvisionSource:
         return replace(recipe, build_filled=lambda _: (build(_from_disk), None)) if weights else recipe
 
 
-def import_models() -> Any:
+def import_models() -> ModuleType:
     """The module torchvision.models. Raises UsageError, with both versions, if it does not match torch."""
     try:
         with not_imported_by_libraries():
-            import torchvision.models
+            return import_module("torchvision.models")
     except (ImportError, RuntimeError, AttributeError) as error:
         raise UsageError(
             f"torch {torch.__version__} and torchvision {installed_version()} do not match ({type(error).__name__}: "
             f"{str(error).splitlines()[0]}). Install matching versions: pip install -U torch torchvision"
         ) from error
-    return torchvision.models
 
 
 def _hint(spec: str) -> str:
@@ -64,7 +66,7 @@ def _hint(spec: str) -> str:
     return f" (of other libraries: {', '.join(others)})" if others else ""
 
 
-def _published(models: Any, request: Request) -> Any:
+def _published(models: ModuleType, request: Request) -> object:
     """The named member of the model's weights enums, with or without the enum's name, or `DEFAULT`.
 
     A quantizable model has two enums, for its float form and for its quantized one.
@@ -80,7 +82,7 @@ def _published(models: Any, request: Request) -> Any:
     raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), names), option="weights")
 
 
-def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
+def _arguments(models: ModuleType, request: Request, weights: object) -> dict[str, object]:
     """The builder's keyword arguments. Raises UsageError for an unknown one."""
     accepted = inspect.signature(models.get_model_builder(request.spec)).parameters
     keywords = dict(request.args)
@@ -94,7 +96,7 @@ def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
     return keywords
 
 
-def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any, loading: Any) -> nn.Module:
+def _build(models: ModuleType, name: str, keywords: Mapping[str, object], weights: Any, loading: Any) -> nn.Module:
     """The model as its builder makes it for these weights; `loading` stands in for its download."""
     with loading(weights) if weights else nullcontext(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # googlenet and inception warn that they initialize slowly
@@ -103,7 +105,7 @@ def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any, lo
 
 
 @contextmanager
-def _unloaded(weights: Any) -> Iterator[None]:
+def _unloaded(weights: object) -> Iterator[None]:
     """Loads nothing: the model keeps its initial values."""
     with (
         patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: {}),
@@ -127,14 +129,17 @@ def _from_disk(weights: Any) -> Iterator[None]:
         yield
 
 
-def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> Recipe:
+def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: object) -> Recipe:
+    meta: Meta = {"kind": entry.kind}
+    if weights:
+        meta["weights"] = str(weights)
     recipe = Recipe(
         name=entry.name,
         build=build,
         inputs=tuple(InputSpec(shape) for shape in _input_shapes(entry, weights)),
         loss=losses.cross_entropy,
         loss_name="cross-entropy, class 0",
-        meta={"kind": entry.kind} | ({"weights": str(weights)} if weights else {}),
+        meta=meta,
     )
     if entry.kind == "segmentation":
         loss = partial(losses.cross_entropy, auxiliary=0.5)
@@ -158,7 +163,7 @@ def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...
     return tuple((*shape[:-2], *(side if len(side) == 2 else side * 2)) for shape in entry.inputs)
 
 
-def _transforms(models: Any, entry: ModelEntry, weights: Any) -> Callable[[], Transforms] | None:
+def _transforms(models: ModuleType, entry: ModelEntry, weights: Any) -> Callable[[], Transforms] | None:
     """The transforms of these weights, else of those published for the natural input's size, the default ones first.
 
     None where the input is no single picture, or no weights are published.

@@ -22,7 +22,7 @@ def load_object(spec: str) -> Any:
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
     names_file = place.endswith(".py") or "/" in place or is_file(place)
-    named: Any = _from_file(place) if names_file else _from_package(place)
+    named: object = _from_file(place) if names_file else _from_package(place)
     for part in name.split("."):
         with _blaming(place):  # a module or class may define __getattr__
             if not hasattr(named, part):
@@ -77,7 +77,7 @@ def _blaming(place: str) -> AbstractContextManager[None]:
     return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
 
 
-def _makers(module: Any) -> Iterable[str]:
+def _makers(module: object) -> Iterable[str]:
     """Yield the names of objects that may make a model: nn.Modules, their classes, and what a module itself defines."""
     module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch, no object is an nn.Module
     within = getattr(module, "__name__", "")

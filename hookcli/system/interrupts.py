@@ -1,7 +1,7 @@
 """Ctrl-C in a process of hookcli's own: an interrupt is noted when it comes, whatever becomes of its exception.
 
-An import that is cut short turns a KeyboardInterrupt into an ImportError, a library's `except` turns it into an error
-of its own, and callbacks of weak references drop it. So the command line asks `came` at the end, whatever exception it
+An import that is cut short turns a KeyboardInterrupt into an ImportError, a library's `except` turns it into another
+error, and callbacks of weak references drop it. So the command line asks `came` at the end, whatever exception it
 got, and an interrupt that was dropped is raised again. Only `python -m hookcli` handles SIGINT, never the library.
 """
 

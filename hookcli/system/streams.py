@@ -50,14 +50,14 @@ class Descriptor(io.RawIOBase):
         return len(data)
 
 
-def text_stream(number: int, like: Any, *, aside: bool) -> TextIO:
+def text_stream(number: int, like: object, *, aside: bool) -> TextIO:
     """Make a text stream on a descriptor with the encoding of `like`; its buffer is never left to fail at exit."""
     raw: Any = Descriptor(number, aside=aside)
     encoding = getattr(like, "encoding", None) or "utf-8"
     return io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
 
 
-def is_on(stream: Any, number: int) -> bool:
+def is_on(stream: object, number: int) -> bool:
     """Return whether a stream writes to this descriptor, and to nothing else as a notebook's stream does."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == number
@@ -150,7 +150,7 @@ def asked(name: str) -> int:
     return int(text[:5]) if text.isdecimal() else 0
 
 
-def encodable(text: str, stream: Any) -> str:
+def encodable(text: str, stream: object) -> str:
     """Return the text with question marks in place of characters that the stream can't encode."""
     text = text.encode("utf-8", "backslashreplace").decode()
     encoding = getattr(stream, "encoding", None) or "utf-8"

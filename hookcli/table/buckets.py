@@ -14,6 +14,7 @@ from hookcli.table import Report, Row, TensorStats
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.meta import Meta, without
 from hookcli.table.norms import norm as l2_norm
 from hookcli.table.norms import total
 from hookcli.table.ranks import ALIKE
@@ -41,8 +42,8 @@ def bucket_row(
 
 def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
     """The error relative to the exact mean, and the cosine of the angle between the two, from three norms."""
-    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
-    return {"relative_l2": found.rel_l2, "cosine": found.cosine if math.isfinite(error) else math.nan}
+    discrepancy = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
+    return {"relative_l2": discrepancy.rel_l2, "cosine": discrepancy.cosine if math.isfinite(error) else math.nan}
 
 
 def totals(rows: Iterable[Row]) -> dict[str, Any]:
@@ -83,9 +84,9 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     rows = [_of_ranks(same) for same in places.values()]
     skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
     complete = all(report.meta.get("complete", True) for report in reports)
-    meta = {key: value for key, value in reports[0].meta.items() if key != "rank"} | {"complete": complete}
+    meta: Meta = {**without(reports[0].meta, "rank"), "complete": complete}
     if meta.get("loss_value") is not None:
-        meta["loss_value"] = total(report.meta["loss_value"] for report in reports) / len(reports)
+        meta["loss_value"] = total(report.meta["loss_value"] or 0 for report in reports) / len(reports)
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 
 
@@ -119,5 +120,5 @@ def _rms(values: Sequence[float]) -> float:
 
 
 def _highest(rows: Sequence[Row]) -> float:
-    found = [row["error_max"] for row in rows]
-    return math.nan if any(map(math.isnan, found)) else max(found)
+    errors = [row["error_max"] for row in rows]
+    return math.nan if any(map(math.isnan, errors)) else max(errors)

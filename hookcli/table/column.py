@@ -26,13 +26,17 @@ class Kind(StrEnum):
     FAULTS = "faults"
     """A count of elements that should not be there, written as a count, and as nothing if it is 0."""
     BYTES = "bytes"
+    BYTES_CHANGE = "bytes_change"
+    """A number of bytes with its sign."""
     FIGURE = "figure"
     """A float, written with four significant digits."""
     COSINE = "cosine"
     LOSS = "loss"
     """A float that may be NaN and says so."""
     SETTING = "setting"
-    """A number or list of numbers that a person typed."""
+    """A number that a person typed."""
+    SETTINGS = "settings"
+    """A list of such numbers."""
     JUDGED = "judged"
     """The figure or threshold of a check: a count or a float."""
     SHARE = "share"
@@ -40,7 +44,9 @@ class Kind(StrEnum):
     SECONDS = "seconds"
     MICROSECONDS = "microseconds"
     SHAPE = "shape"
-    """A shape, or a list of shapes."""
+    """A shape, or those of several arguments."""
+    SHAPES = "shapes"
+    """The shapes of several calls."""
     NUMBERS = "numbers"
     """A list of numbers of other rows."""
     SOURCE = "source"
@@ -168,53 +174,13 @@ class Column:
 
     @classmethod
     def rules_from(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that `rules` wrote. Raises ValueError for a value that a field can't have."""
-        return {name: _RULES[name](data[name]) for name in data.keys() & _RULES.keys()}
+        """The fields that `rules` wrote. Raises ValueError for a kind or rule that there is not."""
+        given = {name: _TYPES[name](data[name]) if name in _TYPES else data[name] for name in data.keys() & {*_RULES}}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-_MOST = 2**63
-
-
-def _only(is_right: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    """A function that returns a right value, and raises ValueError for any other."""
-
-    def checked(value: Any) -> Any:
-        if not is_right(value):
-            raise ValueError(f"a column's rule can't be {str(value)[:40]!r}")
-        return tuple(value) if isinstance(value, list) else value
-
-    return checked
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and abs(value) < _MOST)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
-
-
-_flag = _only(lambda value: isinstance(value, bool))
-_number = _only(_is_number)
-_texts = _only(_is_texts)
-_text = _only(lambda value: isinstance(value, str))
-_plain_value = _only(lambda value: isinstance(value, (bool, str)) or _is_number(value))
-
-
-_FLAGS = ("required", "charted", "per_call", "compared", "left", "alike", "of_parts", "judged")
-_TYPES: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_FLAGS, _flag),
-    "kind": Kind,
-    "merge": Merge,
-    "shown": Shown,
-    "bar": Bar,
-    **dict.fromkeys(("pair", "about", "full", "total", "explanation"), _text),
-    "aside": _texts,
-    "tolerance": _number,
-    "drop": _number,
-    "usual": _plain_value,
-}
-_RULES = {field.name: _TYPES[field.name] for field in fields(Column) if field.name in _TYPES}
+_TYPES: Mapping[str, Callable[[Any], StrEnum]] = {"kind": Kind, "merge": Merge, "shown": Shown, "bar": Bar}
+_RULES = tuple(f.name for f in fields(Column) if f.name not in ("name", "title", "unit", "identity", "moves"))
 _LOOKS = (
     *("unit", "kind", "merge", "identity", "charted", "shown", "usual", "bar"),
     *("aside", "about", "of_parts", "full", "judged"),

@@ -16,6 +16,7 @@ from hookcli.system.files import is_file
 from hookcli.table.column import Kind
 from hookcli.table.columns.layouts import DUMP_PLACE, DUMP_TENSOR
 from hookcli.table.files import read_json, write_whole
+from hookcli.table.meta import Meta
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
 from hookcli.table.strict_json import relaxed, strict
@@ -44,7 +45,7 @@ class Dump:
 
     model: str
     tensors: Sequence[Row]
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Meta = field(default_factory=Meta)
     modules: Sequence[tuple[str, str]] = ()
     skipped: Sequence[Skipped] = ()
     inputs: Sequence[Any] = ()

@@ -58,9 +58,11 @@ def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
     measured = [r for r in reports if NEEDED.get(r.probe) is STATS_KEYS and r.grouping == "nested"]
     lacking = {key: None for report in measured for key in STATS_KEYS if key not in report.statistics}
     unknown = {column.name: None for report in measured for column in report.columns if column.name not in ROW}
-    said = [f"has {', '.join(unknown)}, which this version of hookcli does not know"] if unknown else []
-    said += [f"has no {', '.join(lacking)} (saved by another version of hookcli, or with --columns)"] if lacking else []
-    return f"{file}: {'; '.join(said)}" if said else None
+    parts = [f"has {', '.join(unknown)}, which this version of hookcli does not know"] if unknown else []
+    parts += (
+        [f"has no {', '.join(lacking)} (saved by another version of hookcli, or with --columns)"] if lacking else []
+    )
+    return f"{file}: {'; '.join(parts)}" if parts else None
 
 
 def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def sound(report: Report) -> Report:
         require({what: values}, {what: is_mapping})
         require(values, tests, is_plain)
     for column in report.columns:
-        require(column.to_dict(), COLUMN)
+        require({name: getattr(column, name) for name in COLUMN}, COLUMN)
     for item in report.skipped:
         require(asdict(item), SKIPPED)
     for finding in report.findings:

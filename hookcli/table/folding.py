@@ -43,8 +43,8 @@ def folded(report: Report) -> Report:
 
 def repeats(fqn: str) -> int:
     """The number of blocks that the last name of an fqn stands for: 12 for blocks.0-11, otherwise 1."""
-    found = re.fullmatch(r".*?(\d+)-(\d+)", fqn.rpartition(".")[2])
-    return int(found[2]) - int(found[1]) + 1 if found else 1
+    match = re.fullmatch(r".*?(\d+)-(\d+)", fqn.rpartition(".")[2])
+    return int(match[2]) - int(match[1]) + 1 if match else 1
 
 
 def _signature(row: Row, alike: Iterable[str]) -> str:
@@ -109,6 +109,6 @@ def times(row: Row) -> str:
     of_tensors = row.get("kind") in ("parameter", "weight") or ("bytes" in row.values and "call" not in row.values)
     if blocks := row.get("folded"):
         calls = f" x{merged // blocks}" if merged > blocks else ""
-        own = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if of_tensors else 0
-        return f" ({own}x)" if own else calls
+        number = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if of_tensors else 0
+        return f" ({number}x)" if number else calls
     return f" ({merged})" if of_tensors else f" x{merged}"

@@ -4,47 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
-from hookcli.system.escaping import visible, visible_lines
-from hookcli.table import Column, Kind, Report, Row, TensorStats
-from hookcli.table.columns import DECLARED, declared
+from hookcli.table import Column, Kind, Row
+from hookcli.table.columns import declared
 from hookcli.table.folding import times
 from hookcli.table.marks import mark
-
-T = TypeVar("T")
-
-
-def printable(report: Report, *, lines: bool = False) -> Report:
-    """The report with every text made safe to show, since names come from other people's models and files.
-
-    `lines`: keep line breaks, for formats that can show them.
-    """
-    return _made_visible(report, visible_lines if lines else visible)
-
-
-def _made_visible(value: T, shown: Callable[[str], str]) -> T:
-    found: Any = value
-    if isinstance(value, str):
-        found = value if isinstance(value, Enum) else shown(value)
-    elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
-        pass
-    elif isinstance(value, Mapping):
-        found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
-    elif isinstance(value, (list, tuple)):
-        found = [_made_visible(item, shown) for item in value]
-    elif isinstance(value, Column):
-        if value is not DECLARED.get(value.name):
-            texts: dict[str, Any] = {
-                name: shown(getattr(value, name)) for name in ("name", "title", "full", "total", "explanation")
-            }
-            found = replace(value, **texts, unit=value.unit and shown(value.unit))
-    elif is_dataclass(value) and not isinstance(value, type):
-        whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
-        found = replace(value, **whole)
-    return found  # type: ignore[no-any-return]
 
 
 def listed(names: Sequence[str], most: int) -> str:
@@ -106,8 +71,8 @@ def _shapes(row: Row, name: str) -> str:
     """Write a shape, with the names of keyword arguments; of calls with several shapes each, or the first and last."""
     each = row.get(f"{name}s")
     if row.get(name) is None and each:
-        said = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
-        return (" | " if len(each) <= _SHAPES else " … ").join(said)
+        texts = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
+        return (" | " if len(each) <= _SHAPES else " … ").join(texts)
     names = row.get("input_names") if name == "input_shape" else None
     if not names or row.get(name) is None:
         return shape(row.get(name))
@@ -208,11 +173,13 @@ _WRITTEN: Mapping[Kind, Callable[[Any], str]] = {
     Kind.QUANTITY: quantity,
     Kind.SHARE: percent,
     Kind.BYTES: size,
+    Kind.BYTES_CHANGE: size,
     Kind.LOSS: loss,
     Kind.SOURCE: source,
     Kind.MICROSECONDS: microseconds,
     Kind.SECONDS: seconds,
     Kind.SETTING: setting,
+    Kind.SETTINGS: setting,
     Kind.NAMES: ends,
     Kind.FIGURE: number,
     Kind.COSINE: cosine,

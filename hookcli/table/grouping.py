@@ -13,9 +13,9 @@ from hookcli.table import Merge, Report, Row
 from hookcli.table.columns import find_column
 from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.levels import Levels
+from hookcli.table.merge import gathered
 from hookcli.table.merged_rows import merged, merged_by_owner
 from hookcli.table.names import owner_of
-from hookcli.table.norms import gathered
 from hookcli.table.timeline import stretches
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from hookcli.table.meta import Meta
 from hookcli.table.names import operator_owner, prefixes
 
 
@@ -16,7 +16,7 @@ class Levels:
         self.containers = frozenset(containers)
 
     @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> Levels:
+    def of(cls, meta: Meta) -> Levels:
         """The levels of the run that a report's `meta` describes."""
         return cls(meta.get("containers", ()))
 

@@ -98,6 +98,6 @@ def unpack(packed: bytes | memoryview, known: dict[bytes, Places]) -> Report:
     rows: Sequence[Row] = MeasuredRows(values, figures, hists)  # whose values may be those of other ranks, too
     if not all(measured):
         rows = MeasuredRows([each for each, has in zip(values, measured, strict=True) if has], figures, hists)
-        found = iter(rows)
-        rows = [next(found) if has else Row(each) for each, has in zip(values, measured, strict=True)]
+        measured_rows = iter(rows)
+        rows = [next(measured_rows) if has else Row(each) for each, has in zip(values, measured, strict=True)]
     return replace(Report.from_dict(json.loads(bytes(run))), rows=rows)

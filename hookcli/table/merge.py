@@ -9,6 +9,8 @@ from typing import Any
 
 from hookcli.table.column import Column, Merge
 from hookcli.table.columns import DECLARED, place_of
+from hookcli.table.columns.training import OF_PARAMETERS
+from hookcli.table.formatting import listed
 from hookcli.table.norms import norm, ratio
 from hookcli.table.row import Row
 from hookcli.table.stats import STATS_KEYS, TensorStats
@@ -27,7 +29,8 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
     present = {name for row in rows for name in row.values}
     worst = max(rows, key=_excess) if "times" in present else None
     same_place = all(row.fqn == rows[0].fqn for row in rows)
-    for column in sorted(columns, key=lambda column: column.merge == Merge.RATIO):  # of values that are merged by then
+    ratios = []
+    for column in columns:
         name, rule = column.name, column.merge
         if name not in present or rule == Merge.SAME:
             continue
@@ -38,11 +41,23 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
         elif rule == Merge.LISTED:
             values |= _listed(name, rows)
         elif rule == Merge.RATIO:
-            values[name] = ratio(values.get("update"), values.get("weight"))
+            ratios.append(name)
         elif rule != Merge.NORM or same_place:
-            parts = [value for row in _counted(rows, column) if isinstance(value := row.get(name), (int, float))]
-            values[name] = _RULES[rule](parts) if parts else None
-    return values
+            values[name] = _combined(rows, column)
+    return values | {name: ratio(values.get("update"), values.get("weight")) for name in ratios}
+
+
+def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, Any]:
+    """The norms over all parameters of the rows, their `ratio`, and counts of non-finite elements; None without any."""
+    rows = list(rows)
+    values = {column.name: _combined(rows, column) for column in columns}
+    return values | {"ratio": ratio(values["update"], values["weight"])}
+
+
+def _combined(rows: Sequence[Row], column: Column) -> Any:
+    """The rows' values under this column as one, by a rule for numbers; None if no row has a number."""
+    parts = [value for row in _counted(rows, column) if isinstance(value := row.get(column.name), (int, float))]
+    return _RULES[column.merge](parts) if parts else None
 
 
 _RULES: Mapping[Merge, Callable[[Sequence[Any]], Any]] = {
@@ -63,7 +78,7 @@ def _listed(name: str, rows: Sequence[Row]) -> dict[str, str]:
     """The first text with the number of rows that have it, unless all do, and how many other texts there are."""
     counts = Counter(str(row[name]) for row in rows if row.get(name))
     texts = [text if number == len(rows) else f"{text} ({number} of {len(rows)})" for text, number in counts.items()]
-    return {name: texts[0] + (f" and {len(texts) - 1} more" if texts[1:] else "")} if texts else {}
+    return {name: listed(texts, 1)} if texts else {}
 
 
 def _counted(rows: Sequence[Row], column: Column) -> Sequence[Row]:
@@ -103,7 +118,7 @@ class BatchRows:
 
     def __init__(self, columns: Iterable[Column] = ()) -> None:
         self._rules = rules_of(columns)
-        self._places: dict[Hashable, _Place] = {}
+        self._places: dict[Hashable, _BatchesOfPlace] = {}
         self._batches = 0
 
     def __len__(self) -> int:
@@ -117,7 +132,7 @@ class BatchRows:
             if key in self._places:
                 self._places[key].add(row, self._rules)
             else:
-                self._places[key] = _Place(row, row.stats, list(row["shape"]))
+                self._places[key] = _BatchesOfPlace(row, row.stats, list(row["shape"]))
             self._places[key].note_bad(row, self._batches)
 
     def rows(self) -> list[Row]:
@@ -139,7 +154,7 @@ def concatenated(one: Sequence[int] | None, other: Sequence[int] | None) -> list
 
 
 @dataclass(slots=True)
-class _Place:
+class _BatchesOfPlace:
     """The rows of one place, merged: the first of them, and the shape of all tensors together, None if none fits."""
 
     first: Row
@@ -168,6 +183,6 @@ class _Place:
         values: dict[str, Any] = {**self.first.values, "shape": self.shape, "batches": self.batches}
         values |= {"bad_batch": self.bad} if self.bad else {}
         if self.shape is None:
-            found = {tuple(self.first["shape"]): None} | self.shapes
-            values["shapes"] = [list(shape) for shape in found]
+            shapes = {tuple(self.first["shape"]): None} | self.shapes
+            values["shapes"] = [list(shape) for shape in shapes]
         return Row(values, self.stats)

@@ -11,7 +11,8 @@ from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import IDENTITY, place_of
 from hookcli.table.formatting import shape
 from hookcli.table.merge import ruled, rules_of
-from hookcli.table.rank_table import LAYOUT, Of, Place, RankTable, Values
+from hookcli.table.meta import without
+from hookcli.table.rank_table import LAYOUT, Of, PlaceOnRanks, RankTable, Values
 from hookcli.table.ranks import Parts, common_meta, common_skipped, common_totals, merges, ranks_named, rows_by_place
 
 SUMMANDS = "one for the whole batch: its gradient is a sum over ranks (--ranks each shows the summands)"
@@ -40,9 +41,8 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     rows = [Row({k: v for k, v in values.items() if k not in LAYOUT}, found) for values, found in pairs]
     if rules := rules_of(first.columns):
         by_place = rows_by_place(parts)
-        of = [
-            [*by_place[key].values()] for key, each in zip(table.keys, verdicts, strict=True) if each.values is not None
-        ]
+        counted = zip(table.keys, table.counted([verdict.of for verdict in verdicts]), verdicts, strict=True)
+        of = [[by_place[key][rank] for rank in ranks] for key, ranks, each in counted if each.values is not None]
         rows = [replace(row, values={**row.values, **ruled(own, rules)}) for row, own in zip(rows, of, strict=True)]
     remarks = [
         Skipped(str(place["fqn"]), each.remark, str(place["path"] or ""), each.reason)
@@ -50,7 +50,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
         if each.remark
         for place in [dict(zip(IDENTITY, key, strict=True))]
     ]
-    meta = {key: value for key, value in common_meta(parts).items() if key not in ("rank", "tensor_parallel")}
+    meta = without(common_meta(parts), "rank", "tensor_parallel")
     skipped = [*common_skipped(parts), *remarks]
     return replace(first, rows=rows, skipped=skipped, meta=meta, totals=common_totals(first, rows))
 
@@ -65,7 +65,7 @@ class _Verdict:
     reason: Reason = Reason.OTHER
 
 
-def _verdict(place: Place, whole: Any) -> _Verdict:
+def _verdict(place: PlaceOnRanks, whole: Any) -> _Verdict:
     """How the rows of a place become one. `whole` is the shape in one process with the whole batch, if known.
 
     Statistics of a sum can't be computed from those of its summands. So there is no row for the gradient of a tensor
@@ -91,11 +91,11 @@ def _verdict(place: Place, whole: Any) -> _Verdict:
         whole = _concatenated(sizes)
     if whole is not None:
         return _Verdict({**first, "shape": whole}, "all", place.remark)
-    said = ", ".join(f"{shape(values['shape'])} on {ranks_named(own)}" for values, own in place.found)
-    return _together(place, f"the ranks' shapes do not go together: {said}")
+    shapes = ", ".join(f"{shape(values['shape'])} on {ranks_named(own)}" for values, own in place.found)
+    return _together(place, f"the ranks' shapes do not go together: {shapes}")
 
 
-def _of_one_size(place: Place) -> _Verdict:
+def _of_one_size(place: PlaceOnRanks) -> _Verdict:
     """The row of a tensor that does not grow with the batch."""
     first = place.found[0][0]
     if first.get("kind") in ("output", "input"):
@@ -105,7 +105,7 @@ def _of_one_size(place: Place) -> _Verdict:
     return _together(place, "does not grow with the batch, and differs between ranks")
 
 
-def _together(place: Place, remark: str) -> _Verdict:
+def _together(place: PlaceOnRanks, remark: str) -> _Verdict:
     """A row with the merged statistics of tensors that are not parts of one."""
     shapes = [values["shape"] for values, ranks in place.found for _ in ranks]
     return _Verdict({**place.found[0][0], "shape": shapes}, "all", remark)

@@ -9,10 +9,11 @@ from typing import Any
 from hookcli.table import Column, Merge, Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.folding import repeats
+from hookcli.table.formatting import listed
 from hookcli.table.levels import Levels
 from hookcli.table.merge import merged_values, origin
 from hookcli.table.names import prefixes, relative
-from hookcli.table.times import summed
+from hookcli.table.times import remaining_times
 
 
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterable[Column]) -> Row:
@@ -20,24 +21,21 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
     values = dict(rows[0].values)
     notes = [_note(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
     if len(rows) > 1:
-        # Values that differ between the rows and can't be merged are left out; they would be the first row's.
-        differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
-        values |= merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)}
-        if differing & {"input_names", "input_shape"}:
+        shapes = _each_shape(rows) if all(row.fqn == fqn for row in rows) else {}
+        values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | shapes
+        if any(row.get(key) != rows[0].get(key) for row in rows for key in ("input_names", "input_shape")):
             values.pop("input_names", None)
-        if all(row.fqn == fqn for row in rows):
-            values |= _each_shape(rows, differing)
         if any("origin" in row.values for row in rows):
             values["origin"] = None
             if any(repeats(name) > 1 for name in prefixes(fqn)):
                 values["folded"] = len({origin(row) for row in rows})
                 notes.append(_apart(rows))
-        values |= summed(rows)
+        values |= remaining_times(rows, values)
         if any("times" in row.values for row in rows):
             values |= _distance(rows)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
         own = [values["edited"]] if values.get("edited") else []
-        values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
+        values["edited"] = "; ".join([*own, listed([relative(name, fqn) for name in edited], 1)])
     if any(notes):
         values["note"] = "; ".join(filter(None, [*notes, values.get("note")]))
     stats = [row.stats for row in rows if row.stats]
@@ -51,9 +49,9 @@ def _distance(rows: Sequence[Row]) -> dict[str, Any]:
     return Discrepancy.merge(parts).figures() if parts else {}
 
 
-def _each_shape(rows: Sequence[Row], differing: Iterable[str]) -> dict[str, Any]:
-    """The shapes that a module had in its calls, each once."""
-    names = (key for key in differing if key.endswith("shape"))
+def _each_shape(rows: Sequence[Row]) -> dict[str, Any]:
+    """The shapes that a module had in its calls, each once, where they differ."""
+    names = [key for key in rows[0].values if key.endswith("shape") and any(r.get(key) != rows[0][key] for r in rows)]
     return {f"{key}s": [list(x) for x in dict.fromkeys(_frozen(r[key]) for r in rows if r.get(key))] for key in names}
 
 
@@ -76,7 +74,7 @@ _APART = 10  # times the least norm: more is worth a word
 def _note(below: Sequence[Row], fqn: str) -> str | None:
     beyond = [row.fqn for row in below if row.get("beyond")]
     if beyond:
-        return f"beyond in {_first_of(beyond, fqn)}"
+        return f"beyond in {listed([relative(name, fqn) for name in beyond], 1)}"
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None
@@ -99,11 +97,6 @@ def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
 _RENAMED = "renamed"
 
 
-def _first_of(fqns: Sequence[str], owner: str) -> str:
-    """The first of these parts of a module, and how many more there are."""
-    return relative(fqns[0], owner) + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
-
-
 def merged_by_owner(report: Report, depth: float) -> list[Row]:
     """A row for all rows within one ancestor at this depth, of a report whose rows stand for themselves alone."""
     levels = Levels.of(report.meta)
@@ -113,12 +106,12 @@ def merged_by_owner(report: Report, depth: float) -> list[Row]:
         groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
     counted = [c.name for c in report.columns if c.unit and c.unit != "elements" and c.merge == Merge.SAME]
     columns = report.known_columns()
-    found = []
+    merged_rows = []
     for (owner, *_), rows in groups.items():
         row = merged(rows, owner, (), columns)
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
-        found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
-    return found
+        merged_rows.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return merged_rows
 
 
 def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:

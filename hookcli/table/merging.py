@@ -24,16 +24,16 @@ def merge_parts(figures: Array, held: Mask) -> list[TensorStats]:
     columns = {key: figures[:, :, place] for place, key in enumerate(STATS_KEYS)}
     counts = {key: np.where(held, columns[key], 0).astype(np.int64) for key in COUNTS}
     sizes = counts["numel"] - counts["nan"] - counts["inf"]
-    found: dict[str, Any] = {key: count.sum(0) for key, count in counts.items()}
+    statistics: dict[str, Any] = {key: count.sum(0) for key, count in counts.items()}
     solid = sizes > 0
     with np.errstate(all="ignore"):  # infinities and NaN are figures like others
-        found |= {key: _RULES[rule](columns[key], solid) for key, rule in RULES.items()}
-        found["mean"], found["std"] = _spread(columns, sizes, solid)
+        statistics |= {key: _RULES[rule](columns[key], solid) for key, rule in RULES.items()}
+        statistics["mean"], statistics["std"] = _spread(columns, sizes, solid)
     empty = ~solid.any(0)
     for key in STATS_KEYS:
         if key not in counts:
-            found[key] = np.where(empty, math.nan, found[key])
-    lists = (found[key].tolist() for key in STATS_KEYS)
+            statistics[key] = np.where(empty, math.nan, statistics[key])
+    lists = (statistics[key].tolist() for key in STATS_KEYS)
     return [TensorStats.from_floats(each) for each in zip(*lists, strict=True)]
 
 

@@ -20,8 +20,8 @@ _OPERATOR = re.compile(r"(.*):[^.:]+_\d+", re.DOTALL)
 
 def operator_owner(fqn: str) -> str | None:
     """The module in which an operator runs ("": the model); None for the name of a module or parameter."""
-    found = _OPERATOR.fullmatch(fqn) if ":" in fqn else None
-    return found[1] if found else None
+    match = _OPERATOR.fullmatch(fqn) if ":" in fqn else None
+    return match[1] if match else None
 
 
 def is_operator(fqn: str) -> bool:
@@ -85,8 +85,8 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
 
 def no_match(pattern: str, names: Iterable[str], kind: str = "module or parameter") -> str:
     """A sentence on a pattern that matches none of these names, with a pattern that does, or the nearest names."""
-    known = [*filter(None, names)]
-    near = [*islice(_fitting(pattern, known), 1)] or nearest(pattern, known)
+    candidates = [*filter(None, names)]
+    near = [*islice(_fitting(pattern, candidates), 1)] or nearest(pattern, candidates)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no {kind} matches {pattern!r}{hint}"
 

@@ -5,20 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from hookcli.table.column import Column, Merge
-from hookcli.table.columns.training import OF_PARAMETERS
-from hookcli.table.row import Row
-
-
-def gathered(rows: Iterable[Row], columns: Iterable[Column] = OF_PARAMETERS) -> dict[str, float | None]:
-    """The norms over all parameters of the rows, their `ratio`, and counts of non-finite elements; None without any."""
-    rows = list(rows)
-    found: dict[str, float | None] = {}
-    for column in columns:
-        parts = [row[column.name] for row in rows if row.get(column.name) is not None]
-        found[column.name] = (norm if column.merge == Merge.NORM else sum)(parts) if parts else None
-    return found | {"ratio": ratio(found["update"], found["weight"])}
-
 
 def norm(parts: Iterable[float]) -> float:
     """The L2 norm of the concatenation of tensors with these norms; NaN if one of them is NaN, even if another is

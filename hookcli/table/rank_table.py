@@ -30,7 +30,7 @@ Of = Literal["all", "unit", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceOnRanks:
     """A place in the model: the values that ranks have for it, each with these ranks.
 
     `sizes` are the shapes of the tensor in each unit of ranks that have one together, with the number of such units.
@@ -101,7 +101,7 @@ class RankTable:
             self._counted[later] &= ~copies
             self._copied |= copies
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[PlaceOnRanks]:
         """Each place, in the order of `keys`."""
         alike, same = (parts_agree(self._figures, self._counted, tolerance) for tolerance in (ALIKE, 0.0))
         if self._units:
@@ -115,15 +115,15 @@ class RankTable:
             missing = len(self._ranks) - sum(len(ranks) for _, ranks in found)
             seen = {rank for _, ranks in found for rank in ranks} if missing else ()
             unseen = [rank for rank in self._ranks if rank not in seen] if missing else []
-            yield Place(found, self._sizes(found), unseen, *agree)
+            yield PlaceOnRanks(found, self._sizes(found), unseen, *agree)
 
     def _units_agree(self) -> Mask:
         """True by place if all units of ranks have the same statistics, shard by shard."""
-        found = np.ones(len(self.keys), np.bool_)
+        agreeing = np.ones(len(self.keys), np.bool_)
         for nth in zip_longest(*self._units):
             own = [position for position in nth if position is not None]
-            found &= parts_agree(self._figures[own], self._counted[own], 0.0)
-        return found
+            agreeing &= parts_agree(self._figures[own], self._counted[own], 0.0)
+        return agreeing
 
     def _sizes(self, found: Sequence[tuple[Values, Sequence[int]]]) -> list[tuple[Sequence[int], int]]:
         """The shapes of a tensor in each unit of ranks, with the number of units."""
@@ -151,11 +151,16 @@ class RankTable:
             by_place = [np.flatnonzero(self._counted[:, place]).tolist() for place in range(len(merged))]
             parts = [[self._part(position, place) for position in own] for place, own in enumerate(by_place)]
             return [TensorStats.merge(own) if every else own[0] for own, every in zip(parts, merged, strict=True)]
-        found = iter(merge_parts(self._figures[:, chosen], self._counted[:, chosen]))
+        merged_stats = iter(merge_parts(self._figures[:, chosen], self._counted[:, chosen]))
         return [
-            next(found) if every else self._part(first, place)
+            next(merged_stats) if every else self._part(first, place)
             for place, (first, every) in enumerate(zip(firsts, merged, strict=True))
         ]
+
+    def counted(self, of: Sequence[Of]) -> list[list[int]]:
+        """The ranks whose figures count at each place, once `stats` is computed: one of several that hold copies."""
+        ranks = [[rank for rank, held in zip(self._ranks, each, strict=True) if held] for each in self._counted.T]
+        return [own[:1] if each == "rank" else own for own, each in zip(ranks, of, strict=True)]
 
     def _only(self, unit: Sequence[int], places: Mask) -> Mask:
         """Count this unit of ranks alone at those of the places where it has a part. Returns these places."""
@@ -174,15 +179,15 @@ def _layouts(by_rank: Sequence[Sequence[Values]]) -> list[tuple[Sequence[Values]
 
     Only ranks with the same shards are compared, since each of a thousand ranks may have its own.
     """
-    found: dict[tuple[Shard, ...], list[tuple[Sequence[Values], list[int]]]] = defaultdict(list)
+    by_shards: dict[tuple[Shard, ...], list[tuple[Sequence[Values], list[int]]]] = defaultdict(list)
     for position, values in enumerate(by_rank):
-        alike = found[tuple(_shard(each) for each in values if "sharded" in each or "mesh" in each)]
+        alike = by_shards[tuple(_shard(each) for each in values if "sharded" in each or "mesh" in each)]
         positions = next((own for known, own in alike if known is values or known == values), None)
         if positions is None:
             alike.append((values, [position]))
         else:
             positions.append(position)
-    return sorted((each for alike in found.values() for each in alike), key=lambda each: each[1][0])
+    return sorted((each for alike in by_shards.values() for each in alike), key=lambda each: each[1][0])
 
 
 def _units(parts: Parts) -> list[list[int]]:

@@ -11,6 +11,7 @@ from hookcli.table import Column, Report, Row, Skipped, columns_named
 from hookcli.table.columns import place_of
 from hookcli.table.formatting import number, shape
 from hookcli.table.measured_rows import MeasuredRows
+from hookcli.table.meta import Meta
 from hookcli.table.norms import total
 
 Parts = Mapping[int, Report]
@@ -36,7 +37,7 @@ def beside(parts: Parts) -> Report:
         columns=columns_beside(first.columns),
         rows=rows,
         skipped=common_skipped(parts),
-        meta=common_meta(parts) | {"rank": list(parts)},
+        meta={**common_meta(parts), "rank": list(parts)},
         totals={} if first.grouping == "steps" else common_totals(first, rows),
     )
 
@@ -56,11 +57,11 @@ def merges(parts: Parts) -> bool:
 
 def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
     """The rows of each place by rank, in the order of the first rank that has it."""
-    found: dict[tuple[Any, ...], dict[int, Row]] = {}
+    places: dict[tuple[Any, ...], dict[int, Row]] = {}
     for rank, part in parts.items():
         for row in part.rows:
-            found.setdefault(place_of(row.values), {})[rank] = row
-    return found
+            places.setdefault(place_of(row.values), {})[rank] = row
+    return places
 
 
 def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
@@ -90,27 +91,27 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
     sizes = [other.rms for other in stats if other.finite]
     if not (row.stats.finite and sizes):
         return ""
-    own = row.stats.rms
-    usual = median([own, *sizes]) if sizes[1:] else sizes[0]
-    if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
+    rms = row.stats.rms
+    usual = median([rms, *sizes]) if sizes[1:] else sizes[0]
+    if usual == rms or (usual and 1 / _DEVIATES <= rms / usual <= _DEVIATES):
         return ""
-    return f"{number(own / usual)} times the others" if usual else "the others are zero"
+    return f"{number(rms / usual)} times the others" if usual else "the others are zero"
 
 
 def _has(row: Row, count: str) -> bool:
     """True if there are any, also in gradients: those that a communication hook received, or a module's."""
-    own = row.stats and getattr(row.stats, count)
-    return bool(own or row.get(f"before_{count}") or row.get(f"grad_{count}"))
+    count_of_row = row.stats and getattr(row.stats, count)
+    return bool(count_of_row or row.get(f"before_{count}") or row.get(f"grad_{count}"))
 
 
-def common_meta(parts: Parts) -> dict[str, Any]:
+def common_meta(parts: Parts) -> Meta:
     """The meta of the first rank, with the time of the slowest; a loss is the sum over all shares."""
     metas = [part.meta for part in parts.values()]
-    meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
+    meta: Meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
     if "seconds" in meta:
         meta["seconds"] = max(m["seconds"] for m in metas)
     if meta.get("loss_value") is not None:
-        meta["loss_value"] = total(m["loss_value"] for m in metas)
+        meta["loss_value"] = total(m["loss_value"] or 0 for m in metas)
     return meta
 
 

@@ -15,6 +15,7 @@ from hookcli.table import columns
 from hookcli.table.column import Column
 from hookcli.table.columns import layouts
 from hookcli.table.data_frame import data_frame
+from hookcli.table.meta import Meta
 from hookcli.table.printed import PrintedTable
 from hookcli.table.row import Row
 from hookcli.table.stats import STATS_KEYS
@@ -102,7 +103,7 @@ class Report:
     model: str
     columns: Sequence[Column]
     rows: Sequence[Row]
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Meta = field(default_factory=Meta)
     totals: Mapping[str, Any] = field(default_factory=dict)
     skipped: Sequence[Skipped] = ()
     findings: Sequence[Finding] = ()
@@ -139,8 +140,8 @@ class Report:
     def __repr__(self) -> str:
         """One line: the probe, the model, and how much the report holds."""
         counts = [(len(self.rows), "row"), (len(self.findings), "finding"), (len(self.skipped), "item")]
-        said = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts if number or what == "row"]
-        text = f"<Report {self.probe} of {self.model}: {', '.join(said)}"
+        contents = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts if number or what == "row"]
+        text = f"<Report {self.probe} of {self.model}: {', '.join(contents)}"
         return visible(text) + (" not measured>" if self.skipped else ">")
 
     def __str__(self) -> str:

@@ -42,8 +42,8 @@ class Row:
         if self.stats and key in STATS_KEYS:
             return None if key in self.lacking and key in COUNTS else getattr(self.stats, key)
         if self.stats and key in HIST_KEYS:
-            known = key not in QUANTILES or not set(OF_QUANTILES).intersection(self.lacking)
-            return self.stats.of_histogram(key) if known else None
+            computable = key not in QUANTILES or not set(OF_QUANTILES).intersection(self.lacking)
+            return self.stats.of_histogram(key) if computable else None
         return self.values[key]
 
     def get(self, key: str, default: Any = None) -> Any:

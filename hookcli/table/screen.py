@@ -32,8 +32,8 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
         return group_rows(report, depth, operators=operators)
     blocks = folded(report)
     deeper = range(deepest(blocks), int(depth), -1) if blocks is not report else ()
-    found = (group_rows(blocks, each, operators=operators) for each in deeper)
-    fits = next((rows for rows in found if len(rows.rows) <= lines), None)
+    shallower = (group_rows(blocks, each, operators=operators) for each in deeper)
+    fits = next((rows for rows in shallower if len(rows.rows) <= lines), None)
     return fits or group_rows(report, depth, operators=operators)
 
 

@@ -53,8 +53,8 @@ class TensorStats:
         n = self.finite
         if not n or not math.isnan(self.l2):
             return self.l2 / math.sqrt(n) if n else 0.0
-        known = [x for x in (self.mean, self.std * math.sqrt((n - 1) / n)) if not math.isnan(x)]
-        return math.hypot(*known) if known else math.nan
+        moments = [x for x in (self.mean, self.std * math.sqrt((n - 1) / n)) if not math.isnan(x)]
+        return math.hypot(*moments) if moments else math.nan
 
     def of_histogram(self, key: str) -> float | None:
         """A figure of HIST_KEYS: a quantile, or the number of elements outside of a format; None without `hist`."""
@@ -75,8 +75,8 @@ class TensorStats:
 
     def floats(self) -> tuple[float, ...]:
         """The statistics as numbers in the order of `STATS_KEYS`, for an array of float64."""
-        found: tuple[float, ...] = _in_order(self)
-        return found
+        numbers: tuple[float, ...] = _in_order(self)
+        return numbers
 
     @classmethod
     def from_floats(cls, floats: Iterable[float]) -> TensorStats:
@@ -87,11 +87,11 @@ class TensorStats:
     @classmethod
     def measured(cls, floats: Iterable[float]) -> TensorStats:
         """Statistics from `floats` that were reduced without a look at whether each is defined."""
-        found = cls.from_floats(floats)
-        if found.finite > 1:
-            return found
-        undefined: dict[str, Any] = dict.fromkeys(("std",) if found.finite else FIGURES, math.nan)
-        return replace(found, **undefined)
+        stats = cls.from_floats(floats)
+        if stats.finite > 1:
+            return stats
+        undefined: dict[str, Any] = dict.fromkeys(("std",) if stats.finite else FIGURES, math.nan)
+        return replace(stats, **undefined)
 
     @classmethod
     def of_zeros(cls, numel: int) -> TensorStats:
@@ -120,8 +120,8 @@ class TensorStats:
 
 def _merged_histograms(parts: Sequence[TensorStats]) -> Histogram | None:
     """The histogram of all parts; None if one of them has none and needs one."""
-    found = [part.hist for part in parts if part.hist is not None or part.finite > part.zeros]
-    return Histogram.merge(filter(None, found)) if any(found) and None not in found else None
+    histograms = [part.hist for part in parts if part.hist is not None or part.finite > part.zeros]
+    return Histogram.merge(filter(None, histograms)) if any(histograms) and None not in histograms else None
 
 
 STATS_KEYS = names(STATS_COLUMNS)

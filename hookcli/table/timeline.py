@@ -13,10 +13,10 @@ def stretches(rows: Sequence[Row], owner: Callable[[str], str]) -> list[Row]:
 
     Its `bytes` are those in use at the end of the stretch, its `change_bytes` are those of the whole stretch.
     """
-    found = []
+    merged_rows = []
     for (_, fqn), moments in groupby(rows, key=lambda row: (row["phase"], owner(row.fqn))):
         stretch = list(moments)
         highest = max(stretch, key=lambda row: int(row["highest"]))
         whole = {"fqn": fqn, "bytes": stretch[-1]["bytes"], "change_bytes": sum(row["change_bytes"] for row in stretch)}
-        found.append(Row({**highest.values, **whole}))
-    return found
+        merged_rows.append(Row({**highest.values, **whole}))
+    return merged_rows

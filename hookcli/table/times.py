@@ -8,12 +8,13 @@ from typing import Any
 
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
+from hookcli.table.meta import with_notes
 from hookcli.table.report import Report, Skipped
 from hookcli.table.row import Row
 
-Place = tuple[str, int]
+CallKey = tuple[str, int]
 """A call of a module or operator: its fqn, and the number of the call."""
-Times = Mapping[Place, Mapping[str, float]]
+Times = Mapping[CallKey, Mapping[str, float]]
 """Microseconds by call and column; a column is absent where the call was not timed in that direction."""
 
 INCLUSIVE = {"forward_us": "forward_self_us", "backward_us": "backward_self_us"}
@@ -31,29 +32,28 @@ def with_times(report: Report, times: Times, note: str = "") -> Report:
     The first row of a module's parameters has the times of all calls of that module. Times of backward are there only
     if a backward pass was timed.
     """
-    names = [name for name in NAMES if any(name in found for found in times.values())]
+    names = [name for name in NAMES if any(name in call_times for call_times in times.values())]
     untaken = {**times, **by_module(times)}
     rows, untimed = [], list[Skipped]()
     seen = set[Any]()
     for row in report.rows:
         key = _key(row)
-        found = untaken.pop(key, {})
-        if not found and key not in times and key not in seen and row.get("kind") is None:
+        call_times = untaken.pop(key, {})
+        if not call_times and key not in times and key not in seen and row.get("kind") is None:
             untimed.append(Skipped(row.fqn, "not timed: not called in the timed passes"))
         seen.add(key)
-        rows.append(replace(row, values={**row.values, **{name: found.get(name) for name in names}}))
-    meta = {**report.meta, "notes": [*report.meta.get("notes", ()), note]} if note else report.meta
+        rows.append(replace(row, values={**row.values, **{name: call_times.get(name) for name in names}}))
     return replace(
         report,
         rows=rows,
         columns=(*report.columns, *(column for column in TIMES if column.name in names)),
         totals={**report.totals, **whole(times)},
         skipped=[*report.skipped, *(dict.fromkeys(untimed) if times else ())],
-        meta=meta,
+        meta=with_notes(report.meta, *filter(None, [note])),
     )
 
 
-def _key(row: Row) -> Place | str | None:
+def _key(row: Row) -> CallKey | str | None:
     """The call that a row is of; for a parameter the name of its module; None for a row of a further pass."""
     if row.get("pass"):
         return None
@@ -64,42 +64,40 @@ def _key(row: Row) -> Place | str | None:
 
 def by_module(times: Times) -> dict[Any, Mapping[str, float]]:
     """The times of all calls of each module."""
-    found: dict[Any, dict[str, float]] = {}
+    totals: dict[Any, dict[str, float]] = {}
     for (fqn, _), call in times.items():
-        so_far = found.setdefault(fqn, {})
+        so_far = totals.setdefault(fqn, {})
         for name, value in call.items():
             so_far[name] = so_far.get(name, 0.0) + value
-    return {**found}
+    return {**totals}
 
 
 def whole(times: Times) -> dict[str, float]:
     """The inclusive times of all calls of the model itself."""
-    found = by_module(times).get("", {})
-    return {name: found[name] for name in INCLUSIVE if name in found}
+    of_model = by_module(times).get("", {})
+    return {name: of_model[name] for name in INCLUSIVE if name in of_model}
 
 
-def summed(rows: Sequence[Row]) -> dict[str, float | None]:
-    """The times of rows that become one.
+def remaining_times(rows: Sequence[Row], merged: Mapping[str, Any]) -> dict[str, float | None]:
+    """The times of a merged row that are not the sums of its rows' times.
 
     Parameters of several modules have no row that includes all of them: theirs are the sums of the modules' own times.
     """
-    apart = rows[0].get("kind") == "parameter" and len({row.fqn for row in rows}) > 1
-    names = [name for name in NAMES if name in rows[0].values]
-    found = {name: _sum(row.get(INCLUSIVE.get(name, name) if apart else name) for row in rows) for name in names}
-    if RATIO in rows[0].values:
-        found = {side + name: _sum(row.get(side + name) for row in rows) for side in SIDES for name in NAMES}
-        found[RATIO] = ratio(*({name: found[side + name] for name in INCLUSIVE} for side in SIDES))
-    return found
+    if RATIO in merged:
+        return {RATIO: ratio(*({name: merged.get(side + name) for name in INCLUSIVE} for side in SIDES))}
+    if rows[0].get("kind") != "parameter" or len({row.fqn for row in rows}) == 1:
+        return {}
+    return {name: _sum(row.get(own) for row in rows) for name, own in INCLUSIVE.items() if name in merged}
 
 
 def ratio(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> float | None:
     """B's inclusive times divided by A's, in the directions that both have; None if there are none."""
     pairs = [(a.get(name), b.get(name)) for name in INCLUSIVE]
-    known = [(before, after) for before, after in pairs if before is not None and after is not None]
-    whole = sum(before for before, _ in known)
-    return sum(after for _, after in known) / whole if whole else None
+    in_both = [(before, after) for before, after in pairs if before is not None and after is not None]
+    whole = sum(before for before, _ in in_both)
+    return sum(after for _, after in in_both) / whole if whole else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
 from hookcli.table.columns.costs import COSTS
-from hookcli.table.columns.layouts import GROUPS
 from hookcli.table.columns.memory import MEMORY
+from hookcli.table.columns.recorded import GROUPS, WITHOUT_GAPS
 from hookcli.table.columns.training import TRAINING
 from hookcli.table.histogram import is_histogram
-from hookcli.table.report import SEVERITIES, Finding
+from hookcli.table.meta import Meta
+from hookcli.table.report import Finding
 from hookcli.table.stats import STATS_KEYS
 
 _GREATEST = 2**63
@@ -70,6 +73,15 @@ def listed(fits: Fits) -> Fits:
     return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value))
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    """True for a number that is neither NaN nor infinite, and fits into 64 bits."""
+    return type(value) in (int, float) and abs(value) < _GREATEST
+
+
 def _is_integer(value: Any) -> bool:
     return type(value) is int and abs(value) < _GREATEST
 
@@ -94,7 +106,17 @@ NEEDED = {
     "updates": ("weight", "update"),
     **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),
 }
-COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
+_COLUMN: Mapping[str, Fits] = {
+    "str": is_text,
+    "str | None": optional(is_text),
+    "bool": _is_flag,
+    "int | None": optional(_is_number),
+    "float | None": optional(_is_number),
+    "tuple[str, ...]": listed(is_text),
+    "Any": lambda value: value is None or isinstance(value, (bool, str)) or _is_number(value),
+    **dict.fromkeys(("Kind", "Merge", "Shown", "Bar"), lambda value: isinstance(value, StrEnum)),
+}
+COLUMN: Mapping[str, Fits] = {field.name: _COLUMN[str(field.type)] for field in fields(Column) if field.name != "moves"}
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 FINDING: Mapping[str, Fits] = {
     field.name: is_text if field.type == "str" else optional(is_count if "int" in str(field.type) else is_figure)
@@ -104,13 +126,14 @@ _KINDS: Mapping[Kind, Fits] = {
     Kind.ANY: is_plain,
     **dict.fromkeys((Kind.TEXT, Kind.SOURCE), is_text),
     Kind.NAMES: listed(is_text),
-    Kind.FLAG: lambda value: isinstance(value, bool),
-    **dict.fromkeys((Kind.COUNT, Kind.QUANTITY, Kind.ELEMENTS, Kind.FAULTS), is_count),
-    Kind.BYTES: _is_integer,
+    Kind.FLAG: _is_flag,
+    **dict.fromkeys((Kind.COUNT, Kind.QUANTITY, Kind.ELEMENTS, Kind.FAULTS, Kind.BYTES), is_count),
+    Kind.BYTES_CHANGE: _is_integer,
     **dict.fromkeys((Kind.FIGURE, Kind.COSINE, Kind.LOSS, Kind.JUDGED, Kind.SHARE), is_figure),
-    **dict.fromkeys((Kind.SECONDS, Kind.MICROSECONDS), is_figure),
-    Kind.SETTING: lambda value: is_figure(value) or listed(is_figure)(value),
+    **dict.fromkeys((Kind.SECONDS, Kind.MICROSECONDS, Kind.SETTING), is_figure),
+    Kind.SETTINGS: listed(is_figure),
     Kind.SHAPE: _is_shape,
+    Kind.SHAPES: listed(_is_shape),
     Kind.NUMBERS: listed(optional(is_count)),
     Kind.MAPPING: is_mapping,
     Kind.HISTOGRAM: is_histogram,
@@ -122,7 +145,10 @@ def fits(column: Column) -> Fits:
     return _KINDS[column.kind] if column.required else optional(_KINDS[column.kind])
 
 
-ROW: Mapping[str, Fits] = {name: fits(column) for name, column in DECLARED.items()}
+ROW: Mapping[str, Fits] = {name: fits(column) for name, column in DECLARED.items()} | {
+    "sharded": lambda value: value is True or optional(listed(is_count))(value),
+    "mesh": optional(listed(is_count)),
+}
 """Tests for the values of a row under the keys that hookcli knows."""
 
 
@@ -132,35 +158,35 @@ def value_type(column: Column) -> type | None:
     return next((type(value) for value in ("", 0.5, 0) if fit(value)), None) if column.kind != Kind.ANY else None
 
 
+def _of_type(hint: object) -> Fits:
+    """The test of an entry's values that the entry's type asks for."""
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        return is_plain
+    if kind is Literal:
+        return lambda value: value in arguments
+    if kind is Sequence:
+        return listed(_of_type(arguments[0]))
+    if kind in (Union, UnionType):
+        tests = [*map(_of_type, arguments)]
+        return lambda value: any(fit(value) for fit in tests)
+    return {str: is_text, int: is_count, float: is_figure, NoneType: lambda value: value is None}.get(hint, is_mapping)
+
+
 META: Mapping[str, Fits] = {
+    **{name: _of_type(hint) for name, hint in get_type_hints(Meta, include_extras=True).items()},
     "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
-    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format"), is_text),
-    **dict.fromkeys(("input", "device", "simulated", "mode", "phase", "error", "parallel"), optional(is_text)),
-    "fail_on": lambda value: value in SEVERITIES,
-    **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
-    **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
-    **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
-    "forward": optional(is_count),
     "replicas": lambda value: is_count(value) and value > 0,
-    "tensor_parallel": listed(is_count),
-    **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
-    "losses": listed(is_figure),
-    "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
-    **dict.fromkeys(("a", "b", "ddp", "metadata"), is_mapping),
 }
+"""The tests of what `meta` holds: those of its types, and of what a type does not say."""
 SENTENCES = ("verdict", "held", "phases", "checkpointing", "structure", "grew", "settings", "weights", "times")
-"""Totals that are printed on lines of their own."""
+"""Totals that are printed on separate lines."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")
 """Totals that sentences say."""
 TOTALS: Mapping[str, Fits] = {
-    **{
-        column.name: optional(is_count) if column.name.endswith("_bytes") else fits(column)
-        for column in (*COSTS, *MEMORY, *TRAINING)
-    },
+    **{column.name: fits(column) for column in (*COSTS, *MEMORY, *TRAINING)},
+    **{column.name: _KINDS[column.kind] for column in WITHOUT_GAPS},
     "groups": listed(lambda group: is_mapping(group) and all(ROW[c.name](group[c.name]) for c in GROUPS)),
-    **dict.fromkeys(
-        (f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest", "hookcli")), is_figure
-    ),
     **dict.fromkeys((*SENTENCES, "order", "kept_mode", "nothing"), is_text),
     **dict.fromkeys(OF_PEAK, lambda value: value is None or is_text(value) or is_count(value)),
     "dtypes": lambda value: (

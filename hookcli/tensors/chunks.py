@@ -32,7 +32,7 @@ class PendingFigures:
 
 
 def reduced(
-    tensors: Sequence[Tensor], size: int, one: Callable[..., Any], one_on_device: Callable[..., Tensor]
+    tensors: Sequence[Tensor], size: int, one: Callable[..., object], one_on_device: Callable[..., Tensor]
 ) -> PendingFigures:
     """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements.
 
@@ -68,10 +68,8 @@ def resolved(
 def chunks(tensors: Sequence[Tensor], size: int, dense: int = 0) -> Iterator[tuple[Tensor, ...]]:
     """Tensors of one shape in one-dimensional pieces of at most `size` elements, the same elements of each.
 
-    `dense`: another limit for tensors that need no copy.
-
-    Any dense layout that they share (contiguous, channels_last, transposed) is read in memory order, without a copy:
-    the order does not matter for figures.
+    `dense`: another limit for tensors that need no copy. A dense layout that they share (contiguous, channels_last,
+    transposed) is read in memory order, without a copy: the order does not matter for figures.
     """
     first = tensors[0]
     if first.numel() == 0:
@@ -147,7 +145,7 @@ def fetched(tensors: Sequence[Tensor]) -> list[list[Any]]:
     accelerator = torch.accelerator.current_accelerator()
     for device in {x.device for x in tensors if accelerator and x.device.type == accelerator.type}:
         torch.accelerator.synchronize(device)  # figures may have been made on other streams than the current one
-    lists: dict[int, list[Any]] = {}
+    lists: dict[int, list[object]] = {}
     for kind in dict.fromkeys((x.device, x.shape[1:]) for x in tensors):
         there = [number for number, x in enumerate(tensors) if (x.device, x.shape[1:]) == kind]
         rows = iter(torch.cat([tensors[number] for number in there]).tolist())

@@ -11,7 +11,7 @@ from typing import Any
 from hookcli.tensors.torch_private import registered_nodes
 
 
-def items_of(value: Any) -> Iterable[tuple[str, Any]] | None:
+def items_of(value: Any) -> Iterable[tuple[str, object]] | None:
     """The items of a container, each with its step of the path; None for a value that is not a container."""
     if type(value) in (tuple, list):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
@@ -32,13 +32,13 @@ def _attributes(value: Any) -> list[str]:
     return names + [name for name in getattr(value, "__dict__", ()) if name not in names]
 
 
-def is_registered(value: Any) -> bool:
+def is_registered(value: object) -> bool:
     """True for a value that only pytree can take apart."""
     is_container = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
     return type(value) in registered_nodes and not is_container
 
 
-def _registered(value: Any) -> list[tuple[str, Any]] | None:
+def _registered(value: object) -> list[tuple[str, object]] | None:
     node = registered_nodes[type(value)]
     try:
         if (named := node.flatten_with_keys_fn) is not None:
@@ -48,21 +48,21 @@ def _registered(value: Any) -> list[tuple[str, Any]] | None:
         return None
 
 
-def keys_of(value: Any) -> Sequence[Any]:
+def keys_of(value: object) -> Sequence[object]:
     """The keys of a container's items, in the order of `items_of`."""
     if isinstance(value, (list, deque)):
         return range(len(value))
     return list(value) if isinstance(value, Mapping) else _attributes(value)
 
 
-def get_item(container: Any, key: Any) -> Any:
+def get_item(container: object, key: Any) -> object:
     """The current item; None if it is gone."""
     if isinstance(container, (list, deque)):
         return container[key] if key < len(container) else None
     return container.get(key) if isinstance(container, Mapping) else getattr(container, key, None)
 
 
-def set_item(container: Any, key: Any, value: Any) -> None:
+def set_item(container: object, key: Any, value: object) -> None:
     """Put an item into a list, mapping or dataclass, also into a frozen one."""
     if isinstance(container, (list, deque, MutableMapping)):
         container[key] = value
@@ -70,7 +70,7 @@ def set_item(container: Any, key: Any, value: Any) -> None:
         object.__setattr__(container, key, value)
 
 
-def rebuilt(value: Any, items: list[Any]) -> Any:
+def rebuilt(value: object, items: list[object]) -> object:
     """A container like `value` that holds `items`. Subclasses are copied: how to construct them is not known."""
     if isinstance(value, tuple):
         return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)

@@ -17,18 +17,6 @@ from torch import Tensor
 from hookcli.table import raised
 from hookcli.table.discrepancy import KEYS, Discrepancy
 from hookcli.tensors import chunks, library
-from hookcli.tensors.chunks import (
-    HUGE,
-    TINY,
-    PendingFigures,
-    Scratch,
-    bits,
-    fetched,
-    reduced,
-    resolved,
-    unit_of,
-    unnested,
-)
 from hookcli.tensors.devices import launch, operators
 
 CHUNK = 1 << 20
@@ -36,7 +24,7 @@ _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
+def compare(a: Tensor, b: Tensor) -> chunks.PendingFigures | None:
     """Reduce two tensors of one shape, now; `resolve` makes the result a Discrepancy. Nothing of them is kept.
 
     Complex values count as pairs of real ones, where a real tensor beside them has imaginary parts of 0; sparse and
@@ -49,7 +37,7 @@ def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
             return None
         if a.device != b.device:
             a, b = a.cpu(), b.cpu()
-        return reduced((a, b), CHUNK, _cpu_chunk, _device_rows)
+        return chunks.reduced((a, b), CHUNK, _cpu_chunk, _device_rows)
 
 
 class SameBits:
@@ -71,26 +59,26 @@ class SameBits:
             if not alike or a.shape != b.shape:
                 self.excluded = True
                 return
-            a, b = bits(a), bits(b)
+            a, b = chunks.bits(a), chunks.bits(b)
             if a.device.type == "cpu":
                 self.excluded = not torch.equal(a, b)
             else:
                 self._differ.append((a != b).any().to(torch.int64).reshape(1))
 
     def __bool__(self) -> bool:
-        return not (self.excluded or any(map(any, fetched(self._differ))))
+        return not (self.excluded or any(map(any, chunks.fetched(self._differ))))
 
 
-def resolve(pending: Sequence[PendingFigures]) -> list[Discrepancy]:
+def resolve(pending: Sequence[chunks.PendingFigures]) -> list[Discrepancy]:
     """The finished figures. On an accelerator this waits for them, once for each device."""
     finished = lambda part: part if isinstance(part, Discrepancy) else Discrepancy.from_floats(part)  # noqa: E731
-    return resolved(pending, finished, Discrepancy.merge)
+    return chunks.resolved(pending, finished, Discrepancy.merge)
 
 
 def _plain(x: Tensor, paired: bool = False) -> Tensor:
     """The tensor as strided real numbers or integers; `paired`: as pairs of a real and an imaginary part."""
     if x.is_nested:
-        x = unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
+        x = chunks.unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:
@@ -100,7 +88,7 @@ def _plain(x: Tensor, paired: bool = False) -> Tensor:
     return torch.stack((x, torch.zeros_like(x)), dim=-1) if paired else x
 
 
-_scratch = Scratch(CHUNK, count=2)
+_scratch = chunks.Scratch(CHUNK, count=2)
 
 
 class Apart(NamedTuple):
@@ -136,7 +124,7 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     n = a.numel()
     figures = library.loaded.distance(a, b) if library.loaded else None
     apart = Apart(*figures) if figures else by_operators(a.float(), b.float())
-    trusted = math.isfinite(apart.total) and (apart.peak == 0.0 or TINY < apart.peak < HUGE)
+    trusted = math.isfinite(apart.total) and (apart.peak == 0.0 or chunks.TINY < apart.peak < chunks.HUGE)
     if not (trusted and _trusted(apart.of_a, a) and _trusted(apart.of_b, b)):
         return _exact_chunk(a, b)
     error, of_a, of_b = (math.sqrt(squares) for squares in apart[2:])
@@ -202,7 +190,7 @@ def _device_rows(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _device_norm(x: Tensor, scaled: bool) -> Tensor:
-    unit = unit_of(x) if scaled else 1.0
+    unit = chunks.unit_of(x) if scaled else 1.0
     return (x / unit).square().sum().sqrt() * unit
 
 

@@ -18,15 +18,15 @@ _BUILT_IN = frozenset((*_PLAIN, *_LISTS, dict))  # without attributes
 _OWN = frozenset(vars(nn.Module()))
 
 
-def hidden_tensors(*values: Any) -> Iterator[Tensor]:
+def hidden_tensors(*values: object) -> Iterator[Tensor]:
     """The tensors in attributes of these objects, and in lists and objects there.
 
     No property, no `__getattr__` and no iterator is called.
     """
-    level: list[Any] = list(values)
+    level: list[object] = list(values)
     looked = 0
     for _ in range(_LEVELS):
-        below: list[Any] = []
+        below: list[object] = []
         for item in level:
             looked += 1
             if isinstance(item, Tensor):
@@ -43,7 +43,7 @@ def kept_tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from hidden_tensors(*(x for name, x in vars(module).items() if name not in _OWN and type(x) not in _PLAIN))
 
 
-def _held(value: Any) -> Iterator[Any]:
+def _held(value: object) -> Iterator[object]:
     if isinstance(value, _NEVER):
         return
     kind: Any = next((kind for kind in _LISTS if isinstance(value, kind)), None)
@@ -55,7 +55,7 @@ def _held(value: Any) -> Iterator[Any]:
         yield from _attributes(value)
 
 
-def _attributes(value: Any) -> Iterable[Any]:
+def _attributes(value: object) -> Iterable[object]:
     try:
         attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:

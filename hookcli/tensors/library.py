@@ -11,7 +11,6 @@ import math
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -121,7 +120,7 @@ def _address(x: Tensor) -> int:
         return 0
 
 
-def _gaps(x: Tensor) -> tuple[int, Any, Any]:
+def _gaps(x: Tensor) -> tuple[int, object, object]:
     """The number of dimensions, in as few as possible, and their sizes and strides; rows of the last one are read."""
     dimensions: list[tuple[int, int]] = []  # stride, size
     for stride, size in sorted(zip(x.stride(), x.shape, strict=True), key=lambda one: (one[0] > 0, -one[0])):
@@ -138,7 +137,7 @@ def _gaps(x: Tensor) -> tuple[int, Any, Any]:
 
 
 @cache
-def _values_of_bytes(dtype: torch.dtype) -> Any:
+def _values_of_bytes(dtype: torch.dtype) -> object:
     """The value of each byte as a number of this dtype, as 256 floats."""
     with torch.inference_mode(False):
         bytes_ = torch.arange(256, dtype=torch.uint8, device="cpu")

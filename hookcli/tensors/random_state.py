@@ -34,7 +34,7 @@ class RandomStates:
         return drew_nothing and all(map(torch.equal, self.torch, other.torch))
 
 
-def accelerators(model: nn.Module, inputs: Any) -> list[torch.device]:
+def accelerators(model: nn.Module, inputs: object) -> list[torch.device]:
     """The devices other than the CPU on which a run has tensors, and so random number generators."""
     tensors = [*model.parameters(), *model.buffers(), *(t for _, t in tree.leaves(inputs))]
     return sorted({t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}, key=str)

@@ -56,11 +56,9 @@ those fetched from a device.
 def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
     """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept, and nothing is changed.
 
-    `hist`: with a histogram.
-
-    A sharded tensor (a DTensor) is measured as the part that this process holds, a complex one by its magnitudes, a
-    quantized one by the values that it stands for, a sparse one as the dense tensor that it stands for, and a bool one
-    as 0 and 1.
+    `hist`: with a histogram. A sharded tensor (a DTensor) is measured as the part that this process holds, a complex
+    one by its magnitudes, a quantized one by the values that it stands for, a sparse one as the dense tensor that it
+    stands for, and a bool one as 0 and 1.
     """
     with torch.no_grad(), torch.DisableTorchFunction():
         values, implied = _plain(tensor.detach())

@@ -14,16 +14,20 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from operator import attrgetter, methodcaller
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from hookcli.table.meta import Meta
+
+S = TypeVar("S")
+T = TypeVar("T")
 _notes: dict[str, None] = {}
 _ABSENT = object()
 
 
-def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
+def private(owner: object, name: str, otherwise: object, lost: str) -> Any:
     """Return PyTorch's `owner.name`; if this PyTorch has no such name, `otherwise`, and `lost` becomes a note.
 
     `owner` is an object, or the full name of one: "torch._C", "torch._guards.TracingContext".
@@ -36,12 +40,12 @@ def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
     return otherwise
 
 
-def getter(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) -> Callable[[Any], Any]:
+def getter(owner: object, name: str, otherwise: Callable[[S], T], lost: str) -> Callable[[S], T]:
     """A function that reads the attribute off an object; `owner` is the class, or an object of it."""
     return otherwise if private(owner, name, _ABSENT, lost) is _ABSENT else attrgetter(name)
 
 
-def caller(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) -> Callable[[Any], Any]:
+def caller(owner: object, name: str, otherwise: Callable[[S], T], lost: str) -> Callable[[S], T]:
     """A function that calls the method of an object; `owner` is the class, or an object of it."""
     return otherwise if private(owner, name, _ABSENT, lost) is _ABSENT else methodcaller(name)
 
@@ -61,15 +65,15 @@ def notes() -> list[str]:
     return list(_notes)
 
 
-def noted(meta: Mapping[str, Any]) -> dict[str, Any]:
+def noted(meta: Meta) -> Meta:
     """A report's `meta` with these notes before its own."""
-    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else dict(meta)
+    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _notes else meta
 
 
-def _resolved(path: str) -> Any:
+def _resolved(path: str) -> object:
     """The module or attribute of this full name; `_ABSENT`, which has no attributes, where there is none."""
     first, *rest = path.split(".")
-    resolved: Any = import_module(first)
+    resolved: object = import_module(first)
     so_far = first
     for part in rest:
         so_far = f"{so_far}.{part}"
@@ -93,12 +97,8 @@ base_of_view: Callable[[Tensor], Tensor | None] = getter(
 )
 """The tensor of which autograd knows this one to be a view; None if it is not a view."""
 
-is_view: Callable[[Tensor], bool] = private(
-    Tensor,
-    "_is_view",
-    lambda tensor: base_of_view(tensor) is not None,
-    "a tensor counts as a view only where autograd tells of what",
-)
+_OF_WHAT = "a tensor counts as a view only where autograd tells of what"
+is_view: Callable[[Tensor], bool] = private(Tensor, "_is_view", lambda x: base_of_view(x) is not None, _OF_WHAT)
 """True if autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
 
 is_batched, is_differentiated = (
@@ -126,7 +126,7 @@ is_copy_on_write: Callable[[Tensor], bool] = private(
 """True if asking for a tensor's address would copy its memory, which an observer must not cause."""
 
 
-def spec_of_local(tensor: Tensor) -> Any:
+def spec_of_local(tensor: Tensor) -> object:
     """The mesh, placements and shape of the DTensor whose `to_local()` returned this tensor; None for any other tensor.
 
     Its node keeps them for backward (`_ToTorchTensor`). Without that, or without gradients, nothing tells tensors that

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +18,16 @@ from torch import Tensor, nn
 from hookcli.tensors.containers import get_item, is_registered, items_of, keys_of, rebuilt, set_item
 from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view, spec_of_local
 
-T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
 _SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
 _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none
 
-Unseen = list[tuple[str, Any]]  # what a walk met and could not look into, with its path
+Args = tuple[object, ...]  # the arguments of a call: positional, and by keyword
+Kwargs = dict[str, object]
+Unseen = list[tuple[str, object]]  # what a walk met and could not look into, with its path
 
 
-def leaves(value: Any, path: str = "", unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
+def leaves(value: object, path: str = "", unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
     """Each tensor with its path, such as `["out"]`, `[0].hidden`, or "" where the value is itself a tensor.
 
     Adds to `unseen` what can't be looked into, tensors or not.
@@ -37,7 +38,7 @@ def leaves(value: Any, path: str = "", unseen: Unseen | None = None) -> Iterator
 
 
 def _inside(
-    value: Any, path: str, unseen: Unseen | None, depth: int = 0, around: set[int] | None = None
+    value: object, path: str, unseen: Unseen | None, depth: int = 0, around: set[int] | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors inside a value that is none. `around`: the containers that it is in, and deep ones seen before."""
     children = items_of(value) if depth < DEEPEST else None
@@ -59,9 +60,7 @@ def _inside(
                     around.discard(identity)
 
 
-def arguments(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], unseen: Unseen | None = None
-) -> Iterator[tuple[str, Tensor]]:
+def arguments(args: Args, kwargs: Mapping[str, object], unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
     """The tensors that a call received; a lone positional argument has the path "", as a lone output has."""
     if len(args) == 1 and not kwargs:
         yield from leaves(args[0], "", unseen)
@@ -143,7 +142,7 @@ def local(tensor: Tensor) -> Tensor:
     return cast(Tensor, held.to_local() if is_sharded(tensor) else held)
 
 
-def shard_of(tensor: Tensor) -> dict[str, Any]:
+def shard_of(tensor: Tensor) -> dict[str, object]:
     """`{"sharded": [1]}` for a DTensor of which each process holds a part; its part's place, by dimension of the mesh.
 
     Empty for a tensor that this process holds whole, also among replicas. With `partial`, processes hold summands.
@@ -154,14 +153,14 @@ def shard_of(tensor: Tensor) -> dict[str, Any]:
     return _shard(list(zip(held.device_mesh.get_coordinate() or [], held.placements, strict=False)))
 
 
-def _shard(places: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+def _shard(places: Sequence[tuple[int, Any]]) -> dict[str, object]:
     """A process's place among the shards, by its place and the placement in each dimension of the mesh."""
     shard = [place for place, placement in places if not placement.is_replicate()]
     partial = any(placement.is_partial() for _, placement in places)
     return ({"sharded": shard} if shard else {}) | ({"partial": True} if partial else {})
 
 
-def layout_of(tensor: Tensor) -> dict[str, Any]:
+def layout_of(tensor: Tensor) -> dict[str, object]:
     """The layout over ranks of a DTensor, or of the one whose `to_local()` returned this tensor; else empty.
 
     `shape` is that of the whole tensor on its mesh, `mesh` the ranks there. `sharded` is this rank's place among
@@ -180,12 +179,12 @@ def layout_of(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(placed.shape), "mesh": ranks} | _shard(places)
 
 
-def lone(shapes: Sequence[Any]) -> Any:
+def lone(shapes: Sequence[object]) -> object:
     """The value of a shape column: a single shape itself, several as a list, None for none."""
     return shapes[0] if len(shapes) == 1 else shapes or None
 
 
-class Undo(list[tuple[Any, Any, Any, Any]]):
+class Undo(list[tuple[object, object, object, object]]):
     """A record of replaced items: (container, key, was, is). Calling it puts the old items back."""
 
     def __call__(self) -> None:
@@ -194,9 +193,7 @@ class Undo(list[tuple[Any, Any, Any, Any]]):
                 set_item(container, key, was)
 
 
-def replace_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any], change: Change, undo: Undo
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def replace_arguments(args: Args, kwargs: Kwargs, change: Change, undo: Undo) -> tuple[Args, Kwargs]:
     """`replace` for the arguments of a call, with the paths that `arguments` gives.
 
     Lists, mappings and dataclasses stay the same objects, since the caller may look for the callee's changes in them:
@@ -209,7 +206,7 @@ def replace_arguments(
     return replace(args, change, undo=undo), given
 
 
-def replace(value: Any, change: Change, undo: Undo | None = None) -> Any:
+def replace(value: object, change: Change, undo: Undo | None = None) -> Any:
     """The value with `change(path, tensor)` in place of each tensor; the same object if no tensor changed.
 
     Containers are rebuilt; with `undo`, those that can be are changed instead, and the old items recorded there.
@@ -217,7 +214,7 @@ def replace(value: Any, change: Change, undo: Undo | None = None) -> Any:
     return _replaced(value, change, "", undo, [])
 
 
-def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: list[int]) -> Any:
+def _replaced(value: object, change: Change, path: str, undo: Undo | None, above: list[int]) -> object:
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in _PLAIN or len(above) >= DEEPEST or id(value) in above:
@@ -240,7 +237,7 @@ def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: l
         return value
 
 
-def _exchange(value: Any, old: list[Any], new: list[Any], undo: Undo) -> None:
+def _exchange(value: object, old: list[object], new: list[object], undo: Undo) -> None:
     try:
         for key, was, now in zip(keys_of(value), old, new, strict=True):
             if was is not now:

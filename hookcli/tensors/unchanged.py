@@ -33,9 +33,6 @@ class Unchanged(Generic[T]):
         self._views = views
         self._elements: WeakIds[torch.UntypedStorage, dict[Hashable, list[tuple[object, T]]]] = WeakIds()
 
-    def __len__(self) -> int:
-        return len(self._seen)
-
     def get(self, tensor: Tensor, make: Callable[[Tensor], T]) -> T:
         """The result for a tensor: the known one if nothing has changed, else what `make` returns."""
         glimpsed = glimpse(tensor)

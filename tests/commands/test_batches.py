@@ -142,7 +142,10 @@ def test_arrays_that_pytorch_can_only_copy(cli: Cli) -> None:
             "--data batched.py:keywords: batch 2: unknown keyword of forward 'z'",
         ),
         ("--data batched.py:arrays --batches all", "batch 3: has an array of <U1, for which PyTorch has no dtype"),
-        ("--data batched.py:loader --batch-size 4", "--batch-size: --data batched.py:loader makes batches of its own"),
+        (
+            "--data batched.py:loader --batch-size 4",
+            "--batch-size: --data batched.py:loader chooses the size of its batches",
+        ),
         ("--data batched.py:loader --input 1x3x4x4", "--input and --data: one generates input, the other is real"),
         ("--data batched.py:loader --fill ones", "--fill and --data: real input has its values already"),
         ("--data batched.py:loader --text hello", "--text and --data: give one of them"),

@@ -156,7 +156,7 @@ def test_changed_code_is_another_entry(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).write_text(content)
     (tmp_path / "hookcli").mkdir()
     (tmp_path / "hookcli" / "cli.py").write_text("4")
-    monkeypatch.setattr(identity, "_package", places.get)
+    monkeypatch.setattr(identity, "package_folder", places.get)
     monkeypatch.setattr("hookcli.system.cache._BEGUN", time.time() + 60)  # the files are older than the process
     for name in ("torch/nn/linear.py", "torchvision/models/a.py", "hookcli/cli.py"):
         module = ModuleType(name)

@@ -94,7 +94,7 @@ def test_load_asks_for_trust_and_runs_nothing(cli: Cli, mine: Path) -> None:
     assert ran.code == 2 and ran.out == "" and not (mine / "ran").exists()
     first, second = ran.err.splitlines()
     assert "evil.pt2pkg: loading a package runs code: 1 pickled object (model/model.pkl)" in first
-    assert "2 modules of its own (evil, model)" in first and "--trust" in second
+    assert "2 packaged modules (evil, model)" in first and "--trust" in second
     for argument in ((), ("--arg", "trust=false"), ("--arg", "trust=1")):
         ran = cli("shapes", "package:evil.pt2pkg", "-i", "1x3", *argument)
         assert ran.code == 2 and "--arg trust=true" in ran.err and not (mine / "ran").exists()

@@ -139,7 +139,7 @@ ERRORS = {
     (): "SCRIPT",
     ("-m", "no.such.module"): "no.such",
     ("--probe", "activation", "train.py"): "activations",
-    ("--probe", "shapes", "train.py"): "needs a run of its own (`hookcli shapes`)",
+    ("--probe", "shapes", "train.py"): "needs a separate run (`hookcli shapes`)",
     ("--steps", "5", "train.py"): "--steps '5': give a range such as 0:1000",
     ("--steps", "9:2", "train.py"): "--steps '9:2'",
     ("--first-bad", "halt", "train.py"): "'halt'; choose from: report, stop",

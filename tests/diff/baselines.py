@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ class Net(nn.Module):
 def run(model: nn.Module, **meta: Any) -> list[Report]:
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     probes = [probe if isinstance(probe, str) else probe() for probe in PROBES]
-    return hookcli.capture(model, x, probes, info=replace(describe_run(model, x), **{"seed": 0, **meta}))
+    return hookcli.capture(model, x, probes, info={**describe_run(model, x), "seed": 0, **meta})
 
 
 def kept(reports: list[Report]) -> Baseline:

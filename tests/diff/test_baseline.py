@@ -133,7 +133,7 @@ def test_settings_that_show_in_no_figure_are_named(what: str, tmp_path: Path) ->
         for p in model.parameters():
             nn.init.constant_(p, 0.5)
         x = torch.ones(2, 4)
-        info = replace(describe_run(model, x), seed=0)
+        info = {**describe_run(model, x), "seed": 0}
         return hookcli.capture(model, x, [SettingsProbe(), "shapes"], info=info, name="Net")
 
     before, after, said = SETTINGS[what]

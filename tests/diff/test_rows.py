@@ -14,7 +14,6 @@ from torch import nn
 import hookcli
 from hookcli.diff.rows import beyond, diff, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.run_info import RunInfo
 from hookcli.errors import UsageError
 from hookcli.table import Column, Report, Row, Skipped, TensorStats, document
 
@@ -164,7 +163,7 @@ def test_what_can_not_be_compared() -> None:
 
 
 def test_runs_that_differ_are_told() -> None:
-    a = see(Net(), "activations", info=RunInfo(seed=0))
+    a = see(Net(), "activations", info={"seed": 0})
     b = replace(a, meta={**a.meta, "seed": 5, "complete": False})
     assert unlike(diff(a, b)) == "the runs differ: seed 0 → 5, b is incomplete"
     assert unlike(diff(a, a)) == ""

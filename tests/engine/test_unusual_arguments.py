@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.engine.run_info import RunInfo
 from hookcli.errors import UsageError
 from hookcli.hooks.existing import existing_hooks
 from hookcli.probes.shapes import ShapesProbe
@@ -49,7 +48,7 @@ def test_a_misspelt_setting_of_check_is_an_error() -> None:
 
 
 def test_info_adds_to_the_description_of_a_run() -> None:
-    meta = hookcli.capture(nn.Linear(3, 3), X, info=RunInfo(seed=7))[0].meta
+    meta = hookcli.capture(nn.Linear(3, 3), X, info={"seed": 7})[0].meta
     assert meta["seed"] == 7 and meta["input"] == "2x3" and meta["torch"] == torch.__version__
 
 

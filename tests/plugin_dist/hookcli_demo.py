@@ -21,6 +21,7 @@ class DemoSource:
             name=f"demo of width {width}",
             build=lambda: nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1)),
             inputs=(InputSpec((16, 4)),),
+            meta={"weights": "random", "plugin": {"width": width, "layers": ["Linear", "ReLU"]}},
         )
 
 

@@ -30,9 +30,9 @@ NASTY = 'a < b & "c"\x00 — 100 %,\nsecond: line'
 
 
 def healthy() -> Report:
-    meta = {"checks": ["HK001", "HK003", "HK012"], "modules": 3, "seconds": 1.25, "complete": True, "fail_on": "error"}
+    meta = {"checks": ["HK001", "HK003", "HK012"], "seconds": 1.25, "complete": True, "fail_on": "error"}
     skipped = [NotMeasured("HK020 batch-dependence", "not judged: no batch", kind=Reason.NOT_JUDGED)]
-    return Judgement([], skipped, meta["checks"]).report("net.py:Net", meta)
+    return Judgement([], skipped, meta["checks"]).report("net.py:Net", meta, modules=3)
 
 
 def ailing() -> Report:
@@ -42,16 +42,15 @@ def ailing() -> Report:
         Finding("HK008", "error", "", "also here", 1),
         Finding("ACME1", "warning", "x", "of a distribution that is gone", float("nan")),
     ]
-    meta = {"checks": ["HK001", "HK008", "HK010", "ACME1"], "modules": 3, "fail_on": "error"}
+    meta = {"checks": ["HK001", "HK008", "HK010", "ACME1"], "fail_on": "error"}
     judgement = Judgement(findings, [NotMeasured("act", "fewer than 8 values")], meta["checks"])
-    return judgement.report("resnet18", meta)
+    return judgement.report("resnet18", meta, modules=3)
 
 
 def crashed() -> Report:
     findings = [Finding("HK001", "error", "fc", "fc (Linear) failed", hint="means; try")]
-    return Judgement(findings, [], ["HK001"]).report(
-        "bad", {"complete": False, "error": "fc (Linear) failed", "modules": 2}
-    )
+    meta = {"complete": False, "error": "fc (Linear) failed"}
+    return Judgement(findings, [], ["HK001"]).report("bad", meta, modules=2)
 
 
 def render(name: str, *reports: Report) -> str:
@@ -80,7 +79,7 @@ def test_junit_is_read_by_others() -> None:
 
 def test_information_is_told_and_is_no_failure() -> None:
     findings = [Finding("HK032", "info", "fc", "Linear is frozen", 1, hint="means; try")]
-    report = Judgement(findings, [], ["HK032"]).report("net.py:Net", {"modules": 3, "fail_on": "warning"})
+    report = Judgement(findings, [], ["HK032"]).report("net.py:Net", {"fail_on": "warning"}, modules=3)
     [suite] = JUnitXml.fromstring(render("junit", report).encode())
     assert (suite.tests, suite.failures, suite.errors) == (1, 0, 0)
     assert render("github", report).startswith("::notice title=HK032 frozen-between::net.py:Net: fc: Linear is frozen")
@@ -193,7 +192,7 @@ def test_the_other_formats_hold_every_finding(name: str) -> None:
 
 def test_many_findings_are_never_folded() -> None:
     findings = [Finding("HK008", "error", f"a.b.c{n}", "lost") for n in range(100)]
-    text = render("table", Judgement(findings, [], ["HK008"]).report("m", {"modules": 200}))
+    text = render("table", Judgement(findings, [], ["HK008"]).report("m", {}, modules=200))
     assert sum(line.startswith("HK008  error  ") for line in text.splitlines()) == 100
 
 

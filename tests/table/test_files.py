@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,39 @@ def test_a_damaged_value_is_named(tmp_path: Path) -> None:
     text = json.dumps(document([MEASURED])).replace('"l2": 3', '"l2": []')
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(UsageError, match=r"a.json: damaged, or not a report of hookcli \(l2 can't be '\[\]'\)"):
+        read_reports(str(tmp_path / "a.json"))
+
+
+UNFIT: dict[str, dict[str, object]] = {
+    "rows": {
+        **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "params"), -1),
+        **{key: [2, 3] for key in ("shapes", "input_shapes", "output_shapes")},
+        **{key: [0.1] for key in ("lr", "weight_decay", "momentum")},
+        **dict.fromkeys(("betas", "sharded"), 3),
+        "mesh": [None],
+    },
+    "totals": {
+        **dict.fromkeys(("macs", "bytes", "param_bytes", "grad_bytes", "optimizer_bytes"), None),
+        **dict.fromkeys(("resident_bytes", "peak_bytes", "param_grad", "unclipped_grad", "ratio"), None),
+    },
+    "columns": {
+        **dict.fromkeys(("left", "charted", "required"), 1),
+        **dict.fromkeys(("tolerance", "drop", "usual"), math.inf),
+        **dict.fromkeys(("kind", "merge", "shown", "bar", "full"), 7),
+        "usual": [1],
+        "aside": "net",
+    },
+}
+
+
+@pytest.mark.parametrize(("part", "key"), [(part, key) for part, values in UNFIT.items() for key in values])
+def test_no_value_of_another_type_or_sign_is_taken(tmp_path: Path, part: str, key: str) -> None:
+    text = document([MEASURED])
+    values = text["reports"][0][part]
+    column = next(c for c in text["reports"][0]["columns"] if c["name"] == "energy")
+    (values if part == "totals" else values[-1] if part == "rows" else column)[key] = UNFIT[part][key]
+    (tmp_path / "a.json").write_text(json.dumps(text))
+    with pytest.raises(UsageError, match="damaged, or not a report"):
         read_reports(str(tmp_path / "a.json"))
 
 

@@ -167,8 +167,8 @@ def test_html_shows_the_cells_of_the_table_and_makes_no_tag_of_a_name() -> None:
 
 def test_html_has_the_findings_the_verdict_and_the_next_command() -> None:
     finding = Finding("HK010", "warning", "act<i>", "7 of 8\nchannels", cause="HK006 a<b>", remedy="less <u>")
-    meta = {"modules": 3, "device": "cpu", "next": "hookcli explain 'HK010 & more'"}
-    check = Judgement([finding], [], ["HK010"]).report("Net", meta)
+    meta = {"device": "cpu", "next": "hookcli explain 'HK010 & more'"}
+    check = Judgement([finding], [], ["HK010"]).report("Net", meta, modules=3)
     diff = replace(REPORT, probe="diff", totals={"verdict": "First difference: a<b>", "compared": 3})
     for report in (check, diff):
         table = TableReporter().render([report], View()).splitlines()

@@ -113,7 +113,7 @@ def test_values_by_identity_hold_nothing_and_run_no_python_as_keys_die() -> None
     for number in range(1000):
         known[torch.ones(2)] = number
     assert known.get(kept) == -1 and known.get(torch.ones(2)) is None
-    assert len(known) == 1
+    assert len(known._entries) == 1
     for reference in weakref.getweakrefs(kept):
         assert isinstance(reference.__callback__, partial)
         assert isinstance(reference.__callback__.func, BuiltinFunctionType)

@@ -43,4 +43,4 @@ def test_a_result_is_made_anew_after_a_write_past_the_version() -> None:
     tensor.data[0] = 5.0
     assert [seen.get(tensor, make), seen.get(tensor, make)] == [2, 2]
     tensor.add_(0)  # a new version
-    assert seen.get(tensor, make) == 3 and made == [4, 8, 8] and len(seen) == 1
+    assert seen.get(tensor, make) == 3 and made == [4, 8, 8] and len(seen._seen._entries) == 1

@@ -16,6 +16,7 @@ from hookcli.table import Finding, Kind, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import FILES
 from hookcli.table.formatting import counted, shape
+from hookcli.table.meta import Meta
 from hookcli.tensors.files.statistics import Told
 from hookcli.tensors.files.stored import StoredTensor, TensorFile
 
@@ -67,7 +68,7 @@ class WeightsDiff:
         """The report of what was compared so far."""
         beyond = [row for row in self.rows if row.get("beyond")]
         differ = [row for row in self.rows if row.get("times") or row.get("beyond")]
-        whole = {} if self.complete else {"complete": False}
+        whole: Meta = {} if self.complete else {"complete": False}
         notes = [*dict.fromkeys([*self.a.notes, *self.b.notes]), *_of_low_rank(self.rows)]
         return Report(
             "diff",
@@ -113,18 +114,18 @@ class WeightsDiff:
         if not compared:
             unread = f"the values of {counted(len(self.skipped), 'tensor')} can't be read"
             return f"Nothing compared: {unread if self.skipped else 'no tensor has a counterpart'}"
-        said = f"{len(apart)} of {counted(compared, 'tensor')} differ"
+        line = f"{len(apart)} of {counted(compared, 'tensor')} differ"
         if not apart:
             same = "equal in every value" if self._converted else "identical, bit for bit"
-            said = f"{counted(compared, 'tensor')} compared: {same}"
+            line = f"{counted(compared, 'tensor')} compared: {same}"
         elif measured := [row for row in apart if "rel_l2" in row.values]:
             worst = max(measured, key=lambda row: row["times"])
             far = sum(bool(row.get("beyond")) for row in apart)
             how = f", {far} beyond tolerance" if far else "" if beyond else ", within tolerance"
-            said += f"{how}; furthest apart: {worst.fqn}, {_error(worst)}"
+            line += f"{how}; furthest apart: {worst.fqn}, {_error(worst)}"
         sides = ((len(pairing.removed), "only in A"), (len(pairing.added), "only in B"))
         alone = [f"{counted(n, 'tensor')} {what}" for n, what in sides if n]
-        return f"{said}; {', '.join(alone)}" if alone else said
+        return f"{line}; {', '.join(alone)}" if alone else line
 
 
 def _of_low_rank(rows: Sequence[Row]) -> list[str]:
@@ -133,8 +134,8 @@ def _of_low_rank(rows: Sequence[Row]) -> list[str]:
     if not ranks:
         return []
     number = sum(bool(row.get("change_rank")) for row in rows)
-    said = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
-    return [f"{counted(number, 'change')} of low rank ({said}), as merged LoRA adapters make"]
+    ranks_text = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+    return [f"{counted(number, 'change')} of low rank ({ranks_text}), as merged LoRA adapters make"]
 
 
 def _place(tensor: StoredTensor) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, with_st
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
-from hookcli.engine.run_info import UNSET, RunInfo
+from hookcli.engine.run_info import finished
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError
 from hookcli.hooks.clock import ProgramClock
@@ -37,6 +37,7 @@ from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.sources.base import copy_model
 from hookcli.table import Report, Skipped
 from hookcli.table.columns.layouts import TENSORS, with_operators
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
 
@@ -49,7 +50,7 @@ def compare(
     step: Step = Step(),
     select: Select | None = None,
     seed: int = 0,
-    info: RunInfo | None = None,
+    info: Meta | None = None,
     feedback: Feedback = Feedback(),
     batches: Iterable[BatchOfBoth] | None = None,
     total: int | None = None,
@@ -90,10 +91,11 @@ def compare(
         again = partial(_Comparison, a, b, select=None, ops="functions", time=False)
         origin, error = origin_between_modules(run, again, tolerance or Tolerance(), seed, feedback)
     seconds = perf_counter() - started
-    info = replace(info or RunInfo(), seconds=seconds, hookcli_seconds=run.clock.own, complete=error is None)
+    info = {**(info or {}), "seconds": seconds, "hookcli_seconds": run.clock.own, "complete": error is None}
     if batches is not None:
-        info.batches = run.batches
-    info.error = str(error).partition("\n")[0] if isinstance(error, HookcliError) else info.error
+        info["batches"] = run.batches
+    if isinstance(error, HookcliError):
+        info["error"] = str(error).partition("\n")[0]
     report = run.report(tolerance or Tolerance(), info, origin)
     if error is not None:
         error.reports = (report,)  # type: ignore[attr-defined]
@@ -112,10 +114,13 @@ class _Comparison:
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
-        self.infos = []
+        self.infos: list[Meta] = []
         for side, edits in zip(self.sides, self.edits, strict=True):
-            info = replace(side.described, fastpath=side.fastpath, ops=ops or UNSET)
-            info.edits = [edit.text for edit in edits] or UNSET
+            info: Meta = {**side.described, "fastpath": side.fastpath}
+            if ops:
+                info["ops"] = ops
+            if edits:
+                info["edits"] = [edit.text for edit in edits]
             self.infos.append(info)
         constants = (x for side in self.sides for x in (*side.model.parameters(), *side.model.buffers()))
         self.pairs = TensorPairs(self.alignment, constants=constants)
@@ -172,13 +177,13 @@ class _Comparison:
                 self.pairs.parameters(*(side.model for side in self.sides))
         return errors
 
-    def report(self, tolerance: Tolerance, info: RunInfo, origin: Origin | None = None) -> Report:
+    def report(self, tolerance: Tolerance, info: Meta, origin: Origin | None = None) -> Report:
         """The report of what was compared until now; `origin`: see `verdict.report`."""
         weights = self.state_diff.rows(tolerance)
-        rows = with_state_rows(self.pairs.rows(tolerance, info.complete), weights)
+        rows = with_state_rows(self.pairs.rows(tolerance, info["complete"]), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
         metas = [
-            own.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
+            finished(own) | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
             for side, own in zip(self.sides, self.infos, strict=True)
         ]
         columns = with_operators(TENSORS) if self.ops else TENSORS
@@ -189,12 +194,12 @@ class _Comparison:
             model=" → ".join(names),
             columns=[column for column in columns if column.name != "kind" or self.step.backward],
             metas=metas,
-            meta=info.to_meta(),
+            meta=finished(info),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=verdict.weights_line(weights, self.state_diff.compared),
             settings=self.settings,
             origin=origin,
-            identical=bool(info.complete) and bool(self.pairs.same_bits) and self.state_diff.identical,
+            identical=info["complete"] and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
         return self.add_times(report, self.alignment) if self.add_times else report
 

@@ -22,9 +22,10 @@ from hookcli.table import Report, Row, Skipped
 from hookcli.table.columns import IDENTITY, names
 from hookcli.table.columns.layouts import DUMPED, DUMPED_IF_FILLED, with_operators
 from hookcli.table.dump import Dump
+from hookcli.table.meta import Meta, without
 from hookcli.tensors.files.dump_reader import DumpReader
 
-Key = tuple[Any, ...]
+Key = tuple[object, ...]
 Wanted = Callable[[str, str, str], bool]
 """The test of a dump's tensor: by its kind, name, and type of module."""
 _HAS = {"output": "returned", "input": "received"}
@@ -63,7 +64,7 @@ class DumpComparison:
         self.pairs = TensorPairs(self.alignment, followed=self.other)
         self._followed = False
         self._skipped: dict[Skipped, None] = {}
-        self.meta: Mapping[str, Any] = {}
+        self.meta: Meta = {}
 
     def select(self, fqn: str, module: nn.Module) -> bool:
         """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""
@@ -73,7 +74,9 @@ class DumpComparison:
         names = [name_there(self._names, kind, fqn) for kind in kinds]
         return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
 
-    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(
+        self, session: HookSession, args: tuple[object, ...], kwargs: Mapping[str, object], target: object
+    ) -> None:
         """Follow how errors grow through the modules of a model that is about to run."""
         if OUTPUT in self.reader.dump.kinds and not self._followed:
             session.forward_pre(partial(self.pairs.known.receive, self.other))
@@ -87,18 +90,17 @@ class DumpComparison:
                 self._seen.add(_key(row.values, name))
                 self._skip(row)
 
-    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+    def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:
         self.meta = meta
         self._skipped |= dict.fromkeys(skipped)
 
-    def report(self, tolerance: Tolerance, model: str, meta: Mapping[str, Any]) -> Report:
+    def report(self, tolerance: Tolerance, model: str, meta: Meta) -> Report:
         """The report of what was compared. `meta["complete"]`: the other side's run came to its end."""
         complete = bool(meta.get("complete", True))
         if complete:
             self._add_missing()
         rows = self.pairs.rows(tolerance, complete)
-        times = ("seconds", "hookcli_seconds")
-        metas = [{k: v for k, v in meta.items() if k not in times} for meta in (self.reader.dump.meta, self.meta)]
+        metas = [without(run, "seconds", "hookcli_seconds") for run in (self.reader.dump.meta, self.meta)]
         used = {name for name in names(DUMPED_IF_FILLED) if any(row.get(name) for row in rows)}
         if all(row.get("kind") == OUTPUT for row in rows):
             used.discard("kind")
@@ -165,9 +167,7 @@ class DumpComparison:
         self._skipped[Skipped(row.fqn, row["reason"], row["path"])] = None
 
 
-def compare_dumps(
-    a: DumpReader, b: DumpReader, wanted: Wanted, tolerance: Tolerance, meta: Mapping[str, Any]
-) -> Report:
+def compare_dumps(a: DumpReader, b: DumpReader, wanted: Wanted, tolerance: Tolerance, meta: Meta) -> Report:
     """Compare two dumps tensor by tensor: the report that a comparison of two models has, without their weights."""
     comparison = DumpComparison(a, A, parts_of(b.dump, parts_of(a.dump)), wanted, b.dump)
     comparison.take_all(b)
@@ -175,7 +175,7 @@ def compare_dumps(
     return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
 
 
-def _key(values: Mapping[str, Any], fqn: str) -> Key:
+def _key(values: Mapping[str, object], fqn: str) -> Key:
     return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in IDENTITY)
 
 

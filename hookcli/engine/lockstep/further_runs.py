@@ -17,7 +17,6 @@ from hookcli.engine.lockstep.compiled import UNSEEN
 from hookcli.engine.lockstep.lockstep import ProcessState
 from hookcli.engine.lockstep.side import Side
 from hookcli.engine.preserve import preserved
-from hookcli.engine.run_info import RunInfo
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, time_passes, why_untimed
 from hookcli.errors import HookcliError
@@ -41,7 +40,7 @@ def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ())
     place = side.tree() if side.tree else nullcontext()
     with place, preserved(side.model, side.inputs, parameters=False), suppress(Exception), session:
         session.forward(note)
-        forward.run(session, *arguments(side.inputs), RunInfo())
+        forward.run(session, *arguments(side.inputs), {})
     return [*operators]
 
 

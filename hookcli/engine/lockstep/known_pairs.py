@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from weakref import ref
 
 from torch import Tensor
@@ -28,7 +27,7 @@ _NOWHERE = (0, 0, 0, 0.0)
 class Pair:
     """A future row: reduced figures, or why there are none."""
 
-    values: dict[str, Any]
+    values: dict[str, object]
     order: tuple[int, int, int, float]
     dtypes: tuple[str, str] = ("", "")
     pending: PendingFigures | None = None
@@ -41,9 +40,9 @@ class Pair:
 class _Compared:
     """The state of two tensors when they were compared."""
 
-    state: tuple[Any, Any]
+    state: tuple[object, object]
     other: ref[Tensor]
-    other_state: tuple[Any, Any]
+    other_state: tuple[object, object]
     pair: Pair
 
 
@@ -132,7 +131,7 @@ class KnownPairs:
         return compared.pair
 
 
-def _state(x: Tensor) -> tuple[Any, Any]:
+def _state(x: Tensor) -> tuple[object, object]:
     return version_of(x), glimpse(x)
 
 

@@ -51,7 +51,7 @@ def only(side: int, what: str) -> dict[str, Any]:
     return {"differs": f"{what} in {'AB'[side]} only", "beyond": True}
 
 
-def place(seen: ModuleTensors, path: str) -> dict[str, Any]:
+def place(seen: ModuleTensors, path: str) -> dict[str, object]:
     """The values of a row that say where one of the tensors belongs."""
     return {
         "fqn": seen.fqn,

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine import failure
 from hookcli.engine.lockstep.lockstep import SourceTree
-from hookcli.engine.run_info import RunInfo, describe_run
+from hookcli.engine.run_info import describe_run
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit
+from hookcli.table.meta import Meta
 
-BatchOfBoth = tuple[Any, Any, Any]
+BatchOfBoth = tuple[object, object, object]
 """The input of each of two sides, and the target of both."""
 
 
@@ -36,10 +37,10 @@ class Side:
     compile: str | None = None
     backend: str = "inductor"
     tree: SourceTree | None = None
-    info: RunInfo | None = None
+    info: Meta | None = None
 
     @property
-    def described(self) -> RunInfo:
+    def described(self) -> Meta:
         return self.info or describe_run(self.model, self.inputs)
 
 

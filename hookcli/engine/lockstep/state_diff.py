@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +33,7 @@ class StateDiff:
         self._same_bits = SameBits()
         self.skipped: list[Skipped] = []
         self._unlike: list[Row] = []
-        self._pending: list[tuple[dict[str, Any], tuple[str, str], PendingFigures]] = []
+        self._pending: list[tuple[dict[str, object], tuple[str, str], PendingFigures]] = []
         ours, theirs = (dict(_tensors(model, remove_duplicate=False)) for model in (a, b))
         for fqn, x in _tensors(a):
             owner = fqn.rpartition(".")[0]
@@ -109,7 +108,7 @@ def _tensors(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[
     yield from model.named_buffers(remove_duplicate=remove_duplicate)
 
 
-def _place(fqn: str, x: Tensor) -> dict[str, Any]:
+def _place(fqn: str, x: Tensor) -> dict[str, object]:
     kind = "Parameter" if isinstance(x, nn.Parameter) else "Buffer"
     return {"fqn": fqn, "type": kind, "kind": WEIGHT, "call": 0, "index": 0, "path": ""}
 

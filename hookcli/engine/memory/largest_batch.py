@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from hookcli.engine.memory.profile import MemoryProfile
 from hookcli.engine.memory.reports import by_column, peak_text, where
+from hookcli.engine.run_info import finished
 from hookcli.errors import ModelError
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import FITS
 from hookcli.table.formatting import size
+from hookcli.table.meta import Meta
 
 MOST = 2**20
 """The largest batch that is tried: a model whose peak is still within the limit has nothing that grows with it."""
@@ -41,8 +43,8 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
             raise
         largest = search.largest(lowest=2)
     best = profiles[largest or min(profiles)]
-    general = () if best.info.simulated == "cuda" else _CPU  # the notes of CUDA say it in detail
-    meta = {**best.info.to_meta(), "notes": [*best.notes, *general]}
+    general = () if best.info.get("simulated") == "cuda" else _CPU  # the notes of CUDA say it in detail
+    meta: Meta = {**finished(best.info), "notes": [*best.notes, *general]}
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = []
     for batch, profile in sorted(profiles.items()):

@@ -33,7 +33,7 @@ def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterat
     elif (fake := FakeCpu()).available:
         _replace(run.model, fake)
         inputs = tree.replace(run.inputs, tree.once(lambda path, x: fake.tensor(x)))
-        with fake.mode():
+        with fake.mode:
             yield replace(run, inputs=inputs)
     elif dtype is None:
         yield run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 
-from hookcli.engine.run_info import RunInfo
+from hookcli.table.meta import Meta
 
 
 class Kind(StrEnum):
@@ -88,7 +88,7 @@ class MemoryProfile:
     """
 
     model: str
-    info: RunInfo
+    info: Meta
     steady: StepMemory
     first: StepMemory
     types: Mapping[str, str] = field(default_factory=dict)

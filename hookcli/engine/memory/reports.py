@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from itertools import chain, pairwise
-from typing import Any
 
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
+from hookcli.engine.run_info import finished
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
 from hookcli.table.columns.memory import MEMORY_KINDS
 from hookcli.table.formatting import size
+from hookcli.table.meta import Meta
 
 
 def modules_report(profile: MemoryProfile) -> Report:
@@ -78,11 +79,11 @@ def peak_text(moment: Moment, beyond: int | None = None) -> str:
     return f"{amount} in {place} ({moment.operator})"
 
 
-def _meta(profile: MemoryProfile) -> dict[str, Any]:
-    return {**profile.info.to_meta(), "notes": list(profile.notes)}
+def _meta(profile: MemoryProfile) -> Meta:
+    return {**finished(profile.info), "notes": list(profile.notes)}
 
 
-def _totals(profile: MemoryProfile) -> dict[str, Any]:
+def _totals(profile: MemoryProfile) -> dict[str, object]:
     """The peak's bytes, its place, what holds it, and the highest of each phase; also in sentences."""
     moment, phases, first = profile.steady.peak.moment, profile.steady.by_phase(), profile.first.peak.bytes
     kinds = sorted(((nbytes, kind.replace("_", " ")) for kind, nbytes in moment.held.items()), reverse=True)

@@ -33,7 +33,6 @@ from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
 from hookcli.engine.memory.timelines import Timelines
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
-from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
@@ -44,6 +43,7 @@ from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.overrides import fused_on_meta
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.sources.base import Recipe
+from hookcli.table.meta import Meta
 from hookcli.table.names import owner_of
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import random_states, set_random_states
@@ -63,10 +63,11 @@ def simulate(
     profile says why. The random number generators are afterwards as they were. Raises as `capture_recipe` does.
     """
 
-    def attempt(setting: Setting, not_on_meta: str = UNSET) -> MemoryProfile:
+    def attempt(setting: Setting, not_on_meta: str = "") -> MemoryProfile:
         asked = replace(step, backward=not plan.inference)
         run = prepare_run(recipe, setting, asked, feedback)
-        run.info.not_on_meta = not_on_meta
+        if not_on_meta:
+            run.info["not_on_meta"] = not_on_meta
         _describe(plan, run.info)
         feedback.stage(f"simulating {recipe.name} on {setting.device}")
         _make_lazy_parameters(run)
@@ -92,7 +93,7 @@ class _Simulation:
         parameters = [(fqn, p) for fqn, p in run.model.named_parameters() if not is_lazy(p)]
         self._owners = {id(parameter): Place(owner_of(fqn)) for fqn, parameter in parameters}
         self._checkpointed = checkpoint_modules(run.model, plan.checkpoint)
-        self._real = run.info.device != META.type
+        self._real = run.info.get("device") != META.type
         self._kernels: CpuKernels | CudaKernels = CpuKernels()
         if plan.device == "cuda":
             self._kernels = CudaKernels(self._real, fake=plan.amp is not None)
@@ -114,7 +115,7 @@ class _Simulation:
                 for _ in range(2):
                     self._step(optimizer)
                     timelines.step_ended()
-        real = [f"ran for real, not on the meta device: {run.info.not_on_meta}"] if self._real else []
+        real = [f"ran for real, not on the meta device: {run.info['not_on_meta']}"] if self._real else []
         modules = {id(module): fqn for fqn, module in model.named_modules()}
         return MemoryProfile(
             run.name,
@@ -173,16 +174,16 @@ class _Simulation:
         self._lifetimes.hold([x for x in tensors if isinstance(x, Tensor)], kind, place)
 
 
-def _describe(plan: MemoryPlan, info: RunInfo) -> None:
+def _describe(plan: MemoryPlan, info: Meta) -> None:
     """Note what the plan asks for."""
     if plan.device != "cpu":
-        info.simulated = plan.device
+        info["simulated"] = plan.device
     if plan.ops is not None:
-        info.ops = plan.ops
+        info["ops"] = plan.ops
     if plan.amp is not None:
-        info.amp = str(plan.amp).removeprefix("torch.")
+        info["amp"] = str(plan.amp).removeprefix("torch.")
     if not plan.inference and plan.optimizer != "none":
-        info.optimizer = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
+        info["optimizer"] = f"{plan.optimizer} ({plan.implementation})" if plan.implementation else plan.optimizer
 
 
 def _types(model: nn.Module, operators: Mapping[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:

@@ -103,12 +103,12 @@ class Watchdog:
                 return
             time.sleep(_LOOK)
 
-    def _overdue(self) -> dict[int, dict[str, Any]]:
+    def _overdue(self) -> dict[int, dict[str, object]]:
         """The state of all ranks that ran out of time."""
         ranks = range(self._world.size)
         return {r: json.loads(self._store.get(f"stuck/{r}")) for r in ranks if self._store.check([f"stuck/{r}"])}
 
-    def _where(self) -> dict[str, Any]:
+    def _where(self) -> dict[str, object]:
         """The main thread's stage, its innermost frame outside PyTorch and hookcli, and whether it waits for ranks."""
         frame = sys._current_frames().get(self._main.ident or 0)
         waits = frame is not None and frame.f_code.co_filename.startswith((*_WAITS, _OURS))

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -45,9 +44,9 @@ class Edit:
     pattern: str
     what: str
     op: str
-    function: Callable[..., Any]
-    arguments: Sequence[Any] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., object]
+    arguments: Sequence[object] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
     seed: int = 0
     number: int = 0
     applied: int = 0
@@ -57,14 +56,11 @@ class Edit:
         """Return whether it applies to this module or parameter. The model itself is "" or (model)."""
         return fnmatchcase(fqn, self.pattern) or (fqn == "" and self.pattern == "(model)")
 
-    def at(self, fqn: str, call: int) -> Callable[[str, Tensor], Tensor]:
-        """Return the edit at a call of a module, as a function of a tensor's path and the tensor.
+    def apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
+        """Return the tensor to put in place of the one at this path, at a call of a module.
 
-        It raises UsageError if the operation fails, or returns something that can't replace the tensor.
+        Raises UsageError if the operation fails, or returns something that can't replace the tensor.
         """
-        return partial(self._apply, fqn, call)
-
-    def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
         if not (x.is_floating_point() or x.is_complex()):
             self.left_alone = dtype_text(x)
             return x
@@ -93,7 +89,7 @@ class Edit:
         return y
 
 
-def _takes_generator(function: Callable[..., Any]) -> bool:
+def _takes_generator(function: Callable[..., object]) -> bool:
     with suppress(TypeError, ValueError):  # built in C
         return "generator" in inspect.signature(function).parameters
     return False
@@ -127,10 +123,10 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
     return Edit(text, pattern, what, op, function, arguments, settings, seed)
 
 
-def _function(text: str, name: str) -> Callable[..., Any]:
+def _function(text: str, name: str) -> Callable[..., object]:
     if ":" in name:
         try:
-            operation = load_object(name)
+            operation: object = load_object(name)
         except HookcliError as error:
             raise type(error)(f"--edit {text!r}: {error}") from error
     elif name in registry.names("edits"):
@@ -140,10 +136,10 @@ def _function(text: str, name: str) -> Callable[..., Any]:
         raise UsageError(f"--edit {text!r}: {names}, or your own function as pkg.mod:fn")
     if not callable(operation):
         raise UsageError(f"--edit {text!r}: {name} is {type(operation).__name__}, not a function from tensor to tensor")
-    return cast("Callable[..., Any]", operation)
+    return operation
 
 
-def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(text: str, source: str) -> tuple[list[object], dict[str, object]]:
     """Parse the text between the parentheses: Python literals, by position or by name."""
     try:
         call = ast.parse(f"_({source})", mode="eval").body
@@ -152,7 +148,7 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
         named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         if None in named:
             raise ValueError("** is not a plain value")
-        return [ast.literal_eval(argument) for argument in call.args], cast("dict[str, Any]", named)
+        return [ast.literal_eval(argument) for argument in call.args], cast("dict[str, object]", named)
     except (SyntaxError, ValueError, TypeError) as error:
         raise UsageError(f"--edit {text!r}: ({source}) must contain plain values, for example clamp(-1,1)") from error
 
@@ -179,8 +175,8 @@ def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None
 
 def _why_nothing(edit: Edit, model: nn.Module) -> str:
     """Say why the edit can't change what its pattern matches, or name the nearest match."""
-    modules: dict[str, Any] = dict(model.named_modules(remove_duplicate=False))
-    parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
+    modules: dict[str, nn.Module | Tensor] = dict(model.named_modules(remove_duplicate=False))
+    parameters: dict[str, nn.Module | Tensor] = dict(model.named_parameters(remove_duplicate=False))
     kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
     for name in filter(edit.matches, right):
         named = [*model.named_parameters(), *model.named_modules()]
@@ -196,7 +192,7 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
     return no_match(edit.pattern, right, kind)
 
 
-def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
+def check_applied(edits: Iterable[Edit], reports: Sequence[object]) -> None:
     """Raise UsageError, with the run's reports, for an edit that was never applied."""
     never = "what it matches was never called, or"
     for edit in edits:

@@ -8,7 +8,6 @@ watched gradients come from the same tensors.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view
+from hookcli.tensors.tree import Args, Kwargs
 
 _IN, _OUT = HookKind.TENSOR_GRAD_INPUT, HookKind.TENSOR_GRAD_OUTPUT
 
@@ -34,7 +34,7 @@ class EditedGrads:
         self._nodes = nodes
         self._hooks = hooks
 
-    def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    def receive(self, call: Call, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
         """Return the arguments to call the module with; None to leave them."""
         if self._core.watches(call.hooked, _IN) or "grad_input" in call.hooked.edits:
             return tree.replace_arguments(args, kwargs, tree.once(partial(self._alias_input, call)), call.undo)
@@ -57,7 +57,7 @@ class EditedGrads:
             )
         return self._hooks.hook(_IN, call, path, x)
 
-    def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def returned(self, call: Call, args: Args, kwargs: Kwargs, output: object) -> object:
         """Return what the module's caller gets."""
         hooked = self._core.watches(call.hooked, _OUT) or "grad_output" in call.hooked.edits
         if not (hooked or self._core.watches(call.hooked, _IN) or "grad_input" in call.hooked.edits):
@@ -86,9 +86,9 @@ class Alias(torch.autograd.Function):
         return x.detach()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
         """Save nothing: the gradient passes through unchanged."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(ctx: object, *grads: Tensor) -> Tensor:
         return grads[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.tensors import tree
 from hookcli.tensors.hidden import hidden_tensors
 from hookcli.tensors.torch_private import version
+from hookcli.tensors.tree import Args, Kwargs
 
 _IN, _OUT = GRADIENT_EDITS
 
@@ -46,7 +46,7 @@ class TensorGradHooks(HookGroup):
         if kind is _IN:
             self._inputs.start()
 
-    def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    def receive(self, call: Call, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
         """Hook the tensors that a module receives. Returns other arguments to call it with, if edits need that."""
         if self._edited:
             return self._edited.receive(call, args, kwargs)
@@ -61,7 +61,7 @@ class TensorGradHooks(HookGroup):
                 call.versions = {id(base): version(base) for base in bases}
         return None
 
-    def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def returned(self, call: Call, args: Args, kwargs: Kwargs, output: object) -> object:
         """Hook the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
         if self._edited:
             return self._edited.returned(call, args, kwargs, output)
@@ -80,7 +80,7 @@ class TensorGradHooks(HookGroup):
                     self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)
         return output
 
-    def made(self, event: HookEvent, output: Any, written: Collection[int]) -> None:
+    def made(self, event: HookEvent, output: object, written: Collection[int]) -> None:
         """Hook the tensors that an operator returned; `written`: the ids of those that it has changed in place."""
         for path, y in tree.leaves(output):
             unchanged = y.is_inference() or id(y) in written

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -42,7 +42,7 @@ _GIVES_WAY = 5.0  # seconds that ninja has to end its compilers
 _TRUSTED = (0,)  # users who can do anything on this machine anyway
 
 _loading = threading.Lock()
-_loaded: Any = None
+_loaded: object = None
 
 
 def load(on_build: Callable[[str], None] | None = None) -> Any:
@@ -173,10 +173,10 @@ class _Grouped:
     An interrupt then reaches only this process, which ends the program and all that it has started.
     """
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(subprocess, name)
 
-    def run(self, command: Any, *, check: bool = False, **settings: Any) -> subprocess.CompletedProcess[Any]:
+    def run(self, command: Any, *, check: bool = False, **settings: Any) -> subprocess.CompletedProcess[object]:
         """Run a program in a new session, and end it if this process is interrupted."""
         with subprocess.Popen(command, start_new_session=True, **settings) as process:
             try:
@@ -193,7 +193,7 @@ class _Grouped:
         return subprocess.CompletedProcess(command, process.returncode, output)
 
 
-def _ninja_on_path() -> Any:
+def _ninja_on_path() -> AbstractContextManager[object]:
     """Add Python's scripts folder to PATH: PyPI's ninja is there, also if hookcli was called by its full path."""
     folders = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
     return patch.dict(os.environ, PATH=os.pathsep.join(filter(None, folders)))

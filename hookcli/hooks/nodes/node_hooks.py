@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import cast
 
 from torch import Tensor
 from torch.autograd import graph
@@ -73,7 +73,7 @@ class NodeHooks(HookGroup):
         self._ours = False
         self._numbers: set[int] = set()
         self._kept: dict[Node, None] = {}
-        self._noted: list[dict[Any, Any]] = []
+        self._noted: list[dict[object, NodeInfo]] = []
         self._names: dict[int, str] = {}
         self._asked: set[str] | None = None
 
@@ -103,7 +103,7 @@ class NodeHooks(HookGroup):
             if self._started and not self.exact:  # known by their numbers once a module claims them
                 self._numbers |= {*range(first, next_sequence_number())}
 
-    def claim(self, value: Any, call: Call | None = None) -> None:
+    def claim(self, value: object, call: Call | None = None) -> None:
         """Assign the unclaimed nodes behind a value to this call, or to the innermost one."""
         if not self._started or self.exact:
             return
@@ -159,7 +159,7 @@ class NodeHooks(HookGroup):
             self._hook(node, self._made(node))
         queued = not self.core.wants(HookKind.ENGINE_CALLBACK)
 
-        def queue(grads: Any) -> None:
+        def queue(grads: object) -> None:
             nonlocal queued
             if not queued:
                 queued = True
@@ -201,6 +201,5 @@ class NodeHooks(HookGroup):
         self._kept.clear()
 
 
-def _notes(node: Node) -> dict[Any, Any]:
-    metadata: Any = node.metadata  # PyTorch's stub has a method
-    return metadata  # type: ignore[no-any-return]
+def _notes(node: Node) -> dict[object, NodeInfo]:
+    return cast("dict[object, NodeInfo]", node.metadata)  # PyTorch's stub has a method

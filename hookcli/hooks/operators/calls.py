@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +22,9 @@ from hookcli.hooks.operators.source_lines import SourceLines, called_by_pytorch
 from hookcli.hooks.operators.uninitialised import UninitialisedMemory
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.exchange import Function
 from hookcli.hooks.torch_private.overrides import TorchDispatchMode
+from hookcli.tensors.tree import Args, Kwargs
 
 
 class OperatorCalls(ObservingMode):
@@ -51,7 +51,7 @@ class OperatorCalls(ObservingMode):
         self._uninitialised = UninitialisedMemory()
         self._see = core.guarded(self._seen)
 
-    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
         call = self._owner()
         if call is None or reads_attribute(func):
             return run(*args, **kwargs)
@@ -66,7 +66,7 @@ class OperatorCalls(ObservingMode):
             self._see(call, func, given, args, kwargs, output)
         return output
 
-    def _run_whole(self, call: Call, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _run_whole(self, call: Call, run: Function, args: Args, kwargs: Kwargs) -> object:
         """Run an `autograd.Function`, whose own functions are its parts; modules that it calls have their operators."""
         self._inside.append(call)
         try:
@@ -94,7 +94,9 @@ class OperatorCalls(ObservingMode):
             whole = self._whole[id(module)] = self.core.ops != "aten" and is_whole(module)
         return whole
 
-    def _seen(self, call: Call, func: Any, given: ArgumentTensors, args: Any, kwargs: Any, output: Any) -> None:
+    def _seen(
+        self, call: Call, func: Function, given: ArgumentTensors, args: Args, kwargs: Kwargs, output: object
+    ) -> None:
         name, full = self._named(func)
         fqn = numbered(call, name)
         call.operators[name] = call.operators.get(name, 0) + 1
@@ -115,11 +117,12 @@ class AtenCalls(TorchDispatchMode):
     """Emits an event for each of ATen's operators, below autograd, including operators inside layers of torch.nn."""
 
     def __init__(self, core: SessionCore, gradients: TensorGradHooks) -> None:
-        mode: Any = super()  # untyped
-        mode.__init__()
+        TorchDispatchMode.__init__(self)
         self._calls = OperatorCalls(core, gradients)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         return self._calls.observe(func, func, args, kwargs or {})
 
 

@@ -16,19 +16,19 @@ from hookcli.tensors import tree
 _TENSOR_ATTRIBUTES = tuple(getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data", "real", "imag"))
 
 
-def reads_attribute(function: Any) -> bool:
+def reads_attribute(function: object) -> bool:
     """True for the function that reads an attribute of a tensor, but for attributes that are views, such as `T`."""
     return getattr(function, "__name__", "") == "__get__" and function not in _TENSOR_ATTRIBUTES
 
 
-def writes(function: Any) -> bool:
+def writes(function: object) -> bool:
     """True for ATen's operators that change an argument: PyTorch counts the change only after a dispatch mode."""
     return isinstance(function, OpOverload) and (
         function.overloadpacket.__name__.endswith("_") or str(function).endswith(".out")
     )
 
 
-def given_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+def given_tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> list[Tensor]:
     """The tensors among a function's arguments, and in the lists and mappings there."""
     tensors: list[Tensor] = []
     for value in (*args, *kwargs.values()) if kwargs else args:
@@ -54,7 +54,7 @@ class ArgumentTensors:
         with torch.DisableTorchFunction():
             return [x for x, before in zip(self.tensors, self.versions, strict=True) if version_of(x) != before]
 
-    def makes(self, output: Any) -> bool:
+    def makes(self, output: object) -> bool:
         """True for a call that made a tensor or changed one; `contiguous()` may hand on what it received."""
         with torch.DisableTorchFunction():
             for x in (output,) if isinstance(output, Tensor) else (x for _, x in tree.leaves(output)):
@@ -78,7 +78,7 @@ def function_names(what: Any) -> tuple[str, str]:
     return _plain_name(full.rpartition(".")[2]), full
 
 
-def type_of(part: Any) -> str:
+def type_of(part: object) -> str:
     """The type of a part of a model: the name of a module's class, or an operator's short name."""
     return tree.type_text(part) if isinstance(part, nn.Module) else function_names(part)[0]
 

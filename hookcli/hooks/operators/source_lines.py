@@ -47,7 +47,6 @@ class SourceLines:
     def __init__(self) -> None:
         self._codes: list[CodeType] = []  # kept alive for their ids: equal code may be of another file
         self._files: dict[int, tuple[str, bool]] = {}
-        self._lines: dict[tuple[int, int], str] = {}
 
     def caller(self, frame: FrameType | None = None) -> str:
         """The innermost line outside of PyTorch, hookcli and the standard library, as `file:line`.
@@ -63,11 +62,11 @@ class SourceLines:
         while frame is not None:
             path, programs = self._file(frame.f_code)
             if programs and path:
-                return self._line(frame, path)
+                return f"{path}:{frame.f_lineno}"
             if not (programs or path):
                 break
             if path and Path(path).name != "overrides.py":  # there PyTorch passes calls on to modes
-                otherwise = otherwise or self._line(frame, path)
+                otherwise = otherwise or f"{path}:{frame.f_lineno}"
             frame = frame.f_back
         return otherwise
 
@@ -84,10 +83,3 @@ class SourceLines:
                 file = shown_path(name), not (built_in or name.startswith((_TORCH, "<frozen ")))
             self._files[id(code)] = file
         return file
-
-    def _line(self, frame: FrameType, path: str) -> str:
-        key = id(frame.f_code), frame.f_lineno
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = f"{path}:{key[1]}"
-        return line

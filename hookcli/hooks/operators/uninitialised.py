@@ -47,7 +47,9 @@ class UninitialisedMemory:
     def __init__(self) -> None:
         self._known: dict[int, _Memory] = {}
 
-    def called(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, written: Any) -> None:
+    def called(
+        self, name: str, args: Sequence[object], kwargs: Mapping[str, object], output: object, written: object
+    ) -> None:
         """Take in a call that has ended; `written` are the tensors that it changed in place."""
         makes = name in _ALLOCATE or (name == "new" and all(isinstance(n, (int, torch.Size)) for n in args[1:]))
         copies = not makes and name in _COPY and self.within(args[:1])
@@ -58,7 +60,7 @@ class UninitialisedMemory:
                 elif makes or memory_of(x) not in self._known:
                     self._allocated(x)
 
-    def within(self, tensors: Any) -> bool:
+    def within(self, tensors: object) -> bool:
         """True if an element of these tensors was never written."""
         if not self._known:
             return False
@@ -79,7 +81,7 @@ class UninitialisedMemory:
         self._known = {key: memory for key, memory in self._known.items() if not memory.reference.expired()}
         self._known[memory_of(x)] = _Memory(StorageWeakRef(x.untyped_storage()), x.element_size())
 
-    def _wrote(self, name: str, given: Sequence[Any], x: Tensor) -> None:
+    def _wrote(self, name: str, given: Sequence[object], x: Tensor) -> None:
         """Note a write to a tensor by a function with the arguments `given` after the tensor."""
         memory = self._known.get(key := memory_of(x))
         if memory is None:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from mmap import mmap
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -44,7 +43,7 @@ class ChildProcesses:
         self.serves_parent = process is not None and _serves(process)
         register_optimizer_step_pre_hook(self._mark)
 
-    def _mark(self, *step: Any) -> None:
+    def _mark(self, *step: object) -> None:
         self._marks[os.getpid() % _MARKS] = 1
 
     def counted(self, start: Callable[[BaseProcess], None]) -> Callable[[BaseProcess], None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 from weakref import ref
+
+from hookcli.tensors.tree import Kwargs
 
 
 class Token:
@@ -17,10 +18,10 @@ class Token:
     __slots__ = ("__weakref__",)
 
 
-class KwargsWithToken(dict[str, Any]):
+class KwargsWithToken(dict[str, object]):
     """Keyword arguments with a token that lives as long as they do."""
 
-    def __init__(self, kwargs: dict[str, Any], token: Token) -> None:
+    def __init__(self, kwargs: Kwargs, token: Token) -> None:
         super().__init__(kwargs)
         self.token = token
 

@@ -10,11 +10,10 @@ Code that `torch.compile` traces bypasses all of this. It is off in a forked pro
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Any, Self
+from typing import Self
 from weakref import ref
 
 import torch
@@ -27,9 +26,10 @@ from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_droppe
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import OutermostCalls
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Wrapper, replaced
+from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Function, Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step
 from hookcli.hooks.torch_private.modules import other_global_hooks
+from hookcli.tensors.tree import Args, Kwargs
 
 
 class GlobalHooks:
@@ -88,7 +88,7 @@ class GlobalHooks:
 
     # Optimizers.
 
-    def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _step_begins(self, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> tuple[Args, KwargsWithToken] | None:
         if torch.compiler.is_compiling() or in_extended_step(optimizer):
             return None
         self._calls.drop_interrupted()
@@ -102,15 +102,15 @@ class GlobalHooks:
         self._ends[id(optimizer)] = when_gone(token, ended)
         return args, KwargsWithToken(kwargs, token)
 
-    def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _step_over(self, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> None:
         if not (torch.compiler.is_compiling() or in_extended_step(optimizer)):
             self.listener.step_over(optimizer)
             self._ends.pop(id(optimizer), None)
 
     # Wrapped functions, where PyTorch has no hooks.
 
-    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _backward(self, original: Function) -> Function:
+        def backward(tensors: object, grad_tensors: object = None, *args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
@@ -123,8 +123,8 @@ class GlobalHooks:
 
         return backward
 
-    def _data_waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def next_batch(batches: Any) -> Any:
+    def _data_waited(self, original: Function) -> Function:
+        def next_batch(batches: object) -> object:
             self.listener.data_wait_begins()
             try:
                 return original(batches)
@@ -133,20 +133,22 @@ class GlobalHooks:
 
         return next_batch
 
-    def _loss_scaled(self, scaled: Any, scaler: Any, outputs: Any) -> None:
+    def _loss_scaled(self, scaled: object, scaler: torch.amp.GradScaler, outputs: object) -> None:
         if scaler.is_enabled():
             self.listener.loss_scaled(scaler, outputs, scaled)
 
-    def _scaler_stepped(self, _: Any, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+    def _scaler_stepped(
+        self, _: object, scaler: torch.amp.GradScaler, optimizer: Optimizer, *args: object, **kwargs: object
+    ) -> None:
         if scaler.is_enabled():
             self.listener.scaler_stepped(optimizer)
 
 
-def _then(report: Callable[..., object]) -> Wrapper:
+def _then(report: Function) -> Wrapper:
     """Wrap a function: once it has returned, call `report` with its result and its arguments."""
 
-    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(original: Function) -> Function:
+        def call(*args: object, **kwargs: object) -> object:
             result = original(*args, **kwargs)
             report(result, *args, **kwargs)
             return result

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
+
+from hookcli.tensors.tree import Args, Kwargs
 
 
 class Listener(Protocol):
     """Gets a call for each thing that the program does. No method may raise."""
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def enter(self, module: nn.Module, args: Args) -> None:
         """An outermost module is called: no other module's forward calls it."""
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def leave(self, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> None:
         """The outermost module's call has returned."""
 
     def call_failing(self) -> None:
@@ -27,13 +29,13 @@ class Listener(Protocol):
         Not called if the next outermost call begins first, nor for an interrupt.
         """
 
-    def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
+    def backward_begins(self, tensors: object, gradients: object, inputs: object) -> None:
         """`backward()` of these tensors is called; `gradients` and `inputs` are its other arguments, or None."""
 
     def backward_over(self) -> None:
         """The backward pass is over, or has raised."""
 
-    def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+    def loss_scaled(self, scaler: object, losses: object, made: object) -> None:
         """A GradScaler has scaled these losses; `made` holds the results."""
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:

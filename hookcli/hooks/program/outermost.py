@@ -22,6 +22,7 @@ from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call
 from hookcli.hooks.torch_private.modules import forward_hooks
+from hookcli.tensors.tree import Args
 
 
 @dataclass(slots=True)
@@ -70,12 +71,12 @@ class OutermostCalls:
         if self._later and (later := self._later.pop(threading.get_ident(), None)) is not None:
             later[0].remove()
 
-    def entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    def entering(self) -> Callable[[nn.Module, Args], None]:
         local, listener = self._local, self._listener
         is_compiling = torch.compiler.is_compiling
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+        def enter(module: nn.Module, args: Args) -> None:
             if is_compiling():
                 return
             call = local.call
@@ -105,7 +106,7 @@ class OutermostCalls:
         self._drop(call)
         return False
 
-    def _leave(self, call: _OutermostCall, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Token | None:
+    def _leave(self, call: _OutermostCall, module: nn.Module, args: Args, *rest: Any) -> Token | None:
         """Report the end of the call. `rest`: keyword arguments and the output.
 
         PyTorch passes no keyword arguments if another thread, which runs the same module, has just removed this hook.

@@ -60,7 +60,7 @@ def attention_as_on_cpu(unfused: Callable[[], object]) -> Iterator[None]:
                 _replacement = None
 
 
-def registered(kernels: Mapping[str, Callable[..., Any]], keys: Sequence[str]) -> ExitStack:
+def registered(kernels: Mapping[str, Callable[..., object]], keys: Sequence[str]) -> ExitStack:
     """Register kernels of composed operators, by name, for these dispatch keys, until the stack is closed.
 
     Nothing is registered where this PyTorch lacks a part, or another has registered a kernel.
@@ -78,7 +78,7 @@ def registered(kernels: Mapping[str, Callable[..., Any]], keys: Sequence[str]) -
     return stack
 
 
-def as_composed(name: str, *args: Any, **options: Any) -> Any:
+def as_composed(name: str, *args: object, **options: object) -> Any:
     """Call a composed operator as PyTorch composes it, around a kernel that is registered for its tensors."""
     return getattr(torch.ops.aten, name).default.redispatch(_keys(_key.AutogradLazy), *args, **options)
 
@@ -90,8 +90,8 @@ def _as_on_cpu(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    **options: Any,
-) -> Any:
+    **options: object,
+) -> object:
     """Attention as PyTorch's C++ function computes it on the CPU."""
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     explicit = attn_mask is not None and is_causal  # an error, which the function itself raises

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 from torch.autograd import graph
@@ -26,12 +25,10 @@ _BY_ORDER = "full backward hooks are matched with calls by their order, and reen
 current_node: Callable[[], Node | None] = private("torch._C", "_current_autograd_node", lambda: None, _BY_ORDER)
 """The node that autograd is running; None outside a backward pass."""
 
-sequence_number: Callable[[Node], int] = caller(
-    Node,
-    "_sequence_nr",
-    lambda node: 0,
-    "nodes have no order: full backward hooks, and gradients of inputs before torch 2.14, may be of other calls",
+_UNORDERED = (
+    "nodes have no order: full backward hooks, and gradients of inputs before torch 2.14, may be of other calls"
 )
+sequence_number: Callable[[Node], int] = caller(Node, "_sequence_nr", lambda node: 0, _UNORDERED)
 """A node's number in the order in which its thread created nodes: later nodes have greater numbers."""
 
 _NOT_APART = "nodes that a call creates are not told from earlier ones, nor the regions of reentrant checkpoints"
@@ -39,14 +36,12 @@ next_sequence_number: Callable[[], int] = private("torch._C._autograd", "_get_se
 """The number that autograd will give to this thread's next node."""
 
 _TRACED = "nodes that torch.compile creates while it traces are listed as if they had run"
-tracing_context: Callable[[], Any] = private("torch._guards.TracingContext", "try_get", lambda: None, _TRACED)
+tracing_context: Callable[[], object] = private("torch._guards.TracingContext", "try_get", lambda: None, _TRACED)
 """None unless torch.compile is tracing; the graph created meanwhile never runs."""
 
-keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[Any]] = private(
-    "torch.autograd.grad_mode",
-    "_unsafe_preserve_version_counter",
-    lambda tensors: nullcontext(),
-    "backward through a graph that was created before the run may be refused",
+_EARLIER = "backward through a graph that was created before the run may be refused"
+keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[object]] = private(
+    "torch.autograd.grad_mode", "_unsafe_preserve_version_counter", lambda tensors: nullcontext(), _EARLIER
 )
 """A block at whose end these tensors get their old versions back; by then they must hold their old values."""
 
@@ -58,43 +53,32 @@ queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_cal
 
 # Hooks on saved tensors.
 
-saved_tensor_hooks: Callable[[], tuple[Any, Any] | None] = partial(
-    private(
-        "torch._C._autograd",
-        "_top_saved_tensors_default_hooks",
-        lambda ignore_tracing: None,
-        "regions of activation checkpointing are not told apart, and torch.func fails while saved tensors are watched",
-    ),
-    True,
-)
+FUNC_FAILS = "torch.func fails while saved tensors are watched"
+_SAVED = "torch._C._autograd"
+_REGIONS = f"regions of activation checkpointing are not told apart, and {FUNC_FAILS}"
+_innermost = private(_SAVED, "_top_saved_tensors_default_hooks", lambda ignore_tracing: None, _REGIONS)
+saved_tensor_hooks: Callable[[], tuple[object, object] | None] = partial(_innermost, True)
 """This thread's innermost hooks on saved tensors: the pack hook and the unpack hook; None if there are none."""
 
-push_saved_tensor_hooks: Callable[[Any, Any], None] = private(
-    "torch._C._autograd",
-    "_push_saved_tensors_default_hooks",
-    lambda pack, unpack: None,
-    "saved tensors are no longer watched after torch.func",
+_UNWATCHED = "saved tensors are no longer watched after torch.func"
+push_saved_tensor_hooks: Callable[[object, object], None] = private(
+    _SAVED, "_push_saved_tensors_default_hooks", lambda pack, unpack: None, _UNWATCHED
 )
-FUNC_FAILS = "torch.func fails while saved tensors are watched"
 pop_saved_tensor_hooks: Callable[[], None] = private(
-    "torch._C._autograd", "_pop_saved_tensors_default_hooks", lambda: None, FUNC_FAILS
+    _SAVED, "_pop_saved_tensors_default_hooks", lambda: None, FUNC_FAILS
 )
 
 # Hooks on tensors.
 
-tensor_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
-    Tensor,
-    "_backward_hooks",
-    lambda tensor: None,
-    "hooks on tensors are not listed, and may come before hookcli's or be dropped by hooks in C++",
+_UNLISTED = "hooks on tensors are not listed, and may come before hookcli's or be dropped by hooks in C++"
+tensor_hooks: Callable[[Tensor], dict[int, object] | None] = getter(
+    Tensor, "_backward_hooks", lambda tensor: None, _UNLISTED
 )
 """A tensor's hooks from `Tensor.register_hook`, by id in the order of calling; None before the first one."""
 
-post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
-    Tensor,
-    "_post_accumulate_grad_hooks",
-    lambda tensor: None,
-    "hooks on accumulated gradients are not listed, and one that drops .grad may come before hookcli's",
+_DROPPED = "hooks on accumulated gradients are not listed, and one that drops .grad may come before hookcli's"
+post_accumulate_grad_hooks: Callable[[Tensor], dict[int, object] | None] = getter(
+    Tensor, "_post_accumulate_grad_hooks", lambda tensor: None, _DROPPED
 )
 """A parameter's hooks from `register_post_accumulate_grad_hook`, by id; None before the first one."""
 

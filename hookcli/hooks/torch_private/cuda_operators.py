@@ -50,15 +50,15 @@ def operators_as_on_cuda(fake: bool) -> Iterator[None]:
         yield
 
 
-def _cast(name: str, result: bool) -> Callable[..., Any]:
+def _cast(name: str, result: bool) -> Callable[..., object]:
     """An operator that casts its arguments to float32, or only its result, under autocast of fake tensors."""
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
 
-    def cast(x: Any) -> Any:
+    def cast(x: object) -> object:
         return x.float() if isinstance(x, Tensor) and x.dtype in _HALVES and not has_values(x) else x
 
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: Any, **options: object) -> object:
         with torch.autocast("cpu", enabled=False):
             if not result:
                 return operator(*map(cast, args), **{key: cast(x) for key, x in options.items()})
@@ -76,15 +76,12 @@ def _attention(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    **options: Any,
-) -> Any:
+    **options: object,
+) -> object:
     """Attention by the first kernel that takes these arguments; cuDNN's keeps what flash attention does."""
     scale = options.get("scale")
-    fused = (
-        not has_values(query)
-        and query.dim() == key.dim() == value.dim() == 4
-        and None not in (flash_attention, efficient_attention)
-    )
+    fused = not has_values(query) and None not in (flash_attention, efficient_attention)
+    fused = fused and query.dim() == key.dim() == value.dim() == 4
     if fused and attn_mask is None and _suits_flash(query, key, value):
         width = query.shape[-1]
         padded = [functional.pad(x, (0, -width % 8)) if width % 8 else x for x in (query, key, value)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -42,16 +41,13 @@ def group_name() -> str:
         return ""
 
 
-ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(
+ddp_logging_data: Callable[[DistributedDataParallel], dict[str, object]] = caller(
     DistributedDataParallel, "_get_ddp_logging_data", lambda ddp: {}, "the report does not show DDP's buckets"
 )
 """DDP's data about a model: sizes of buckets, backend, versions."""
 
-
+_WAITS = "reading a GradScaler's scale waits for the GPU"
 loss_scale: Callable[[GradScaler], Tensor] = caller(
-    GradScaler,
-    "_get_scale_async",
-    lambda scaler: torch.tensor(scaler.get_scale()),
-    "reading a GradScaler's scale waits for the GPU",
+    GradScaler, "_get_scale_async", lambda scaler: torch.tensor(scaler.get_scale()), _WAITS
 )
 """A GradScaler's scale as a tensor on its device; `get_scale()` would wait for the device."""

@@ -50,9 +50,7 @@ _DISABLED = "__dynamo_disable"  # the attribute in which such a function keeps w
 
 @contextmanager
 def not_imported_by_operators() -> Iterator[None]:
-    """Keep operators on the meta device, and optimizers, from importing torch.compile in this block.
-
-    The import takes two seconds.
+    """Keep operators on the meta device, and optimizers, from importing torch.compile in this block: it takes seconds.
 
     Many of these operators are Python functions that torch.compile must not trace, and they import it to be marked so.
     As long as it is not imported nothing is traced, and they need no mark. Afterwards they are as before.
@@ -92,7 +90,7 @@ def not_imported_by_libraries() -> Iterator[None]:
 class _StandIn(ModuleType):
     """Stands in for `torch._dynamo.utils` until more of torch.compile is asked for than `is_compile_supported`."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name == "is_compile_supported":
             return _is_compile_supported
         if name.startswith("__"):  # asked of every module
@@ -112,13 +110,13 @@ class _Watching:
     def __init__(self, stand_in: _StandIn) -> None:
         self._stand_in = stand_in
 
-    def find_spec(self, name: str, *_: Any) -> None:
+    def find_spec(self, name: str, *_: object) -> None:
         """Find nothing."""
         if name == _PACKAGE:
             self._stand_in.step_aside()
 
 
-def _is_compile_supported(device: Any) -> Any:
+def _is_compile_supported(device: object) -> object:
     return import_module(_UTILS).is_compile_supported(device)
 
 
@@ -129,7 +127,7 @@ _UTILS = f"{_PACKAGE}.utils"
 
 
 @cache
-def _never_traced() -> list[Any]:
+def _never_traced() -> list[object]:
     """Return the functions for operators on the meta device, and of optimizers, that torch.compile must not trace."""
     if _disabling is None:
         return []
@@ -171,7 +169,9 @@ def optimized_module() -> type[nn.Module] | None:
     return wrapper
 
 
-_compiled_call: Callable[[nn.Module], Any] = getter(nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED)
+_compiled_call: Callable[[nn.Module], object] = getter(
+    nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED
+)
 
 
 def compiled_graphs(model: nn.Module) -> list[str] | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from hookcli.tensors.torch_private import private
 
-Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+Function = Callable[..., object]
+Wrapper = Callable[[Callable[..., Any]], Function]
 
 
 class _Exchanged:
@@ -26,12 +27,12 @@ class _Exchanged:
         self.owner, self.name = owner, name
         held = vars(owner).get(name)
         of_class = isinstance(held, (classmethod, ClassMethodDescriptorType))
-        self._held: Any = held if of_class else getattr(owner, name)
-        self.original: Callable[..., Any] = partial(_call, self._held) if of_class else self._held
+        self._held = held if of_class else getattr(owner, name)
+        self.original: Function = partial(_call, self._held) if of_class else self._held
         self._wrappers: list[Wrapper] = []
         self._wrapped = self.original
         function = wraps(getattr(owner, name))(lambda *args, **kwargs: self._wrapped(*args, **kwargs))
-        self._placed: Any = classmethod(function) if of_class else function
+        self._placed = classmethod(function) if of_class else function
         setattr(owner, name, self._placed)
 
     @property
@@ -59,19 +60,19 @@ class _Exchanged:
         return not self._wrappers
 
 
-def _call(method: Any, given: type, *args: Any, **kwargs: Any) -> Any:
+def _call(method: ClassMethodDescriptorType, given: type, *args: object, **kwargs: object) -> object:
     """Call a class method, as its class holds it, of the class that is given."""
     return method.__get__(None, given)(*args, **kwargs)
 
 
-_exchanged: dict[tuple[Any, str], _Exchanged] = {}
+_exchanged: dict[tuple[object, str], _Exchanged] = {}
 _lock = RLock()  # a signal's handler may come back to it in the same thread
 if hasattr(os, "register_at_fork"):  # a child, in which no other thread lives, must be able to end its sessions
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @contextmanager
-def replaced(owner: Any, name: str, wrapper: Wrapper, lost: str) -> Iterator[None]:
+def replaced(owner: object, name: str, wrapper: Wrapper, lost: str) -> Iterator[None]:
     """Replace `owner.name` by `wrapper(owner.name)` in this block, in all threads.
 
     Blocks may end in another order than they began in. If PyTorch has no such function, nothing is replaced, and `lost`
@@ -98,5 +99,5 @@ def replaced(owner: Any, name: str, wrapper: Wrapper, lost: str) -> Iterator[Non
 
 NO_WAITING = "the time spent waiting for data is not known"
 
-DataLoaderIterator: Any = private("torch.utils.data.dataloader", "_BaseDataLoaderIter", object, NO_WAITING)
+DataLoaderIterator: type = private("torch.utils.data.dataloader", "_BaseDataLoaderIter", object, NO_WAITING)
 """The base class of a DataLoader's iterators, whose `__next__` waits for the next batch."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -29,18 +28,16 @@ class FakeCpu:
     """A mode in which operators take and make such tensors. `available`: this PyTorch has them."""
 
     def __init__(self) -> None:
-        make: Any = private(_MODULE, "FakeTensorMode", None, _LOST)
+        make = private(_MODULE, "FakeTensorMode", None, _LOST)
         self._tensor: Callable[..., Tensor] | None = private(_MODULE, "FakeTensor", None, _LOST)
         self.available = make is not None and self._tensor is not None
-        self._mode: Any = make(allow_non_fake_inputs=True) if self.available else None
-
-    def mode(self) -> AbstractContextManager[Any]:
-        """The mode, to be entered once."""
-        mode: AbstractContextManager[Any] = self._mode
-        return mode
+        self.mode: AbstractContextManager[object] = (
+            make(allow_non_fake_inputs=True) if self.available else nullcontext()
+        )
+        """To be entered once."""
 
     def tensor(self, meta: Tensor) -> Tensor:
         """A fake tensor in the place of a meta tensor; others stay as they are."""
         if not meta.is_meta or self._tensor is None:
             return meta
-        return self._tensor(self._mode, meta.detach(), torch.device("cpu"))
+        return self._tensor(self.mode, meta.detach(), torch.device("cpu"))

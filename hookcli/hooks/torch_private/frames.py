@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import CodeType, FrameType
-from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
@@ -12,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.tensors.torch_private import note_loss, private
 
 
-def _code(function: Any) -> CodeType | None:
+def _code(function: object) -> CodeType | None:
     return getattr(function, "__code__", None)
 
 
@@ -54,7 +53,7 @@ _CALLS_HOOKS = next(
 _FAR = 12  # frames, at most, between a hook and its module's call
 
 
-def keywords(module: nn.Module) -> dict[str, Any]:
+def keywords(module: nn.Module) -> dict[str, object]:
     """The keyword arguments of this module's call, which is about to begin or has just ended; for use in its hook.
 
     PyTorch's global hooks do not get them. They are read from the frame that calls the hooks: it is the very dict that

@@ -21,7 +21,9 @@ _MODULE = nn.Module()
 PARTS = ("_parameters", "_buffers", "_modules")
 """The attributes in which a module holds its parameters, buffers and submodules."""
 _EXCHANGED = "parameters, buffers and submodules that a model replaces while it runs are not put back"
-_PARTS = [getter(_MODULE, name, lambda module: {}, _EXCHANGED) for name in PARTS]
+_PARTS: list[Callable[[nn.Module], dict[str, object]]] = [
+    getter(_MODULE, name, lambda module: {}, _EXCHANGED) for name in PARTS
+]
 
 
 def part_tables(module: nn.Module) -> list[dict[str, Any]]:
@@ -65,11 +67,11 @@ _OPTIMIZER_TABLES = {
 _FLAGS = {"with_kwargs": "_with_kwargs", "always_call": "_always_called"}
 _FLAGGED = {"forward_pre": ("with_kwargs",), "forward": ("with_kwargs", "always_call")}
 
-Table = tuple[str, Mapping[int, Any], Mapping[str, Collection[int]]]
+Table = tuple[str, Mapping[int, object], Mapping[str, Collection[int]]]
 """A kind of hook, its hooks by id, and for each flag the ids of the hooks that have it."""
 
 
-def _checked(owner: Any, tables: Mapping[str, str], flagged: Mapping[str, Iterable[str]]) -> None:
+def _checked(owner: object, tables: Mapping[str, str], flagged: Mapping[str, Iterable[str]]) -> None:
     """Note which of these tables, and of the tables of their flags, this PyTorch lacks."""
     for kind, table in tables.items():
         private(owner, table, None, f"hooks of the kind {kind} are not listed")
@@ -103,7 +105,7 @@ def tensor_tables(tensor: Tensor) -> Iterator[Table]:
     yield "post_accumulate_grad", post_accumulate_grad_hooks(tensor) or {}, {}
 
 
-def _tables(owner: Any, tables: Mapping[str, str]) -> Iterator[Table]:
+def _tables(owner: object, tables: Mapping[str, str]) -> Iterator[Table]:
     for kind, table in tables.items():
         flags = {flag: getattr(owner, table + suffix, ()) for flag, suffix in _FLAGS.items()}
         yield kind, getattr(owner, table, None) or {}, flags
@@ -112,14 +114,14 @@ def _tables(owner: Any, tables: Mapping[str, str]) -> Iterator[Table]:
 _WrappedHook = private(torch_module, "_WrappedHook", (), "private registrations of state_dict hooks are not marked")
 
 
-def unwrapped(hook: Any) -> tuple[Any, bool]:
+def unwrapped(hook: object) -> tuple[object, bool]:
     """A hook on state dicts as it was registered, and whether a private method registered it."""
     if isinstance(hook, _WrappedHook):
         return hook.hook, not hook.with_module
     return hook, not getattr(hook, "_from_public_api", False)
 
 
-forward_hooks: Callable[[nn.Module], Mapping[int, Any]] = getter(
+forward_hooks: Callable[[nn.Module], Mapping[int, object]] = getter(
     _MODULE, "_forward_hooks", lambda module: {}, "the failure of a recorded forward is noticed with the next call"
 )
 """A module's forward hooks by id, in the order of calling."""

@@ -20,18 +20,18 @@ from hookcli.tensors.torch_private import caller, getter, is_batched, private
 
 _SEEN = "attention may leave its fused path while MACs are counted, and compiled parts be compiled again"
 _depth: Callable[[], int] = private("torch._C", "_len_torch_function_stack", lambda: 0, _SEEN)
-_mode_at: Callable[[int], Any] = private("torch._C", "_get_function_stack_at", lambda depth: None, _SEEN)
+_mode_at: Callable[[int], object] = private("torch._C", "_get_function_stack_at", lambda depth: None, _SEEN)
 
 
-def innermost_function_mode(within: int = 0) -> Any:
+def innermost_function_mode(within: int = 0) -> object:
     """This thread's innermost TorchFunctionMode, not counting `within` modes inside it; None if there is none."""
     depth = _depth() - within
     return _mode_at(depth - 1) if depth > 0 else None
 
 
 _ORDER = "a mode that the program has left on when an interrupt ended its forward stays on instead of hookcli's"
-_pop: Callable[[], Any] | None = private("torch._C", "_pop_torch_function_stack", None, _ORDER)
-_push: Callable[[Any], None] | None = private("torch._C", "_push_on_torch_function_stack", None, _ORDER)
+_pop: Callable[[], object] | None = private("torch._C", "_pop_torch_function_stack", None, _ORDER)
+_push: Callable[[object], None] | None = private("torch._C", "_push_on_torch_function_stack", None, _ORDER)
 
 
 def leave_function_mode(mode: TorchFunctionMode) -> None:
@@ -52,19 +52,16 @@ def leave_function_mode(mode: TorchFunctionMode) -> None:
         _push(other)
 
 
-without_innermost_function_mode: Callable[[], AbstractContextManager[Any]] = private(
-    "torch.overrides",
-    "_pop_mode_temporarily",
-    torch.DisableTorchFunction,
-    "while MACs are counted, tensor subclasses are taken for plain tensors by attention and by compiled parts",
+_ALL_PLAIN = "while MACs are counted, tensor subclasses are taken for plain tensors by attention and by compiled parts"
+without_innermost_function_mode: Callable[[], AbstractContextManager[object]] = private(
+    "torch.overrides", "_pop_mode_temporarily", torch.DisableTorchFunction, _ALL_PLAIN
 )
 """A block without that mode."""
 
-without_dispatch_modes: Callable[[], AbstractContextManager[Any]] = private(
-    "torch.utils._python_dispatch",
-    "_disable_current_modes",
-    nullcontext,
-    "the program's dispatch modes see the operators that hookcli runs to count MACs",
+_DISPATCH = "torch.utils._python_dispatch"
+_SEE = "the program's dispatch modes see the operators that hookcli runs to count MACs"
+without_dispatch_modes: Callable[[], AbstractContextManager[object]] = private(
+    _DISPATCH, "_disable_current_modes", nullcontext, _SEE
 )
 """A block without the active TorchDispatchModes."""
 
@@ -80,17 +77,11 @@ else:
 
         def __exit__(self, *error: object) -> None: ...
 
-    TorchDispatchMode = private(
-        "torch.utils._python_dispatch", "TorchDispatchMode", _NoMode, "MACs of few operators can be counted"
-    )
+    TorchDispatchMode = private(_DISPATCH, "TorchDispatchMode", _NoMode, "MACs of few operators can be counted")
 """The base class of modes that see every operator."""
 
-dispatch_modes: Callable[[], list[Any]] = private(
-    "torch.utils._python_dispatch",
-    "_get_current_dispatch_mode_stack",
-    list,
-    "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations",
-)
+_RECORDED = "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations"
+dispatch_modes: Callable[[], list[object]] = private(_DISPATCH, "_get_current_dispatch_mode_stack", list, _RECORDED)
 """The active TorchDispatchModes, the innermost last."""
 
 
@@ -126,7 +117,7 @@ _SCRIPTS = "MACs of TorchScript methods are not counted"
 # torch.func.
 
 _AS_PLAIN = "forwards inside torch.func and torch.vmap are recorded as if they were plain ones"
-_interpreter: Callable[[], Any] = private("torch._C._functorch", "peek_interpreter_stack", lambda: None, _AS_PLAIN)
+_interpreter: Callable[[], object] = private("torch._C._functorch", "peek_interpreter_stack", lambda: None, _AS_PLAIN)
 
 
 def in_func() -> bool:
@@ -169,12 +160,8 @@ OPERATORS: tuple[type, ...] = (
 
 # Memory.
 
-stored_values: Callable[[Tensor], Tensor] = caller(
-    Tensor,
-    "_values",
-    lambda sparse: sparse.coalesce().values(),
-    "sparse tensors are coalesced to read their values, which takes time",
-)
+_COALESCED = "sparse tensors are coalesced to read their values, which takes time"
+stored_values: Callable[[Tensor], Tensor] = caller(Tensor, "_values", lambda x: x.coalesce().values(), _COALESCED)
 """The values that a sparse COO tensor stores, without coalescing it."""
 
 _SLOWER = "telling saved tensors apart takes longer"

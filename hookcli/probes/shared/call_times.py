@@ -14,23 +14,23 @@ from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.table.names import around, owner_of
-from hookcli.table.times import INCLUSIVE, Place, Times
+from hookcli.table.times import INCLUSIVE, CallKey, Times
 
 
 @dataclass(slots=True)
 class OwnTimes:
     """Microseconds of one call without its parts, None if not timed; `around` is the call that it is part of."""
 
-    around: Place | None
+    around: CallKey | None
     forward: float | None = None
     backward: float | None = None
 
 
 @dataclass(slots=True)
 class _Forward:
-    around: Place | None
+    around: CallKey | None
     began: Any
-    ended: Any = None
+    ended: object = None
 
 
 class CallTimer:
@@ -50,11 +50,11 @@ class CallTimer:
     ) -> None:
         self._session = session
         self._timer = timer
-        self._calls: dict[Place, _Forward] = {}
+        self._calls: dict[CallKey, _Forward] = {}
         self._nodes: list[tuple[NodeInfo | None, Any]] = []
         self._within = within or (lambda: True)
         self._operators: dict[int, tuple[Any, int]] = {}  # under way, by the number of calls around them
-        self._made_in: dict[int, Place] = {}
+        self._made_in: dict[int, CallKey] = {}
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if session.ops:
@@ -81,7 +81,7 @@ class CallTimer:
         self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
         self._made_in |= dict.fromkeys(range(first, made), place)
 
-    def _begin_operator(self, call: Call, function: Any) -> None:
+    def _begin_operator(self, call: Call, function: object) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
         self._operators[len(self._session.calls.running)] = self._timer.now(), len(self._session.nodes.made)
 
@@ -93,7 +93,7 @@ class CallTimer:
         """End the last node's time: the backward pass is over."""
         self._nodes.append((None, self._timer.now()))
 
-    def own(self) -> dict[Place, OwnTimes]:
+    def own(self) -> dict[CallKey, OwnTimes]:
         """Return the times of each call without its parts, in the order in which calls began. Waits for the device."""
         self._timer.wait()
         ended = {place: call for place, call in self._calls.items() if call.ended is not None}
@@ -108,7 +108,7 @@ class CallTimer:
                 times[owner].backward = (times[owner].backward or 0.0) + self._timer.between(began, ended)
         return times
 
-    def _owner(self, made: NodeInfo) -> Place | None:
+    def _owner(self, made: NodeInfo) -> CallKey | None:
         """The call that a node belongs to; None for a node outside of the model, such as the loss function's."""
         if made.fqn == OUTSIDE:
             return None
@@ -119,14 +119,14 @@ class CallTimer:
         return next((place for place in places if place in self._calls), None)
 
 
-def over_passes(passes: Sequence[Mapping[Place, OwnTimes]]) -> Times:
+def over_passes(passes: Sequence[Mapping[CallKey, OwnTimes]]) -> Times:
     """Combine passes into the times of each call, without its parts and with them.
 
     A call's own time is its median over the passes. Inclusive times are sums of these medians, so that own times add up
     to the model's.
     """
     around = {place: own.around for each in passes for place, own in each.items()}
-    times: dict[Place, dict[str, float]] = {}
+    times: dict[CallKey, dict[str, float]] = {}
     for inclusive, alone in INCLUSIVE.items():
         direction = inclusive.removesuffix("_us")
         measured = {place: [getattr(each[place], direction) for each in passes if place in each] for place in around}

@@ -47,7 +47,7 @@ class Costs:
 
 
 @cache
-def matters(function: Any) -> bool:
+def matters(function: object) -> bool:
     """True if a call of this function may cost something."""
     name = getattr(function, "__name__", "")
     if isinstance(function, OpOverload):
@@ -71,7 +71,7 @@ def free(operator: Any) -> bool:
 _OTHERS = ("prim", "prims", "c10d", "_c10d_functional", "_dtensor", "profiler")
 
 
-def _registry() -> dict[Any, Any]:
+def _registry() -> dict[object, object]:
     """PyTorch's formulas, and those that were registered since; ours where there is none."""
     deformed = getattr(torch.ops.torchvision, "deform_conv2d", None)  # there once torchvision is imported
     return {**FORMULAS, **({deformed: CONVOLUTION} if deformed else {}), **flop_registry}
@@ -114,7 +114,7 @@ def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
     return counter.flops // 2, frozenset(counter.unknown)
 
 
-def _formula(function: Any) -> Any:
+def _formula(function: object) -> Any:
     packet = function.overloadpacket if isinstance(function, OpOverload) else function
     return _registry().get(packet) if isinstance(packet, OPERATORS) else None
 
@@ -124,7 +124,7 @@ def _qualified(operator: Any) -> str:
     return str(operator.name()).partition(".")[0]
 
 
-def _named(function: Any) -> str:
+def _named(function: object) -> str:
     """aten::mm of operators, torch.mm of functions."""
     if isinstance(function, OpOverload):
         return _qualified(function)
@@ -144,7 +144,7 @@ class _Counter(TorchDispatchMode):
         self.at: Any = None
         self._products = products
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.at = func
         formula = _formula(func)
@@ -162,14 +162,14 @@ class _Counter(TorchDispatchMode):
         return output
 
 
-def _shapes(value: Any) -> list[Shape]:
+def _shapes(value: object) -> list[Shape]:
     if isinstance(value, Shape):
         return [value]
     items = value.items if isinstance(value, Items) else value if isinstance(value, tuple) else ()
     return [shape for item in items for shape in _shapes(item)]
 
 
-def _made(value: Any) -> Any:
+def _made(value: object) -> Any:
     """The argument again, of tensors on the meta device."""
     if isinstance(value, Shape):
         return torch.empty(value.sizes, dtype=value.dtype, device="meta")

@@ -64,9 +64,9 @@ class DeadUnits(InventoryPart):
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
         self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
-        self._relus: set[Any] = set()  # nodes whose result was looked at
+        self._relus: set[object] = set()  # nodes whose result was looked at
         self._features_last = False
-        self._units: dict[tuple[Any, ...], tuple[dict[str, Any], list[Tensor]]] = {}
+        self._units: dict[tuple[object, ...], tuple[dict[str, Any], list[Tensor]]] = {}
 
     def enter(self, event: HookEvent) -> None:
         """Take in what a module is called with, where no module returned it but a ReLU did."""
@@ -147,7 +147,7 @@ class DeadUnits(InventoryPart):
         """Let the batch's graph go, which its nodes hold."""
         self._relus.clear()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         numbers = iter(numbers_of([mark.sum() for _, marks in self._units.values() for mark in marks]))
         rows = []
         for values, marks in self._units.values():

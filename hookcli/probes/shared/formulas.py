@@ -17,11 +17,13 @@ Size = Sequence[int]
 _NO_PRODUCT = (0.0, 1.0, float("inf"))  # norms whose distances multiply nothing
 
 
-def _mm(a: Size, b: Size, *_: Any, **__: Any) -> int:
+def _mm(a: Size, b: Size, *_: object, **__: object) -> int:
     return 2 * prod(a) * b[-1]
 
 
-def _trilinear(a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sumdim: Size, *_: Any, **__: Any) -> int:
+def _trilinear(
+    a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sumdim: Size, *_: object, **__: object
+) -> int:
     """x A y for each output: x A, then its product with y. Sizes are those after the `expand` dimensions are put in."""
     whole = [_expanded(shape, put) for shape, put in ((a, e1), (weight, e2), (b, e3))]
     sizes = [max(triple) for triple in zip(*whole, strict=True)]
@@ -38,7 +40,7 @@ def _expanded(shape: Size, put: Size) -> list[int]:
     return sizes
 
 
-def _cdist(a: Size, b: Size, p: float = 2.0, *_: Any, **__: Any) -> int:
+def _cdist(a: Size, b: Size, p: float = 2.0, *_: object, **__: object) -> int:
     """A square or power for each coordinate of each pair; no product where p is 0, 1 or infinite."""
     if p in _NO_PRODUCT:
         return 0
@@ -46,11 +48,11 @@ def _cdist(a: Size, b: Size, p: float = 2.0, *_: Any, **__: Any) -> int:
     return 2 * batch * a[-2] * b[-2] * a[-1]
 
 
-def _conv_of(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
+def _conv_of(x: Size, weight: Size, *_: object, out_shape: Size, **__: object) -> int:
     return 2 * prod(out_shape) * prod(weight[1:])
 
 
-def _attention_products(q: Size, k: Size, v: Size, *_: Any, **__: Any) -> int:
+def _attention_products(q: Size, k: Size, v: Size, *_: object, **__: object) -> int:
     """Scores of each query with each key, and their product with the values: `flop_counter.sdpa_flop`."""
     return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
@@ -86,14 +88,14 @@ CONVOLUTION = shape_wrapper(_conv_of)
 """The formula of an operator whose second argument is a convolution's weight."""
 
 
-def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
+def _recurrent(tokens: Tensor, *rest: Any, **_: object) -> int:
     """Each weight matrix is multiplied with each item of the sequences once, whatever kernel does it."""
     weights: Sequence[Tensor] = [value for value in rest[:3] if isinstance(value, (list, tuple))][-1]
     items = tokens.numel() // tokens.shape[-1] if tokens.numel() else 0
     return items * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
-def _fused_layer(x: Tensor, width: int, *rest: Any, **_: Any) -> int:
+def _fused_layer(x: Tensor, width: int, *rest: Any, **_: object) -> int:
     """`_transformer_encoder_layer_fwd`: attention, and two linear layers."""
     first: Tensor = rest[13]
     return _attention(x, x, width) + 2 * (x.numel() // width) * first.numel()

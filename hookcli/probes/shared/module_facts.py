@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -37,7 +36,7 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
     modules around the layer, except their constructors.
     """
     *path, name = fqn.split(".")
-    owners: list[Any] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
+    owners: list[object] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
     drops = "Drop" in type(model.get_submodule(fqn)).__name__
     for names, keywords in (method for owner in owners for method in _words(owner)):
         fused = _FUSED in names and (not drops or "dropout_p" in keywords)
@@ -64,7 +63,7 @@ def _methods(kind: type) -> Iterator[CodeType]:
     done = {"__init__"}
     for owner in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         for name, value in vars(owner).items():
-            function: Any = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
+            function: object = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
             if isinstance(function, FunctionType) and name not in done:
                 done |= set() if "super" in function.__code__.co_names else {name}
                 yield function.__code__
@@ -92,7 +91,7 @@ def training_bytes(module: nn.Module) -> dict[str, int]:
 
 def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
     """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
-    part: Any
+    part: object
     for part in module.modules():
         kind = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside

@@ -27,13 +27,13 @@ class ModuleInputs(InventoryPart):
 
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
-        self._called: dict[str, dict[str, Any]] = {}
+        self._called: dict[str, dict[str, object]] = {}
         self._kinds: list[tuple[dict[str, Any], list[Tensor]]] = []
-        self._not_finite: dict[tuple[str, int], dict[str, Any]] = {}
+        self._not_finite: dict[tuple[str, int], dict[str, object]] = {}
         self._last = ""
         self._outputs = TensorOrigins(())
         self._biased: list[tuple[str, int]] = []
-        self._normalized: dict[str, dict[str, Any]] = {}
+        self._normalized: dict[str, dict[str, object]] = {}
 
     def enter(self, event: HookEvent) -> None:
         tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
@@ -71,12 +71,12 @@ class ModuleInputs(InventoryPart):
         self._outputs = TensorOrigins(())
         self._biased.clear()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         self.batch_ended()
         return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
 
 
-def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
+def _described(event: HookEvent, received: list[Tensor]) -> dict[str, object]:
     module = event.module
     assert module is not None
     own = [p for p in module.parameters(recurse=False) if not is_lazy(p)]

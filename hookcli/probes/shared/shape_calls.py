@@ -67,7 +67,7 @@ def of_layer(event: HookEvent, versions: Sequence[int]) -> Traffic:
     return _moved([*received, *own], made, picks=isinstance(event.module, nn.Embedding))
 
 
-def _of_assignment(target: Tensor, index: Any, value: Any) -> Traffic:
+def _of_assignment(target: Tensor, index: Any, value: object) -> Traffic:
     """The bytes of `target[index] = value`: those of the part that is assigned."""
     read = [x for x in (value,) if isinstance(x, Tensor)]
     if any(isinstance(x, Tensor) for _, x in tree.leaves(index)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.session import HookSession
@@ -24,7 +22,7 @@ class TensorSources(InventoryPart):
         model = session.model
         self._origins = TensorOrigins([*model.parameters(), *model.buffers()])
         self._places: list[tuple[str, int]] = []
-        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, int], dict[str, object]] = {}
 
     def leave(self, event: HookEvent) -> None:
         if self.session.batch_number:
@@ -47,5 +45,5 @@ class TensorSources(InventoryPart):
                 note = self._origins.written if any(x is y for y in received) else self._origins.made
                 note(x, len(self._places) - 1)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         return [*self._rows.values()]

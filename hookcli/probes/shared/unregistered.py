@@ -71,7 +71,7 @@ class UnregisteredParts(nn.ModuleList):
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
 
 
-def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, object, list[Any]]]:
     """The module that holds them, the attribute, its value, and what in it is not registered."""
     candidates = list(_candidates(model))
     if not candidates:
@@ -96,7 +96,7 @@ def plain_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
                     yield fqn, name, item
 
 
-def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+def _candidates(model: nn.Module) -> Iterator[tuple[str, str, object, list[Any]]]:
     for fqn, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):  # it keeps its parts in its own way, and takes no hooks
             continue
@@ -111,7 +111,7 @@ def _is_trained(item: nn.Module | Tensor) -> bool:
     return isinstance(item, (nn.Module, nn.Parameter)) or (item.requires_grad and item.is_leaf)
 
 
-def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
+def _items(value: object, depth: int = 0) -> Iterator[nn.Module | Tensor]:
     if isinstance(value, (nn.Module, Tensor)):
         yield value
     elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
@@ -119,7 +119,7 @@ def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
             yield from _items(item, depth + 1)
 
 
-def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistered:
+def _described(fqn: str, name: str, value: object, found: list[object]) -> Unregistered:
     modules = [item for item in found if isinstance(item, nn.Module)]
     tensors = [*(p for m in modules for p in m.parameters()), *(t for t in found if isinstance(t, Tensor))]
     trainable = count_elements(t for t in {id(t): t for t in tensors}.values() if t.requires_grad)
@@ -163,7 +163,7 @@ class PlainWeights(InventoryPart):
         self._held = [(fqn, name, ref(x), version_of(x)) for fqn, name, x in floats]
         self._uses = TensorUses(session, [x for *_, x in floats]) if floats else None
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """A row for each; the values are read back here."""
         used = self._uses.as_weights - self._uses.moved if self._uses else set()
         if not used:

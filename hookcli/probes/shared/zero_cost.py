@@ -73,7 +73,7 @@ def multiplies_nothing(name: str) -> bool:
 def _tagged(name: str) -> bool:
     """True if PyTorch calls the operator elementwise, a reduction or a view."""
     for spelled in (name, f"special_{name}"):
-        packet: Any = getattr(torch.ops.aten, spelled, None)
+        packet: object = getattr(torch.ops.aten, spelled, None)
         overloads = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()
         if any(has_free_tag(getattr(packet, overload)) for overload in overloads):
             return True

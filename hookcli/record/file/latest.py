@@ -11,10 +11,10 @@ from hookcli.system.files import is_folder
 
 def latest_record() -> Path:
     """The record in the working directory that was written last. Raises UsageError if there is none."""
-    found = [path for pattern in ("*.run.jsonl", "*.run") for path in Path().glob(pattern) if _written(path)]
-    if not found:
+    records = [path for pattern in ("*.run.jsonl", "*.run") for path in Path().glob(pattern) if _written(path)]
+    if not records:
         raise UsageError("no record in this folder (hookcli run writes records named SCRIPT.run.jsonl); give its path")
-    return max(found, key=_written)
+    return max(records, key=_written)
 
 
 def _written(path: Path) -> float:

@@ -1,6 +1,6 @@
 """Packs the reports of recorded steps: names, types and titles once per record, and each figure in a few bytes.
 
-A *layout* is a report without its floats, in a line of its own before the first step that refers to it by number. A
+A *layout* is a report without its floats, on a separate line before the first step that refers to it by number. A
 packed step is one compressed text: JSON that says what differs from the layouts, then the floats, column by column.
 """
 
@@ -40,19 +40,19 @@ class Layout:
     `cells` holds the values under keys that have no floats, in the order of the rows.
     """
 
-    head: Mapping[str, Any]
+    head: Mapping[str, object]
     keys: Sequence[Sequence[str]]
     kinds: Sequence[int]
     cells: _Columns
 
     @classmethod
-    def of(cls, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], columns: _Columns) -> Self:
+    def of(cls, head: Mapping[str, object], rows: Sequence[Mapping[str, object]], columns: _Columns) -> Self:
         """The layout of a report with these rows and the columns made of them."""
         number = {keys: i for i, keys in enumerate(dict.fromkeys(map(tuple, rows)))}
         cells = {key: column for key, column in columns.items() if not _floats(column)}
         return cls(head, list(number), [number[tuple(row)] for row in rows], cells)
 
-    def rows(self, columns: _Columns) -> list[dict[str, Any]]:
+    def rows(self, columns: _Columns) -> list[dict[str, object]]:
         """The rows of these columns. Raises KeyError or ValueError if they lack values."""
         left = {key: iter(column) for key, column in columns.items()}
         try:
@@ -114,7 +114,7 @@ class SharedRows:
     """
 
     _layouts: dict[str, Layout] = field(default_factory=dict)
-    _values: dict[str, tuple[_Columns, Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+    _values: dict[str, tuple[_Columns, Sequence[Mapping[str, object]]]] = field(default_factory=dict)
 
     def layout(self, text: str) -> Layout:
         """The layout of a line. Raises as `unpack_layout` does."""
@@ -144,15 +144,15 @@ def _figures(columns: _Columns, rows: int) -> NDArray[np.float64]:
     """The statistics of so many rows. Raises ValueError, KeyError or TypeError if some are missing, or no numbers."""
     import numpy as np
 
-    found = np.array([columns[key] for key in STATS_KEYS], np.float64).T
-    if found.shape != (rows, len(STATS_KEYS)) or not np.all(found[:, [key in COUNTS for key in STATS_KEYS]] >= 0):
+    figures = np.array([columns[key] for key in STATS_KEYS], np.float64).T
+    if figures.shape != (rows, len(STATS_KEYS)) or not np.all(figures[:, [key in COUNTS for key in STATS_KEYS]] >= 0):
         raise ValueError("statistics are missing")
-    return found
+    return figures
 
 
 def _unpacked_columns(
     text: str, layout: Callable[[int], Layout]
-) -> Iterator[tuple[Layout, dict[str, Any], dict[str, Sequence[Any]]]]:
+) -> Iterator[tuple[Layout, dict[str, Any], dict[str, Sequence[object]]]]:
     """The layout of each report, its fields without the rows, and the columns of these. Raises as `unpack` does."""
     texts, floats = _unpacked(text)
     for one in texts:
@@ -174,7 +174,7 @@ def _floats(column: Iterable[Any]) -> bool:
     return all(type(value) is float for value in column)
 
 
-def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> tuple[dict[str, Any], bytes]:
+def _differences(head: Mapping[str, object], columns: _Columns, layout: Layout) -> tuple[dict[str, object], bytes]:
     """The fields and cells that differ from a layout's, and the floats."""
     floats = [key for key, column in columns.items() if _floats(column)]
     exact = "lr" in columns or any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))  # settings are read as typed
@@ -207,7 +207,7 @@ def _rounded(x: float) -> float:
     return large - (large - x)
 
 
-def _packed(data: Any, floats: bytes = b"") -> str:
+def _packed(data: object, floats: bytes = b"") -> str:
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
     return b64encode(zlib.compress(text + b"\n" + floats)).decode("ascii")
 

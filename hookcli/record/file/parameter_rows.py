@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from hookcli.table import Kind, Report, Row
-from hookcli.table.columns.layouts import UPDATES
+from hookcli.table.columns.recorded import UPDATES
 
 UPDATE_FIGURES = [column.name for column in UPDATES if column.kind == Kind.FIGURE]
 
 
 def parameter_rows(reports: Iterable[Report]) -> dict[str, Row]:
     """A row per parameter, by its name, from the reports "grads" and "updates"; no elements have no `param_grad`."""
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, object]] = {}
     for report in reports:
         for row in report.rows:
-            figures: dict[str, Any] = {}
+            figures: dict[str, object] = {}
             if report.probe == "updates":
                 figures = {name: row.get(name) for name in UPDATE_FIGURES}
             elif report.probe == "grads" and row.get("kind") == "parameter":
                 figures = {"param_grad": row["l2"] if row["numel"] else None}
                 figures |= {f"grad_{count}": row[count] for count in ("nan", "inf")}
             if figures:
-                found.setdefault(row.fqn, {"fqn": row.fqn}).update(figures)
-    return {fqn: Row(values) for fqn, values in found.items()}
+                rows.setdefault(row.fqn, {"fqn": row.fqn}).update(figures)
+    return {fqn: Row(values) for fqn, values in rows.items()}

@@ -42,6 +42,6 @@ class RecordingCallback:
         if joined_world().rank == 0:
             say(f"recording the training; see it with: hookcli show {shell_path(self.recording.record)}")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Only the settings: a callback sent to another process records there."""
         return vars(self) | {"recording": None}

@@ -34,7 +34,7 @@ class Forwards:
         self._steps = steps
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
 
-    def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def begin(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Begin an outermost forward: a call of a module by the program, not by another module."""
         self.fail()
         self._steps.close_abandoned()
@@ -102,7 +102,7 @@ class Forwards:
         """Remove and return this thread's forward, which is over; None if nothing is to be done at its end."""
         return self._running.pop(threading.get_ident(), (None, None))
 
-    def end(self, model: ObservedModel, step: ObservedStep | None, args: Any, kwargs: Any, output: Any) -> None:
+    def end(self, model: ObservedModel, step: ObservedStep | None, args: Any, kwargs: Any, output: object) -> None:
         """End a forward that has returned. Without gradients, or without an optimizer, it is a step by itself."""
         if step is not None:
             step.end_forward(args, kwargs, output)
@@ -160,13 +160,13 @@ class BackwardPasses:
         """True if a pass that began has not ended, in any thread."""
         return bool(self._running or self._scalers)
 
-    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+    def scaled(self, scaler: object, losses: Any, made: object) -> None:
         """Note that a GradScaler has scaled `losses`; `made` holds the results."""
         self._scalers[threading.get_ident()] = scaler
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
             self._scaled[scaled] = scaler, loss.detach().clone()
 
-    def begin(self, tensors: Any, gradients: Any, inputs: Any) -> None:
+    def begin(self, tensors: Any, gradients: Any, inputs: object) -> None:
         """Note that `backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
         for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
         steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]

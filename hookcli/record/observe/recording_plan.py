@@ -117,6 +117,6 @@ def check_probes(names: Sequence[str]) -> Sequence[str]:
             probe = plugin.load()
             if isinstance(probe, type) and issubclass(probe, StatsProbe):
                 continue
-        alone = f"needs a run of its own (`hookcli {name}`)"
+        alone = f"needs a separate run (`hookcli {name}`)"
         raise UsageError(f"--probe {name}: {alone}; choose from: {', '.join(choices)}")
     return names

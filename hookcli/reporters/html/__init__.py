@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.html.frame import framed
@@ -29,7 +28,7 @@ class HtmlReporter(Reporter):
         return framed(page(_payload(reports), view, compact=True), reports, view)
 
 
-def _payload(reports: Sequence[Report]) -> dict[str, Any]:
+def _payload(reports: Sequence[Report]) -> dict[str, object]:
     """The payload of a page. Differences are of a comparison, whose sides they join; findings beside figures are of a
     model, whose reports are shown as one.
     """
@@ -44,6 +43,6 @@ def _payload(reports: Sequence[Report]) -> dict[str, Any]:
 
 def _compared(reports: Sequence[Report]) -> list[str]:
     """The names of what is compared: records, else models."""
-    metas = [report.meta for report in reports if "record" in (report.meta.get("a") or {})]
+    metas = [report.meta for report in reports if "record" in report.meta.get("a", {})]
     records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
     return records or [report.model for report in reports if report.probe == "diff"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from hookcli.reporters import footer, table_columns
 from hookcli.system.escaping import visible, visible_lines
 from hookcli.table import Report
 
 
-def lines_of(report: Report) -> dict[str, Any]:
+def lines_of(report: Report) -> dict[str, object]:
     """Return the verdict, the line on the run, the totals, remarks and the next command."""
     totals = {key: value for key, value in report.totals.items() if key != "verdict"}
     speaks = not report.rows or (totals and totals.keys() != {"rows"})

@@ -19,8 +19,9 @@ from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
 from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
-from hookcli.table.columns.layouts import CHARTED_FIRST
+from hookcli.table.columns.recorded import CHARTED_FIRST
 from hookcli.table.grouping import View
+from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
 _LONG = 2000  # rows of a report that takes long to group
@@ -159,5 +160,4 @@ def _begun(report: Report) -> Report:
     if len(report.rows) <= _LONG:
         return report
     said = f"the first {_STATIC_ROWS} of {len(report.rows):,} rows; with scripts the page shows all"
-    notes = [*report.meta.get("notes", ()), said]
-    return replace(report, rows=report.rows[:_STATIC_ROWS], meta={**report.meta, "notes": notes})
+    return replace(report, rows=report.rows[:_STATIC_ROWS], meta=with_notes(report.meta, said))

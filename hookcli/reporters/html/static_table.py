@@ -9,8 +9,9 @@ from html import escape
 from hookcli.reporters import footer
 from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table, tabulated
-from hookcli.table import Report, formatting
+from hookcli.table import Report
 from hookcli.table.grouping import View
+from hookcli.table.printable import printable
 
 _LINES = 200  # more rows than these are grouped; the table scrolls
 # Colours are the page's own, and lines and dim text are shares of them, so that it reads on dark and on light.
@@ -35,7 +36,7 @@ STYLE = """\
 def static_table(report: Report, view: View, *, style: bool = True) -> str:
     """Write the report's table as the terminal shows it, grouped to _LINES rows at most; `style` adds STYLE to it."""
     view = replace(view, width=None, height=view.height or _LINES, color=False, bars=False)
-    report = formatting.printable(report)
+    report = printable(report)
     table = tabulated(report, view)
     above = [f'<p class="above">{escape(line)}</p>' for line in table.above.splitlines()]
     found = [line for entry in table.entries for line in _finding(entry)]

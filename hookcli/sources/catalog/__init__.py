@@ -45,14 +45,21 @@ def known_entries(source: str) -> dict[str, ModelEntry]:
 
 def models_folder(source: str = "torchvision") -> Path | None:
     """The folder of a library's models, found without importing it."""
-    spec = find_spec(LIBRARIES[source])
-    return Path(spec.origin).parent / _FOLDERS[source] if spec and spec.origin else None
+    folder = package_folder(LIBRARIES[source])
+    return folder / _FOLDERS[source] if folder else None
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder of a package, found without importing it; None if it is missing."""
+    with suppress(ImportError, ValueError):  # a module that was not imported from anywhere has no spec
+        spec = find_spec(name)
+        return Path(spec.origin).parent if spec and spec.origin else None
+    return None
 
 
 def installed_version(source: str = "torchvision") -> str:
     """The version of a source's library, read from its files."""
-    spec = find_spec(LIBRARIES[source])
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    folder = package_folder(LIBRARIES[source]) or Path()
     for name in ("version.py", "__init__.py"):
         with suppress(OSError):
             text = content(folder / name).decode("utf-8")

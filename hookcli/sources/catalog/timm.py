@@ -58,7 +58,7 @@ class _Module:
                 published = tuple(tag for tag in tags if tag and _has_weights(configs[tag]))
                 yield ModelEntry(name, family, inputs=((1, *size),) if size else (), weights=published)
 
-    def _value(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
+    def _value(self, node: ast.expr, bound: Mapping[str, object]) -> object:
         """The value of an expression as far as it is needed; None for what is not understood."""
         if isinstance(node, ast.Name):
             return bound.get(node.id, literal(self._names[node.id]) if node.id in self._names else None)
@@ -66,7 +66,7 @@ class _Module:
             return self._dict(node, bound)
         return literal(node)
 
-    def _dict(self, node: ast.expr, bound: Mapping[str, Any]) -> dict[str, Any]:
+    def _dict(self, node: ast.expr, bound: Mapping[str, object]) -> dict[str, object]:
         """The dictionary that a display, `dict(...)` or one of the file's functions makes."""
         if isinstance(node, ast.Dict):
             keys = (None if key is None else str(literal(key)) for key in node.keys)  # None for `**`
@@ -81,15 +81,15 @@ class _Module:
         positional = zip(function.args.args, node.args, strict=False)
         return self._called(function, keywords | {arg.arg: self._value(v, bound) for arg, v in positional})
 
-    def _merged(self, items: Iterable[tuple[str | None, ast.expr]], bound: Mapping[str, Any]) -> dict[str, Any]:
+    def _merged(self, items: Iterable[tuple[str | None, ast.expr]], bound: Mapping[str, object]) -> dict[str, object]:
         """The values by key; where the key is None, a dictionary is unpacked."""
-        merged: dict[str, Any] = {}
+        merged: dict[str, object] = {}
         for key, node in items:
             value = self._value(node, bound)
             merged |= {key: value} if key is not None else value if isinstance(value, dict) else {}
         return merged
 
-    def _called(self, function: ast.FunctionDef, given: dict[str, Any]) -> dict[str, Any]:
+    def _called(self, function: ast.FunctionDef, given: dict[str, object]) -> dict[str, object]:
         """The dictionary that a function returns for these arguments."""
         args = function.args
         names = [arg.arg for arg in args.args]
@@ -101,7 +101,7 @@ class _Module:
         return self._dict(returned[-1], bound) if returned else {}
 
 
-def _has_weights(config: Mapping[str, Any]) -> bool:
+def _has_weights(config: Mapping[str, object]) -> bool:
     return any(map(config.get, _SOURCES))
 
 

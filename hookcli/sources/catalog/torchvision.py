@@ -50,7 +50,7 @@ def _registered_name(node: ast.FunctionDef) -> str | None:
     return None
 
 
-def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
+def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, object]:
     """The sizes in a `Weights(...)` call: the keywords of its transforms, and its meta."""
     arguments = {k.arg: k.value for k in weights.keywords}
     transforms = arguments.get("transforms")
@@ -58,9 +58,9 @@ def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, An
     return {k.arg: literal(k.value) for k in keywords if k.arg} | _literals(arguments.get("meta"), constants)
 
 
-def _literals(node: ast.expr | None, constants: dict[str, ast.expr]) -> dict[str, Any]:
+def _literals(node: ast.expr | None, constants: dict[str, ast.expr]) -> dict[str, object]:
     """The literal items of a dictionary's display; none for another expression."""
-    items: dict[str, Any] = {}
+    items: dict[str, object] = {}
     for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
         if key is None and isinstance(value, ast.Name):  # **_COMMON_META
             items |= _literals(constants.get(value.id), constants)

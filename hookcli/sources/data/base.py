@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
-
-from torch import nn
 
 from hookcli.sources.base import Arguments, Recipe
+from hookcli.table.meta import Meta
 
 ITEMS = 16
 """Items in a batch that hookcli puts together, where the user gives no number."""
@@ -25,7 +23,7 @@ class AllInput:
     arguments: Arguments
     spare: bool = False
     typed: bool = False
-    target: Any = None
+    target: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +33,19 @@ class Batches:
     `total` is their number, None if it is not known beforehand. `how` says, for `meta`, how they were made.
     """
 
-    each: Iterable[Any]
+    each: Iterable[object]
     total: int | None = None
-    how: Mapping[str, Any] = field(default_factory=dict)
+    how: Meta = field(default_factory=Meta)
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
     """Real input for a model.
 
-    `said` names it as the user did, such as "--image cats". `open` makes its batches for a recipe's model, anew at each
+    `said` names it as the user did, such as "--image cats". `open` makes its batches for a recipe, anew at each
     call, of a number of items (None: the data's choice). `batches` is how many are run, None for all.
     """
 
     said: str
-    open: Callable[[Recipe, nn.Module, int | None], Batches]
+    open: Callable[[Recipe, int | None], Batches]
     batches: int | None = 1

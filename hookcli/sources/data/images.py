@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe, Transforms
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
 from hookcli.system import files
 from hookcli.table.formatting import listed
+from hookcli.table.meta import Meta
 from hookcli.tensors import tree
 
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -26,7 +27,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
     pictures = [picture for name in given for picture in _pictures(name)]
     option = " ".join(f"--image {shortened(name)}" for name in given)
 
-    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def open_(recipe: Recipe, size: int | None) -> Batches:
         if recipe.transforms is None:
             why = f"{recipe.name} comes with no transforms for pictures; give tensors by --data or --input-file"
             raise UsageError(f"--image: {why}", option="image")
@@ -35,7 +36,7 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
         number = min(size or ITEMS, len(pictures))
         groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
         each = (AllInput(recipe.arrange(_items(group, transforms, recipe.batched))) for group in groups)
-        how = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
+        how: Meta = {"pictures": len(pictures), "transforms": " ".join(repr(transforms).split())}
         return Batches(each, len(groups), how)
 
     return Data(option, open_, batches)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine
@@ -30,14 +29,14 @@ def iterable_input(spec: str, batches: int | None) -> Data:
         why = "can be read only once, but a command may need it again; name a function that returns one"
         raise UsageError(f"{option}: a {class_name(target)} {why}", option="data")
 
-    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def open_(recipe: Recipe, size: int | None) -> Batches:
         with UserCode(lambda error: ModelError(f"{option}: failed: {in_brief(error)}")):
             made = target() if isinstance(target, type) or not _has_batches(target) else target
         refuse_coroutine(made, spec)
         if isinstance(made, Dataset):
             made = DataLoader(made, batch_size=size or ITEMS)
         elif size is not None:
-            why = f"--batch-size: {option} makes batches of its own size; leave it out"
+            why = f"--batch-size: {option} chooses the size of its batches; leave it out"
             raise UsageError(why, option="batch-size")
         pair = isinstance(made, tuple) and bool(made) and isinstance(made[0], Tensor)
         each = [made] if pair or isinstance(made, (Tensor, Mapping)) else made  # one batch in place of several
@@ -51,5 +50,5 @@ def iterable_input(spec: str, batches: int | None) -> Data:
     return Data(option, open_, batches)
 
 
-def _has_batches(value: Any) -> bool:
+def _has_batches(value: object) -> bool:
     return isinstance(value, (Iterable, Dataset)) or hasattr(value, "__getitem__")

@@ -6,10 +6,8 @@ import errno
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from hookcli.errors import UsageError, in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe
@@ -29,7 +27,7 @@ def file_input(given: Sequence[str]) -> Data:
     parsed = [_parsed(text) for text in given]
     option = " ".join(f"--input-file {shortened(text)}" for text in given)
 
-    def read(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def read(recipe: Recipe, size: int | None) -> Batches:
         if size is not None:
             raise UsageError("--batch-size: --input-file has a batch already; leave it out", option="batch-size")
         typed = any(keyword for keyword, _ in parsed)
@@ -57,8 +55,8 @@ def _wrong(message: str) -> UsageError:
 
 def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
     """The tensors of all files, in order or by keyword."""
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
+    positional: list[object] = []
+    keywords: dict[str, object] = {}
     for keyword, file in parsed:
         values = _read(file)
         new = {keyword: values} if keyword else dict(values) if isinstance(values, Mapping) else {}
@@ -72,8 +70,8 @@ def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
     return keywords or tuple(positional)
 
 
-def _read(file: str) -> Any:
-    """What a file holds: a tensor or array, or a tuple or mapping of them. Raises UsageError for another file."""
+def _read(file: str) -> object:
+    """Reads a file's tensor or array, or its tuple or mapping of them. Raises UsageError for another file."""
     read, what = _READERS[Path(file).suffix.lower()]
     try:
         return read(file)
@@ -84,14 +82,14 @@ def _read(file: str) -> Any:
         raise _wrong(f"{file}: is not {what}{why}") from error
 
 
-def _npy(file: str) -> Any:
+def _npy(file: str) -> object:
     import numpy as np
 
     with files.opened(file) as array:
         return np.load(array, allow_pickle=False)
 
 
-def _npz(file: str) -> Any:
+def _npz(file: str) -> object:
     import numpy as np
 
     with files.opened(file) as opened, np.load(opened, allow_pickle=False) as archive:
@@ -101,17 +99,17 @@ def _npz(file: str) -> Any:
     return tuple(arrays.values()) if all(name.startswith(_NUMBERED) for name in arrays) else arrays
 
 
-def _pickled(file: str) -> Any:
+def _pickled(file: str) -> object:
     return torch.load(files.regular(file), map_location="cpu", weights_only=True)
 
 
-def _safetensors(file: str) -> Any:
+def _safetensors(file: str) -> object:
     from safetensors.torch import load_file
 
     return load_file(files.regular(file))
 
 
-_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+_READERS: dict[str, tuple[Callable[[str], object], str]] = {
     ".npy": (_npy, "an array that numpy saved without pickle"),
     ".npz": (_npz, "arrays that numpy saved without pickle"),
     **dict.fromkeys(

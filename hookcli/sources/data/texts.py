@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
-
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe
 from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
@@ -26,7 +24,7 @@ def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None)
     if tokenizer is not None and not files.is_folder(tokenizer):
         raise UsageError(f"--tokenizer: no folder {shortened(tokenizer)!r}", option="tokenizer")
 
-    def open_(recipe: Recipe, model: nn.Module, size: int | None) -> Batches:
+    def open_(recipe: Recipe, size: int | None) -> Batches:
         maker = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
         number = min(size or ITEMS, len(texts))
         groups = [texts[start : start + number] for start in range(0, len(texts), number)]
@@ -50,7 +48,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _from_folder(folder: str) -> Any:
+def _from_folder(folder: str) -> object:
     try:
         import transformers
     except ImportError as error:
@@ -63,7 +61,7 @@ def _from_folder(folder: str) -> Any:
         raise UsageError(f"--tokenizer {shortened(folder)}: {why}", option="tokenizer") from error
 
 
-def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
+def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, object]]:
     if recipe.tokenizer is None:
         raise UsageError(f"--text: {recipe.name} comes with no tokenizer; give --tokenizer FOLDER", option="text")
     failed = f"--text: the tokenizer of {recipe.name} can't be made"
@@ -71,7 +69,7 @@ def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, Any]]:
         return recipe.tokenizer()
 
 
-def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
+def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, object]:
     """The texts as a batch of token ids with their mask, padded to the longest, cut to the tokenizer's limit."""
     if len(texts) > 1 and getattr(tokenizer, "pad_token", "") is None:
         tokenizer.pad_token = tokenizer.eos_token  # as is common; the mask leaves it out

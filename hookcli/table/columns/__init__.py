@@ -79,21 +79,21 @@ def from_dict(data: Mapping[str, Any]) -> Column:
 
 def to_dict(column: Column) -> dict[str, Any]:
     """The column as a JSON object: rules only where the name and the unit do not suggest them already."""
-    head: dict[str, Any] = {"name": column.name, "title": column.title, "unit": column.unit}
-    return head if column.name in DECLARED else head | column.rules(declared(**head))
+    rules = {} if column.name in DECLARED else column.rules(declared(column.name, column.title, column.unit))
+    return column.to_dict() | rules
 
 
 def looks(names: Iterable[str], columns: Iterable[Column] = ()) -> dict[str, dict[str, Any]]:
     """How a page shows the columns of these names: as `columns` has them, under declared titles."""
     own = {column.name: replace(column, title=DECLARED.get(column.name, column).title) for column in columns}
-    return {name: (own.get(name) or declared(name)).looks() for name in sorted(names, key=_place)}
+    return {name: (own.get(name) or declared(name)).looks() for name in sorted(names, key=_in_order)}
 
 
-def _place(name: str) -> tuple[int, str]:
-    return _PLACES.get(name, len(_PLACES)), name
+_ORDER = {name: number for number, name in enumerate(DECLARED)}
 
 
-_PLACES = {name: place for place, name in enumerate(DECLARED)}
+def _in_order(name: str) -> tuple[int, str]:
+    return _ORDER.get(name, len(_ORDER)), name
 
 
 def names(columns: Iterable[Column]) -> tuple[str, ...]:

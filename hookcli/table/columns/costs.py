@@ -26,6 +26,7 @@ SIDE_TIMES = (
             drop=_SIDES.get((column.name, side)),
             shown=Shown.FILLED if (column.name, side) in _SIDES else Shown.ASKED,
             pair=column.name,
+            merge=Merge.SUM,
             **_TIME,
         )
         for column in TIMES

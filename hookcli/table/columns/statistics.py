@@ -96,9 +96,8 @@ STATISTICS = (
     Column("spectral_norm", "Spectral norm", kind=Kind.FIGURE),
     Column("stable_rank", "Stable rank", kind=Kind.FIGURE),
     # Keys of rows that no report declares as columns
-    *(Column(name, name.capitalize(), kind=Kind.SHAPE, required=True) for name in ("shapes", "input_shapes")),
-    Column("output_shapes", "Outputs", kind=Kind.SHAPE, required=True),
+    *(Column(name, name.capitalize(), kind=Kind.SHAPES, required=True) for name in ("shapes", "input_shapes")),
+    Column("output_shapes", "Outputs", kind=Kind.SHAPES, required=True),
     Column("grad_shape", "Gradient", kind=Kind.SHAPE),
-    Column("mesh", "Mesh", kind=Kind.NUMBERS),
     Column("hist", "Histogram", kind=Kind.HISTOGRAM, required=True),
 )

@@ -46,7 +46,7 @@ TRAINING = (
     Column("lr", "Learning rate", kind=Kind.SETTING),
     Column("weight_decay", "Weight decay", kind=Kind.SETTING),
     Column("momentum", "Momentum", kind=Kind.SETTING),
-    Column("betas", "Betas", kind=Kind.SETTING),
+    Column("betas", "Betas", kind=Kind.SETTINGS),
     Column("seconds", "Time", bar=Bar.PAGE, **_SECONDS),
     Column("plain_seconds", "Time without hooks", **_SECONDS),
     *STEP_PARTS,

@@ -14,8 +14,8 @@ from torch import Tensor
 
 
 def encoded_call(
-    args: Iterable[Any], kwargs: Mapping[str, Any], target: Any, tensors: dict[str, Tensor]
-) -> dict[str, Any]:
+    args: Iterable[object], kwargs: Mapping[str, object], target: object, tensors: dict[str, Tensor]
+) -> dict[str, object]:
     """A model's arguments, and the target of its loss, as `encoded` has each. Raises Unwritable."""
     return {
         "args": [encoded(value, tensors) for value in args],
@@ -24,7 +24,7 @@ def encoded_call(
     }
 
 
-def decoded_call(call: Any, tensors: Mapping[str, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+def decoded_call(call: Any, tensors: Mapping[str, Tensor]) -> tuple[tuple[object, ...], dict[str, object], object]:
     """The inverse of `encoded_call`. Raises as `decoded` does."""
     args = tuple(decoded(value, tensors) for value in call["args"])
     kwargs = {key: decoded(value, tensors) for key, value in call.get("kwargs", {}).items()}
@@ -35,7 +35,7 @@ class Unwritable(Exception):  # noqa: N818 - not an error: the arguments are lef
     """An argument that is neither a tensor nor plain."""
 
 
-def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
+def encoded(value: object, tensors: dict[str, Tensor]) -> object:
     """The value as JSON; its tensors are added to `tensors` under new names. Raises Unwritable for other objects."""
     if isinstance(value, Tensor):
         earlier = next((name for name, tensor in tensors.items() if tensor is value), None)
@@ -53,7 +53,7 @@ def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
     raise Unwritable(type(value).__name__)
 
 
-def decoded(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def decoded(value: object, tensors: Mapping[str, Tensor]) -> object:
     """The inverse of `encoded`. Raises ValueError, KeyError or TypeError for what `encoded` does not return."""
     if isinstance(value, list):
         return [decoded(item, tensors) for item in value]

@@ -34,7 +34,7 @@ def read(file: Path) -> TensorFile:
     others = sum(1 for _ in _named(whole)) - len(tensors)
     beside = f"; {counted(others, 'other tensor')} in the file" if others else ""
     notes = [f"{file.name}: the state dict under {key!r}{beside}"] if key else []
-    first: dict[Any, str] = {}
+    first: dict[object, str] = {}
     stored_tensors = []
     for name, tensor in tensors:  # one that is the same memory as another before is marked as tied to it
         plain = tensor.layout is torch.strided and tensor.numel() and tensor.device.type == "cpu"
@@ -43,7 +43,7 @@ def read(file: Path) -> TensorFile:
     return TensorFile(str(file), "torch.save", stored_tensors, notes=notes)
 
 
-def load(file: Path) -> Any:
+def load(file: Path) -> object:
     """The object in a file of torch.save, on the CPU. Raises UsageError for another file, or one that could run code.
 
     Files of PyTorch before 1.6 can't be memory-mapped, and are read whole.
@@ -61,7 +61,7 @@ def load(file: Path) -> Any:
         raise UsageError(f"{file}: was not written by torch.save, or is damaged{why}") from error
 
 
-def _state_dict(whole: Any) -> tuple[str, Any]:
+def _state_dict(whole: Any) -> tuple[str, object]:
     """The key under which a checkpoint has a state dict, and that; "" and the whole where it has none."""
     for key in STATE_DICTS if isinstance(whole, Mapping) else ():
         if isinstance(whole.get(key), Mapping) and any(isinstance(item, Tensor) for item in whole[key].values()):
@@ -69,7 +69,7 @@ def _state_dict(whole: Any) -> tuple[str, Any]:
     return "", whole
 
 
-def _named(value: Any, name: str | None = None, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+def _named(value: object, name: str | None = None, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """The tensors in nested dicts and lists, by their keys joined with dots."""
     if isinstance(value, Tensor):
         yield "tensor" if name is None else name, value

@@ -32,7 +32,7 @@ class DumpReader:
             )
         return tensor
 
-    def arguments(self, batch: int) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    def arguments(self, batch: int) -> tuple[tuple[object, ...], dict[str, object], object]:
         """The arguments of the model's run on a batch, and the loss's target. Raises UsageError if they are damaged."""
         # Copies lie in memory as PyTorch aligns it; kernels may round otherwise elsewhere.
         tensors = self._opened(
@@ -46,7 +46,7 @@ class DumpReader:
                 f"{self.folder}: damaged: the inputs of batch {batch + 1} can't be read ({error})"
             ) from error
 
-    def _opened(self, file: str, read: Callable[[Any], Any]) -> Any:
+    def _opened(self, file: str, read: Callable[[Any], object]) -> Any:
         """The result of `read` on an open file. Raises UsageError."""
         path = Path(self.folder) / file
         try:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hookcli.errors import UsageError
 from hookcli.table.columns import place_of
 from hookcli.table.dump import INDEX, INPUTS, Dump
+from hookcli.table.meta import Meta
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
 from hookcli.tensors import tree
@@ -53,9 +54,9 @@ class DumpWriter:
         self._begin()
 
     def _begin(self) -> None:
-        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._rows: dict[tuple[object, ...], Row] = {}
         self._skipped: list[Skipped] = []
-        self._unchanged: Unchanged[dict[str, Any]] = Unchanged()
+        self._unchanged: Unchanged[dict[str, object]] = Unchanged()
         self._saved = 0.0
         self._number = self.written = 0
 
@@ -64,7 +65,7 @@ class DumpWriter:
         """The rows of the tensors so far, those that were left out among them."""
         return list(self._rows.values())
 
-    def begin(self, session: _Run, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def begin(self, session: _Run, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Begin the run on a batch, and write its arguments; with the first batch, empty the folder."""
         with self._disk_errors():
             if session.batch_number == 0:
@@ -79,9 +80,9 @@ class DumpWriter:
             if len(self._dump.inputs) == session.batch_number:  # those of all batches before are there
                 self._write_inputs(session.batch_number, args, kwargs, target)
 
-    def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
+    def take(self, values: Mapping[str, object], tensor: Tensor) -> None:
         """Write a tensor, whose place is in `values`. One at the same place as an earlier one replaces it."""
-        absent: dict[str, Any] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
+        absent: dict[str, object] = {"kind": "", "fqn": "", "type": "", "batch": 0, "call": 0}
         absent |= {"pass": 0, "index": 0, "path": "", "source": ""}
         row = {name: values.get(name, otherwise) for name, otherwise in absent.items()}
         key = place_of(row)
@@ -96,14 +97,14 @@ class DumpWriter:
             if time.monotonic() - self._saved > _PATIENCE:
                 self._write_index(complete=False)
 
-    def finish(self, model: str, meta: Mapping[str, Any], skipped: Sequence[Skipped]) -> None:
+    def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:
         """Write the index of a run that has ended, by itself or by a failure: `meta["complete"]` tells."""
         self._dump = replace(self._dump, model=model, meta=meta)
         self._skipped += [item for item in skipped if item not in self._skipped]
         with self._disk_errors():
             self._write_index(complete=bool(meta.get("complete")))
 
-    def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, Any]:
+    def _saved_as(self, row: Mapping[str, Any], tensor: Tensor) -> dict[str, object]:
         """Write the tensor to a file. Return the values of its row: the file's name, or why it was left out."""
         values = dense(tensor)
         described = {"shape": list(values.shape), "dtype": tree.dtype_text(values), "file": None}
@@ -116,7 +117,7 @@ class DumpWriter:
         self._number += 1
         return described | {"file": file, "name": name, "bytes": size}
 
-    def _write_inputs(self, batch: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> None:
+    def _write_inputs(self, batch: int, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         tensors: dict[str, Tensor] = {}
         what = "the model's arguments" + (f" in batch {batch + 1}" if batch else "")
         try:
@@ -140,7 +141,7 @@ class DumpWriter:
         self.written += sum(x.numel() * x.element_size() for x in tensors.values())
 
     def _write_index(self, *, complete: bool) -> None:
-        meta = {**self._dump.meta, "complete": complete}
+        meta: Meta = {**self._dump.meta, "complete": complete}
         replace(self._dump, tensors=self.rows, skipped=self._skipped, meta=meta).write(self.folder)
         self._saved = time.monotonic()
 

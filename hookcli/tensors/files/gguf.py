@@ -84,7 +84,7 @@ class _Reader:
         self.at += size
         return self.header[self.at - size : self.at].decode()
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int) -> object:
         """A value of metadata; of an array only how many items it has."""
         if kind == _STRING:
             return self.text()

@@ -61,7 +61,7 @@ def read(file: Path) -> TensorFile:
     return TensorFile(str(file), FORMAT, sorted((tensor for _, tensor in tensors), key=by_number), texts)
 
 
-def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:
+def _header(file: Path, size: int) -> tuple[dict[str, object], int]:
     """The header as a dict, and where the elements begin."""
     with open_unbuffered(file) as opened:
         if size < 8:

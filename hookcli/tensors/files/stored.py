@@ -77,7 +77,7 @@ class TensorFile:
     name: str
     format: str
     tensors: Sequence[StoredTensor]
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, object] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 

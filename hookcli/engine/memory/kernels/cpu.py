@@ -29,7 +29,7 @@ class CpuKernels(DeviceKernels):
     def __init__(self) -> None:
         super().__init__(_FORMULAS, attention_as_on_cpu)
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, func: object, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         """See DeviceKernels. An LSTM's workspace is one of its results, of which fake tensors don't know the size."""
         out = super().call(func, args, kwargs)
         if func is not _LSTM or has_values(args[0]) or not torch.is_grad_enabled():

@@ -29,7 +29,7 @@ class DeviceKernels:
         self._formulas = {**_COPIES, **formulas}
         self.choices = choices
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
         """Call the operator; its results get the strides that the device's kernel gives them."""
         if str(func.overloadpacket) in _IN_PLACE and args[0][0].is_meta:
             return None
@@ -39,7 +39,7 @@ class DeviceKernels:
             return out if last is None else torch.empty_like(out, memory_format=last)
         return out
 
-    def workspace(self, func: Any, args: tuple[Any, ...], out: Any) -> int:
+    def workspace(self, func: Any, args: tuple[object, ...], out: object) -> int:
         """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
         formula = self._formulas.get(str(func.overloadpacket))
         return formula(args, out) if formula else 0
@@ -68,7 +68,7 @@ def _memory_format(x: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _two_copied(args: tuple[Any, ...], out: Any) -> int:
+def _two_copied(args: tuple[Any, ...], out: object) -> int:
     """Contiguous copies of the gradient and of the input, or the result that is kept in its place."""
     results = out if isinstance(out, tuple) else (out,)
     return size(*results) + copied(args[0]) + copied(args[1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hookcli.table import Column, Report, Row
+from hookcli.table.meta import Meta
 
 OTHER = "_b"
 """Ending of the columns of the other record."""
@@ -31,7 +31,7 @@ def beside(ours: Sequence[Report], theirs: Sequence[Report], names: tuple[str, s
 
 def _joined(ours: Report, theirs: Report, names: tuple[str, str]) -> Report:
     model = ours.model if ours.model == theirs.model else f"{ours.model}, {theirs.model}"
-    meta: dict[str, Any] = {**ours.meta, "against": {"a": names[0], "b": names[1]}}
+    meta: Meta = {**ours.meta, "against": {"a": names[0], "b": names[1]}}
     rows = list(_rows(ours, theirs))
     columns = list(_columns(ours, theirs))
     return replace(

@@ -11,11 +11,10 @@ from hookcli.record.file.views.overview import overview
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row
 from hookcli.table.columns.comparison import WHOLE_MODELS
-from hookcli.table.columns.layouts import WHOLE_MODEL_DIFF
+from hookcli.table.columns.recorded import WHOLE_MODEL_DIFF
 from hookcli.table.formatting import counted
+from hookcli.table.meta import Meta
 
-DIFFERENT = "different_models"
-"""The key in a report's meta that tells that its models are different."""
 _ALIKE = 0.5  # share of the smaller model's modules
 _SHOWN = 10  # steps
 _SIDES = tuple((c.name, *c.name.split("_", 1)) for c in WHOLE_MODELS)
@@ -35,11 +34,11 @@ def are_different(a: RecordedStep, b: RecordedStep) -> bool:
     return fewest > 0 and len(alike) < _ALIKE * fewest
 
 
-def _modules(step: RecordedStep) -> dict[NamedPart, Any]:
+def _modules(step: RecordedStep) -> dict[NamedPart, object]:
     """The modules within the model, in the order in which they ran, with the shapes of their outputs."""
     rows = (row for report in step.reports if report.probe == "activations" for row in report.rows)
-    found = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}
-    return {place: shape for place, shape in found.items() if not place.is_operator}
+    parts = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}
+    return {place: shape for place, shape in parts.items() if not place.is_operator}
 
 
 def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, Any]]) -> bool:
@@ -47,13 +46,13 @@ def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, A
     return names[0] == names[1] or shapes[0][a] == shapes[1][b]
 
 
-def whole_models(steps: Sequence[Steps], meta: Mapping[str, Any]) -> Report:
+def whole_models(steps: Sequence[Steps], meta: Meta) -> Report:
     """The figures of the whole models in some of their steps, evenly spread; `meta` is that of the comparison."""
     a, b = steps[0]
     every = max(-(-len(steps) // _SHOWN), 1)
     shown = [pair for place, pair in enumerate(steps) if place % every == 0 or pair is steps[-1]]
     sizes = " and ".join(f"{label} has {step.model} with {_size(step)}" for label, step in (("A", a), ("B", b)))
-    paths = " --against ".join(shell_path(meta[side]["record"]) for side in "ab")
+    paths = " --against ".join(shell_path(side["record"]) for side in (meta["a"], meta["b"]))
     totals = {
         "steps": len(steps),
         "verdict": f"these are different models, so modules are not compared: {sizes}",
@@ -61,7 +60,7 @@ def whole_models(steps: Sequence[Steps], meta: Mapping[str, Any]) -> Report:
     }
     rows = [_row(*pair) for pair in shown]
     name = f"{a.model} and {b.model}"
-    return Report("diff", name, WHOLE_MODEL_DIFF, rows, {**meta, DIFFERENT: True}, totals, grouping="list")
+    return Report("diff", name, WHOLE_MODEL_DIFF, rows, {**meta, "different_models": True}, totals, grouping="list")
 
 
 def _size(step: RecordedStep) -> str:

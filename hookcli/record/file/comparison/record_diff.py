@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
@@ -18,9 +17,10 @@ from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.table import Merge, Report, Row
-from hookcli.table.columns.layouts import RECORD_DIFF
+from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
 from hookcli.table.formatting import number
+from hookcli.table.meta import Meta
 
 Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]
@@ -31,7 +31,7 @@ _NOT_COMPARED = ("time", "optimizer", "check")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
 _NAMED = 3
 _OF_FIRST = [column.name for column in RECORD_DIFF if column.merge == Merge.WORST]
-"""What a step's row says of its first row beyond tolerance."""
+"""The columns that a step's row takes from its first row beyond tolerance."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
     called = {name: name for name in names[0] if name in names[1]}
     called |= {lone[0][0]: lone[1][0]} if len(lone[0]) == len(lone[1]) == 1 else {}
     there = {(e.model, e.phase, e.step, e.forward): e for e in b.entries if b.counts(e)}
-    found: dict[str, list[Pair]] = {}
+    pairs: dict[str, list[Pair]] = {}
     for entry in filter(a.counts, a.entries):
         other = there.get((called.get(entry.model, ""), entry.phase, entry.step, entry.forward))
         if other is not None:
-            found.setdefault(entry.model, []).append((entry, other))
-    return found
+            pairs.setdefault(entry.model, []).append((entry, other))
+    return pairs
 
 
 def _compared(
@@ -134,7 +134,7 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
     """The losses as a report of one row, or of none if a step has no loss."""
     rows = []
     if a.loss is not None and b.loss is not None:
-        rtol, atol = tolerance.limits(*(str(r.meta.get("dtype", "float32")) for s in (a, b) for r in s.reports[:1]))
+        rtol, atol = tolerance.limits(*(r.meta.get("dtype", "float32") for s in (a, b) for r in s.reports[:1]))
         times = times_allowed(a.loss, b.loss, rtol * abs(a.loss) + atol)
         values = {"fqn": "", "figure": "loss", "a": a.loss, "b": b.loss, "times": times, "kind": "loss"}
         said = {"beyond": True, "differs": f"loss {loss_text(a.loss)} → {loss_text(b.loss)}"} if times > 1 else {}
@@ -145,13 +145,13 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
 def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolerance: Tolerance) -> list[Report]:
     parted = next((step for step in steps if step.first), None)
     name = model if not steps or model == steps[0].b.model else f"{model} → {steps[0].b.model}"
-    meta: dict[str, Any] = {label: {"record": str(record.path)} for label, record in (("a", a), ("b", b))}
+    meta: Meta = {"a": {"record": str(a.path)}, "b": {"record": str(b.path)}}
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     if steps and are_different(steps[0].a, steps[0].b):
         return [whole_models([(step.a, step.b) for step in steps], meta)]
     rows = [_row(step) for step in steps]
     structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
-    totals: dict[str, Any] = {
+    totals: dict[str, object] = {
         "compared": len(steps),
         "beyond": sum(bool(row.get("beyond")) for row in rows),
         **({"structure": structure} if structure else {}),
@@ -166,7 +166,11 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
 
 
 def _row(step: StepDiff) -> Row:
-    values: dict[str, Any] = {"step": step.a.step, "phase": step.a.phase.replace("_", " "), "count": len(step.beyond)}
+    values: dict[str, object] = {
+        "step": step.a.step,
+        "phase": step.a.phase.replace("_", " "),
+        "count": len(step.beyond),
+    }
     values |= {"loss_a": step.a.loss, "loss_b": step.b.loss}
     if step.first:
         row = step.first[1]
@@ -203,9 +207,9 @@ def _grown(steps: Sequence[StepDiff]) -> str:
     }
     known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
     most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
-    said = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
+    grown = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
     since = f"times the tolerance from step {apart[0].a.step:,} to {apart[-1].a.step:,}"
-    return f"grew most, in {since}: {', '.join(said)}" if said else ""
+    return f"grew most, in {since}: {', '.join(grown)}" if grown else ""
 
 
 def _place(probe: str, row: Row) -> tuple[str, str, str]:

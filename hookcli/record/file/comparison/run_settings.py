@@ -8,7 +8,7 @@ from typing import Any
 
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.table.columns.layouts import SETTINGS
+from hookcli.table.columns.recorded import SETTINGS
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
 
@@ -38,13 +38,13 @@ class Settings:
         """The differences in one line; "" if there are none."""
         return f"the runs differ: {'; '.join(self._said.values())}" if self._said else ""
 
-    def _note(self, name: str, a: Any, b: Any, step: int | None = None) -> None:
+    def _note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
         if a != b and name not in self._said:
             since = f" (from step {step:,})" if step else ""
             self._said[name] = f"{name} {_text(a)} → {_text(b)}{since}"
 
 
-def _groups(step: RecordedStep) -> Iterator[tuple[str, Any]]:
+def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:
     """The settings of each parameter group, by what they are called in a sentence."""
     for report in step.reports:
         rows = report.rows if report.probe == "optimizer" else ()
@@ -55,7 +55,7 @@ def _groups(step: RecordedStep) -> Iterator[tuple[str, Any]]:
                     yield f"{column.title.lower()}{where}", row[column.name]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return "none" if value is None else str(value)

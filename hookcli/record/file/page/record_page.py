@@ -18,7 +18,7 @@ from hookcli.record.file.views.summary import non_finite_line
 from hookcli.reporters.html.page import shown_columns
 from hookcli.table import Report, document, strict
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import RECORDED, STEP_CHARTS
+from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
 
 _MOST_STEPS = 10_000
@@ -139,7 +139,7 @@ class RecordPage:
         if left_out:
             yield f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)"
 
-    def _run(self) -> Mapping[str, Any]:
+    def _run(self) -> Mapping[str, object]:
         """Describe the run: the script, how it was recorded, and how it ended (None if the record has no end)."""
         header, end = self.record.header, self.record.end
         ended = {name: getattr(end, name) for name in _OF_END} if end else None

@@ -14,7 +14,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import model_report, model_row
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
-from hookcli.table.columns.layouts import RECORDED
+from hookcli.table.columns.recorded import RECORDED
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")
@@ -32,7 +32,7 @@ class Track:
         self.steps: list[int] = []
         self._forwards: list[int | None] = []
         self._unfinished: list[int] = []
-        self._modules: dict[_Place, dict[str, Any]] = {}
+        self._modules: dict[_Place, dict[str, object]] = {}
         self._order: list[_Place] = []
         self._cells: list[tuple[NDArray[np.intp], Rounded, NDArray[np.float64]]] = []
         self._rows: list[Row] = []
@@ -92,7 +92,7 @@ class Track:
             for one in report.findings:
                 self._remarks["findings"].add(number, (one.check, one.severity, one.fqn), asdict(one))
 
-    def payload(self, since: int, coarse: bool) -> dict[str, Any]:
+    def payload(self, since: int, coarse: bool) -> dict[str, object]:
         """The track as JSON; its matrices hold the steps from number `since` on, with three digits if `coarse`."""
         return {
             "model": self.model,
@@ -108,7 +108,7 @@ class Track:
             **{name: said.payload() for name, said in self._remarks.items()},
         }
 
-    def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, Any]]:
+    def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, object]]:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
         at = {place: row for row, place in enumerate(self._order)}
         row_of = np.array([at[place] for place in self._modules], np.intp)
@@ -129,7 +129,7 @@ class Track:
             if np.nansum(matrix):
                 yield {"name": statistic.name, "counts": packed_counts(matrix)}
 
-    def _group(self, title: str, rows: Mapping[int, Row]) -> dict[str, Any]:
+    def _group(self, title: str, rows: Mapping[int, Row]) -> dict[str, object]:
         of = [rows.get(number, Row({})) for number in range(len(self.steps))]
         parameters = next(iter(rows.values())).get("parameters")
         return {"title": title, "parameters": parameters, "figures": columnar(self._group_columns, of)}
@@ -152,7 +152,7 @@ class _Remarks:
     """Remarks on steps, each once with the numbers of its steps."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[dict[str, Any], list[list[int]]]] = {}
+        self._found: dict[Hashable, tuple[dict[str, object], list[list[int]]]] = {}
 
     def add(self, number: int, key: Hashable, said: dict[str, Any]) -> None:
         """Add a remark on step `number`; of remarks with one key, the latest text stays."""
@@ -163,18 +163,18 @@ class _Remarks:
             spans.append([number, number])
         self._found[key] = said, spans
 
-    def payload(self) -> list[dict[str, Any]]:
+    def payload(self) -> list[dict[str, object]]:
         """The remarks as JSON; `steps` are spans of numbers, with both ends."""
         return [{**said, "steps": spans} for said, spans in self._found.values()]
 
 
 def columnar(columns: Iterable[Column], rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Columns of numbers as JSON, each with the values of all rows, seven digits long; None where a row has none."""
-    found = []
+    entries = []
     for column in columns:
         values = [row.get(column.name) for row in rows]
         numbers = [value for value in values if value is not None]
         if column.name not in _WHEN and numbers and all(type(value) in (int, float) for value in numbers):
             short = [value if value is None else strict(float(f"{value:.7g}")) for value in values]
-            found.append({**column.to_dict(), "values": short})
-    return found
+            entries.append({**column.to_dict(), "values": short})
+    return entries

@@ -10,8 +10,9 @@ from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Report, Row, Skipped, agree
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import NORMS_OF_GROUP
-from hookcli.table.norms import gathered, norm, ratio
+from hookcli.table.columns.recorded import NORMS_OF_GROUP
+from hookcli.table.merge import gathered
+from hookcli.table.norms import norm, ratio
 from hookcli.table.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 
 _OWN_NORMS = "differs between ranks: norms are those of all ranks together"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
@@ -105,7 +104,7 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
     from hookcli.table.merged_ranks import SUMMANDS
     from hookcli.table.rank_table import DIVIDED
 
-    def place(row: Row) -> tuple[str, Any]:
+    def place(row: Row) -> tuple[str, object]:
         return row.fqn, row.get("path")
 
     own = {place(row): row["shape"] for report in of_rank if report.probe == "activations" for row in report.rows}
@@ -147,5 +146,5 @@ def _verdict(parts: Parts) -> Report:
         named = "" if len(found) == len(parts) else f" ({ranks_named(list(found))})"
         findings.append(replace(worst, message=worst.message + named))
     first = next(iter(parts.values()))
-    meta = common_meta(parts) | {"modules": first.totals["modules"]}
-    return Judgement(findings, common_skipped(parts), first.meta["checks"]).report(first.model, meta)
+    judgement = Judgement(findings, common_skipped(parts), first.meta["checks"])
+    return judgement.report(first.model, common_meta(parts), modules=first.totals["modules"])

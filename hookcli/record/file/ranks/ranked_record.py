@@ -45,10 +45,10 @@ def folder_of(path: Path) -> Path | None:
 def part_files(folder: Path) -> dict[int, Path]:
     """The ranks' parts in a folder. Raises UsageError if the folder can't be read."""
     try:
-        found = [(match, path) for path in folder.iterdir() if (match := _PART.fullmatch(path.name))]
+        parts = [(match, path) for path in folder.iterdir() if (match := _PART.fullmatch(path.name))]
     except OSError as error:
         raise UsageError(f"{folder}: can't be read as a record ({error.strerror})") from error
-    return dict(sorted((int(match[1]), path) for match, path in found))
+    return dict(sorted((int(match[1]), path) for match, path in parts))
 
 
 def read_ranks(folder: Path) -> RankedRecord:
@@ -85,7 +85,7 @@ class RankedRecord(Record):
 
     parts: dict[int, Record] = field(default_factory=dict)
     unreadable: dict[int, str] = field(default_factory=dict)
-    _held: set[_Place] = field(default_factory=set, repr=False)
+    _held: set[_StepKey] = field(default_factory=set, repr=False)
     """The steps among `entries`."""
     _by_line: list[Mapping[int, StepEntry]] = field(default_factory=list, repr=False)
     """The entries of each step by rank, in the order of `entries`."""
@@ -95,8 +95,8 @@ class RankedRecord(Record):
     @property
     def ranks(self) -> int:
         """The number of ranks that the program had."""
-        said = [part.header.ranks for part in self.parts.values() if part.header]
-        return max([*said, *(rank + 1 for rank in self.parts)])
+        ranks = [part.header.ranks for part in self.parts.values() if part.header]
+        return max([*ranks, *(rank + 1 for rank in self.parts)])
 
     def leave_out_earlier(self) -> None:
         """Leave out parts of an earlier run, which had more ranks, in the same folder."""
@@ -192,29 +192,29 @@ class RankedRecord(Record):
 
     def damage(self) -> str | None:
         """One line on the lines of all parts that were left out."""
-        said = [f"rank {rank}: {damage}" for rank, part in self.parts.items() if (damage := part.damage())]
-        return "; ".join(said) or None
+        damages = [f"rank {rank}: {damage}" for rank, part in self.parts.items() if (damage := part.damage())]
+        return "; ".join(damages) or None
 
 
-_Place = tuple[str, str, int, int | None, int]
+_StepKey = tuple[str, str, int, int | None, int]
 
 
-def _steps(parts: Mapping[int, Record]) -> dict[_Place, dict[int, StepEntry]]:
+def _steps(parts: Mapping[int, Record]) -> dict[_StepKey, dict[int, StepEntry]]:
     """The entries of all ranks by step, in the order in which ranks recorded them.
 
     A rank may record a step of one number twice: a GradScaler that skips a step repeats its number.
     """
-    found: dict[_Place, dict[int, StepEntry]] = {}
-    order: dict[_Place, int] = {}
+    steps: dict[_StepKey, dict[int, StepEntry]] = {}
+    order: dict[_StepKey, int] = {}
     for rank, part in parts.items():
-        seen: Counter[Any] = Counter()
+        seen: Counter[object] = Counter()
         for number, entry in enumerate(part.entries):
             key = (entry.model, entry.phase, entry.step, entry.forward)
             place = (*key, seen[key])
             seen[key] += 1
-            found.setdefault(place, {})[rank] = entry
+            steps.setdefault(place, {})[rank] = entry
             order[place] = min(order.get(place, number), number)
-    return {place: found[place] for place in sorted(found, key=order.__getitem__)}
+    return {place: steps[place] for place in sorted(steps, key=order.__getitem__)}
 
 
 def merged_end(record: RankedRecord) -> End:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.views.over_time import has_figures, model_report, model_row
 from hookcli.record.file.views.overview import findings, overview, probe_reports
 from hookcli.table import Report, columns_named
-from hookcli.table.columns.layouts import WHEN
+from hookcli.table.columns.recorded import WHEN
+from hookcli.table.meta import Meta
 
 
 def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str | None = None) -> Iterator[Report]:
@@ -21,7 +22,7 @@ def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str 
     `show` has it; "optimizer" a row per parameter group; "check" the findings, if there were checks. The meta of each
     report also says what was run.
     """
-    said = about(header) if header else {}
+    said: Meta = about(header) if header else {}
     for step in steps:
         for report in probe_reports(step, probe) if probe else _joined(step):
             yield _dated(replace(report, meta={**said, **report.meta}), step)
@@ -48,13 +49,8 @@ def _dated(report: Report, step: RecordedStep) -> Report:
     )
 
 
-def about(header: Header) -> Mapping[str, Any]:
+def about(header: Header) -> Meta:
     """Return what was run, with which versions, and how it was recorded."""
     command = shlex.join(header.argv)
-    return {
-        "script": header.name,
-        "command": command,
-        "started": header.started,
-        "every": header.every,
-        **header.versions,
-    }
+    meta: Meta = {"script": header.name, "command": command, "started": header.started, "every": header.every}
+    return {**meta, **cast("Meta", header.versions)}

@@ -10,8 +10,9 @@ from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Report, Row
-from hookcli.table.columns.layouts import MEASURED, OVER_TIME, STEP_TOTALS
-from hookcli.table.norms import gathered
+from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS
+from hookcli.table.merge import gathered
+from hookcli.table.meta import Meta
 from hookcli.table.times import NAMES
 
 
@@ -21,10 +22,12 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
     Only the model itself has a `loss`, the sum over the step's calls of `backward`. Norms cover all parameters within
     the module; statistics are those of the first tensor that it returned. Models without any figure get no report.
     """
-    found: dict[tuple[str, str], list[Row]] = {}
+    by_model: dict[tuple[str, str], list[Row]] = {}
     for step in steps:
-        found.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
-    return [_report(model, phase, fqn, rows) for (model, phase), rows in found.items() if any(map(has_figures, rows))]
+        by_model.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
+    return [
+        _report(model, phase, fqn, rows) for (model, phase), rows in by_model.items() if any(map(has_figures, rows))
+    ]
 
 
 def model_row(step: RecordedStep, joined: Report) -> Row:
@@ -77,19 +80,19 @@ def has_figures(row: Row) -> bool:
 
 
 def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
-    said = {"mode": spoken(phase)}
+    meta: Meta = {"mode": spoken(phase)}
     always = ("step", "forward")  # the chart reporter needs them
     known = [*OVER_TIME, *_further(rows)]
     columns = [c for c in known if c.name in always or any(row.get(c.name) is not None for row in rows)]
     return Report(
-        "over-time", report_title(model, fqn), columns, rows, said, {"recorded_steps": len(rows)}, grouping="list"
+        "over-time", report_title(model, fqn), columns, rows, meta, {"recorded_steps": len(rows)}, grouping="list"
     )
 
 
 def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
     """The figures of a module or parameter in a step, of which `report` is the overview."""
     parameters = parameter_rows(step.reports)
-    values: dict[str, Any] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
+    values: dict[str, object] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
     values["loss"] = step.loss if not fqn else None
     if fqn in parameters:
         return Row({**values, **parameters[fqn].values})
@@ -101,7 +104,7 @@ def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
     return replace(own, values=values) if own else Row(values)
 
 
-def _of_step(totals: Mapping[str, Any]) -> dict[str, Any]:
+def _of_step(totals: Mapping[str, Any]) -> dict[str, object]:
     """The figures of the model itself: each group's learning rate and optimizer's loss, and those of the whole step."""
     groups = totals.get("groups", ())
     losses = [(group["optimizer"], group["loss"]) for group in groups if group.get("loss") is not None]

@@ -11,8 +11,11 @@ from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.table import Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
-from hookcli.table.columns.layouts import GRAD_FAULTS, STEP, TENSOR, with_operators
-from hookcli.table.norms import gathered, norm
+from hookcli.table.columns.layouts import with_operators
+from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
+from hookcli.table.merge import gathered
+from hookcli.table.meta import Meta, only
+from hookcli.table.norms import norm
 from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")
@@ -75,12 +78,12 @@ def step_totals(step: RecordedStep) -> dict[str, Any]:
     by_probe = {report.probe: report for report in step.reports}
     groups = [dict(row.values) for row in by_probe["optimizer"].rows] if "optimizer" in by_probe else []
     before = [group["unclipped_grad"] for group in groups if group.get("unclipped_grad") is not None]
-    found: dict[str, Any] = {"groups": groups} if groups else {}
-    found |= {"unclipped_grad": norm(before)} if before else {}
-    return found | (dict(by_probe["time"].totals) if "time" in by_probe else {})
+    totals: dict[str, object] = {"groups": groups} if groups else {}
+    totals |= {"unclipped_grad": norm(before)} if before else {}
+    return totals | (dict(by_probe["time"].totals) if "time" in by_probe else {})
 
 
-def _times(step: RecordedStep) -> dict[str, dict[str, Any]]:
+def _times(step: RecordedStep) -> dict[str, dict[str, object]]:
     """The times of each module, over all of its calls."""
     report = next((report for report in step.reports if report.probe == "time"), None)
     return {row.fqn: {name: row[name] for name in NAMES if name in row.values} for row in report.rows} if report else {}
@@ -105,10 +108,13 @@ def rows_before(found: NonFinite) -> list[Report]:
     ]
 
 
-def step_meta(step: RecordedStep) -> dict[str, Any]:
+def step_meta(step: RecordedStep) -> Meta:
     """The figures of a step as meta of its reports; `seconds` only if known."""
-    ran = {key: r.meta[key] for r in step.reports for key in ("device", "dtype", "containers") if key in r.meta}
-    found = ran | {
+    ran: Meta = {}
+    for report in step.reports:
+        ran |= only(report.meta, "device", "dtype", "containers")
+    meta: Meta = {
+        **ran,
         "complete": step.complete,
         "phase": step.phase,
         "step": step.step,
@@ -119,23 +125,27 @@ def step_meta(step: RecordedStep) -> dict[str, Any]:
         "plain_seconds": step.plain_seconds,
         "notes": list(step.notes),
     }
-    return found | ({"seconds": step.seconds} if step.seconds is not None else {})
+    if step.seconds is not None:
+        meta["seconds"] = step.seconds
+    return meta
 
 
 def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
     """The modules by fqn, in the order in which they ran; one that never ran by itself comes after its siblings."""
-    found: dict[str, _Module] = {}
+    modules_in_order: dict[str, _Module] = {}
     late: dict[str, _Module] = {}
 
     def module_of(fqn: str, row: Row) -> _Module:
-        module = found.get(fqn) or late.setdefault(fqn, _Module())
+        module = modules_in_order.get(fqn) or late.setdefault(fqn, _Module())
         module.type = module.type or row.get("type")
         module.source = module.source or row.get("source")
         return module
 
     by_probe = {report.probe: report for report in reports}
     for row in by_probe["activations"].rows if "activations" in by_probe else ():
-        found.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[row.get("path", "")] = row
+        modules_in_order.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[
+            row.get("path", "")
+        ] = row
     for row in by_probe["updates"].rows if "updates" in by_probe else ():
         module_of(row.fqn.rpartition(".")[0], row)
     for row in by_probe["grads"].rows if "grads" in by_probe else ():
@@ -143,7 +153,7 @@ def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
             module_of(row.fqn.rpartition(".")[0], row)
         else:
             module_of(row.fqn, row).grads[row.get("path", "")] = row
-    modules = _in_place(found, late)
+    modules = _in_place(modules_in_order, late)
     for fqn, row in parameter_rows(by_probe.values()).items():
         modules[fqn.rpartition(".")[0]].parameters.append(row)
     return modules

@@ -116,11 +116,11 @@ class Query:
         raise UsageError(unknown("module, parameter or figure", name, {*known, *figures}, see=see))
 
     def _at_step(self, entries: Sequence[StepEntry], record: Record) -> list[StepEntry]:
-        found = [entry for entry in entries if entry.step == self.step]
-        if not found:
+        of_step = [entry for entry in entries if entry.step == self.step]
+        if not of_step:
             every = f" (every {record.header.every:,})" if record.header else ""
             raise UsageError(f"step {self.step} was not recorded{self._nearest(entries) or '; no step was'}{every}")
-        return found
+        return of_step
 
     def _nothing(self, record: Record, chosen: Sequence[StepEntry], entries: Sequence[StepEntry]) -> str:
         """Why the chosen steps show nothing, and which other steps are nearest."""

@@ -16,7 +16,7 @@ from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible
 from hookcli.system.wrapping import wrapped
 from hookcli.table import Report, Row, formatting
-from hookcli.table.columns.layouts import RECORDED_MODELS
+from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
 from hookcli.table.screen import fitted
 
@@ -56,8 +56,8 @@ def summary(
     whole = (step for step in shown if step.complete or (step.model, step.phase, step.step) not in stopped)
     tables += [condensed(overview(step)) for step in whole]
     parts += [_rendered(tables, view)] if tables else []
-    found = [report for step in shown for report in findings(step)]
-    parts += [_rendered(found, view)] if found else []
+    verdicts = [report for step in shown for report in findings(step)]
+    parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
     said = [*map(non_finite_line, non_finite[:1]), *_notes(end, others), *_further(shown, path)]
@@ -80,8 +80,8 @@ def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Map
 
 def _last(name: str, latest: Mapping[tuple[str, str], RecordedStep]) -> list[RecordedStep]:
     """The model's last training step; the last step of any phase if it was not trained."""
-    own = [step for (model, _), step in latest.items() if model == name]
-    return [step for step in own if step.phase == "train"] or own[-1:]
+    steps = [step for (model, _), step in latest.items() if model == name]
+    return [step for step in steps if step.phase == "train"] or steps[-1:]
 
 
 def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
@@ -92,20 +92,20 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
-    own = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
+    hookcli_time = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     error = shortened(end.error, _ERROR) if end.error else ""
     ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
     kept = f"{_recorded(end)} in {path}" if path else "no record was kept"
-    return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}{ended}; {kept}"
+    return f"{header.name}: {of}{formatting.clock(end.seconds)}{hookcli_time}{ended}; {kept}"
 
 
 def _recorded(end: End) -> str:
     """8 recorded steps and 2 forwards without gradients"""
     steps, forwards = (sum(model.get(f"recorded_{what}", 0) for model in end.models) for what in ("steps", "forwards"))
-    said = [formatting.counted(steps, "recorded step")] if steps or not forwards else []
-    word = "forward" if said else "recorded forward"
-    return " and ".join([*said, *([f"{formatting.counted(forwards, word)} without gradients"] if forwards else [])])
+    recorded = [formatting.counted(steps, "recorded step")] if steps or not forwards else []
+    word = "forward" if recorded else "recorded forward"
+    return " and ".join([*recorded, *([f"{formatting.counted(forwards, word)} without gradients"] if forwards else [])])
 
 
 def left_out_line(end: End) -> str:
@@ -114,10 +114,10 @@ def left_out_line(end: End) -> str:
     number = sum(model["left_out"] for model in models)
     verb = "were" if number != 1 else "was"
     names = ", ".join(model["model"] for model in models[:_SHOWN]) + (", ..." if models[_SHOWN:] else "")
-    said = (
+    line = (
         f"{formatting.counted(number, 'forward')} without gradients {verb} left out ({names}); --no-grad N records more"
     )
-    return said if models else ""
+    return line if models else ""
 
 
 def _nothing(end: End) -> str:
@@ -174,18 +174,18 @@ def non_finite_line(found: NonFinite) -> str:
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
-    said = [*(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
-    said += [f"{step.model}: {note}" for step in steps for note in step.notes]
-    said += [left_out_line(end)] if left_out_line(end) else []
-    said += [f"called outside any model: {_called(end.others)}"] if end.others else []
-    return list(dict.fromkeys(said))
+    notes = [*(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
+    notes += [f"{step.model}: {note}" for step in steps for note in step.notes]
+    notes += [left_out_line(end)] if left_out_line(end) else []
+    notes += [f"called outside any model: {_called(end.others)}"] if end.others else []
+    return list(dict.fromkeys(notes))
 
 
 def _further(shown: Sequence[RecordedStep], path: str | Path) -> list[str]:
     """Commands that show more; the module whose weights change most serves as the example."""
     command = f"hookcli show {shell_path(path)}"
     rows = [row for step in shown for row in overview(step).rows if row.fqn]
-    known = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
-    example = max(known, key=lambda row: row["ratio"]) if known else rows[-1] if rows else None
+    rated = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
+    example = max(rated, key=lambda row: row["ratio"]) if rated else rows[-1] if rows else None
     history = [f"over time: {command} --over-time {shell_word(example.fqn)}"] if example else []
     return [f"see more: {command}", *history]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
@@ -13,6 +12,7 @@ from hookcli.checks.leftover_hooks import HooksLeft
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import choose
 from hookcli.table import Report
+from hookcli.table.meta import Meta
 
 _MEASURED = {"inventory", "activations", "grads"}
 
@@ -24,7 +24,7 @@ def _checks() -> Sequence[Check]:
     return [check for check in chosen if check.needs and _MEASURED.issuperset(check.needs)]
 
 
-def check_step(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> Report:
+def check_step(name: str, reports: Mapping[str, Report], meta: Meta) -> Report:
     """The verdict on a step; `reports` by the name of their probe, "inventory" among them."""
     grads = reports.get("grads")
     if grads:
@@ -38,7 +38,7 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
-        dtype=str(meta.get("dtype", "float32")),
+        dtype=meta.get("dtype", "float32"),
         missing=dict.fromkeys(("activations", "grads"), "--probe leaves them out"),
     )
-    return judge(_checks(), measured).report(name, {**meta, "modules": reports["inventory"].totals["modules"]})
+    return judge(_checks(), measured).report(name, meta, modules=reports["inventory"].totals["modules"])

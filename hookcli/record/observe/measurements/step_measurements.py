@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
-from hookcli.engine.run_info import describe_run
+from hookcli.engine.run_info import describe_run, finished
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.unhooked import compiled_parts
@@ -27,12 +26,13 @@ from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterR
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.table import Report, Row, Skipped, TensorStats, columns_named
-from hookcli.table.columns.layouts import PARAMETER_GROUPS, UPDATES
+from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
+from hookcli.table.meta import Meta
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 
-Seen = list[tuple[dict[str, Any], PendingFigures]]
+Seen = list[tuple[dict[str, object], PendingFigures]]
 
 
 class StepMeasurements:
@@ -54,13 +54,13 @@ class StepMeasurements:
         self._plan = plan
         compiled = self._compiled = compiled_parts(module) if not model.hidden else {}
 
-        def watched(fqn: str, part: Any) -> bool:
+        def watched(fqn: str, part: object) -> bool:
             return fqn not in compiled and matches(fqn, None if isinstance(part, nn.Module) else part)
 
         matches = self._match_filter = MatchFilter(plan.match, module, self.name, model, operators=bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
-        self._meta: dict[str, Any] = {}
-        self._ranks: dict[str, Any] = {}
+        self._meta: Meta = {}
+        self._ranks: Meta = {}
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
@@ -101,11 +101,11 @@ class StepMeasurements:
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
-    def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def describe(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Note the device and dtype of the first forward."""
-        self._meta = self._meta or describe_run(self._module, (args, kwargs)).to_meta()
+        self._meta = self._meta or finished(describe_run(self._module, (args, kwargs)))
 
-    def backward_over(self, scaler: Any) -> None:
+    def backward_over(self, scaler: object) -> None:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
@@ -152,10 +152,10 @@ class StepMeasurements:
 
     # When the step is over.
 
-    def reports(self, meta: dict[str, Any], losses: Mapping[int, float]) -> list[Report]:
+    def reports(self, meta: Meta, losses: Mapping[int, float]) -> list[Report]:
         """A report per probe. `losses`: those of optimizers that step in turns. Waits for an accelerator."""
         self._match_filter.step_over()
-        name, meta = self._model.name, self._meta | self._ranks | meta
+        name, meta = self._model.name, {**self._meta, **self._ranks, **meta}
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         reports = [report for probe, report in by_probe.items() if probe != "inventory"]
         if "inventory" in by_probe:  # programs that are not judged need not import the checks
@@ -171,7 +171,7 @@ class StepMeasurements:
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
 
-    def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
+    def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
         if not isinstance(probe, StatsProbe):
             return report

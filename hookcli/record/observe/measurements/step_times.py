@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.shared.call_times import CallTimer, over_passes
 from hookcli.system.files import content
 from hookcli.table import Row
-from hookcli.table.columns.layouts import TIMED
+from hookcli.table.columns.recorded import TIMED
 from hookcli.table.names import around
 from hookcli.table.times import INCLUSIVE, NAMES, by_module
 from hookcli.tensors import tree
@@ -171,7 +170,7 @@ class TimeProbe(Probe):
                 whole["backward_us"] = whole.get("backward_us", 0.0) + spent["backward_us"]
         return times
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, object]:
         return {**self._times.totals(), **memory(self._device)}
 
 

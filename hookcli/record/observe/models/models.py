@@ -67,7 +67,7 @@ class ObservedModels:
             return None
         owner = bypassing_owner(module)
         if owner is not None:
-            self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
+            self.notes[f"{forward_called(owner)}; its parts are shown as separate models"] = None
         if (core := held_by(module)) is not module or (model := self._sharing(module)) is not None:
             return self._alias(module, model or self.find(core))
         return self._first_call(module, bypassed=owner is not None)

@@ -105,8 +105,8 @@ def _variables(items: Sequence[object], within: bool = True) -> list[str | None]
 def _name(
     item: object,
     of_modules: Sequence[Mapping[str, Any]],
-    of_others: Sequence[Mapping[str, Any]],
-    lists: Sequence[tuple[Mapping[Any, object], str]],
+    of_others: Sequence[Mapping[str, object]],
+    lists: Sequence[tuple[Mapping[object, object], str]],
 ) -> str | None:
     alike = [(items, name) for items, name in lists if len(items) > 1 and {*map(type, items.values())} == {type(item)}]
     names = (
@@ -126,10 +126,10 @@ def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | N
     return next((key for key in keys if isinstance(key, str) and not key.startswith("_")), None)
 
 
-def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def _owned(dicts: Sequence[dict[str, object]]) -> dict[int, Mapping[str, object]]:
     """The dicts that are the attributes of an object, by id; an empty one for an object of hookcli."""
     wanted = {id(names) for names in dicts}
-    attributes: dict[int, Mapping[str, Any]] = {}
+    attributes: dict[int, Mapping[str, object]] = {}
     for owner in gc.get_referrers(*dicts) if dicts else ():
         names = _attributes(owner)
         if names is not None and id(names) in wanted:
@@ -137,12 +137,12 @@ def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
     return attributes
 
 
-def _own_attributes(owner: object) -> Mapping[str, Any]:
+def _own_attributes(owner: object) -> Mapping[str, object]:
     """The attributes of an object that holds them without a dict; empty if it is not the program's."""
     return {} if isinstance(owner, (dict, list, tuple)) or _is_ours(owner) else _attributes(owner) or {}
 
 
-def _attributes(owner: object) -> dict[str, Any] | None:
+def _attributes(owner: object) -> dict[str, object] | None:
     """The attributes that an object holds by itself, without asking its class, which may be a proxy's."""
     try:
         names = object.__getattribute__(owner, "__dict__")

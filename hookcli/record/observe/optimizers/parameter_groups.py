@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from hookcli.table import Row
 from hookcli.table.columns import names
-from hookcli.table.columns.layouts import NORMS_OF_GROUP, SETTINGS
-from hookcli.table.norms import gathered
+from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
+from hookcli.table.merge import gathered
 
 _SETTINGS = names(SETTINGS)
 
@@ -23,7 +22,7 @@ class ParameterGroup:
 
     optimizer: str
     number: int
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     parameters: Sequence[int]
     """`id` of each parameter."""
 
@@ -41,7 +40,7 @@ def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
     ]
 
 
-def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, Any]]) -> Row | None:
+def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, object]]) -> Row | None:
     """The row of a group, if it holds any of the `figures` parameters; figures are the norms over these.
 
     `figures` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
@@ -61,13 +60,13 @@ def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, Any]]) -
     )
 
 
-def _kept(setting: Any) -> Any:
+def _kept(setting: object) -> object:
     if isinstance(setting, (list, tuple)):
         return [_kept(item) for item in setting]
     return setting.detach().clone() if isinstance(setting, Tensor) else setting
 
 
-def _plain(setting: Any) -> Any:
+def _plain(setting: object) -> object:
     """The setting as a number or a list of numbers; None for anything else. Waits for an accelerator."""
     if isinstance(setting, list):
         numbers = [_plain(item) for item in setting]

@@ -28,7 +28,7 @@ class ParameterRows:
         self._model = model
         self._name = name
         self._matches = matches
-        self._gradients: dict[str, tuple[dict[str, Any], PendingFigures]] = {}
+        self._gradients: dict[str, tuple[dict[str, object], PendingFigures]] = {}
         self._reduce = Reducer(hist=hist)
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
@@ -103,7 +103,7 @@ class ParameterRows:
         unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
         gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0
-        figures: dict[int, dict[str, Any]] = {}
+        figures: dict[int, dict[str, object]] = {}
         for fqn, parameter in self._matching():
             of_parameter = figures[id(parameter)] = {"numel": parameter.numel()}
             if fqn in gradients and parameter.numel():  # of no elements the norm is NaN

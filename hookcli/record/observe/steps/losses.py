@@ -63,7 +63,7 @@ class Losses:
         return [loss for _, loss in self._kept()]
 
     def by_optimizer(self) -> dict[int, float]:
-        """The loss of each optimizer, if they stepped in turns, each after backward passes of its own."""
+        """The loss of each optimizer, if they stepped in turns, each after other backward passes."""
         ends = sorted({0, *self._taken.values()})
         begins, kept = dict(pairwise(reversed(ends))), self._kept() if ends[2:] else []
         taken = {key: (begins[end], end) for key, end in self._taken.items() if end}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -25,6 +25,7 @@ from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
+from hookcli.table.meta import Meta
 from hookcli.tensors.torch_private import version
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
@@ -81,7 +82,7 @@ class ObservedStep:
 
     # Forwards.
 
-    def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def begin_forward(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Put hooks on the modules. `module` is the one called: the model, a wrapper around it, or a part."""
         self.state = State.IN_FORWARD
         self._session.modules.thread = threading.get_ident()
@@ -97,7 +98,7 @@ class ObservedStep:
         self._session.modules.enter(module, args)
         self.times.begin("forward")
 
-    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def end_forward(self, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
@@ -134,7 +135,7 @@ class ObservedStep:
         self._session.modules.attach()
         self.times.begin("backward")
 
-    def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
+    def end_backward(self, terms: Sequence[Tensor] | None, scaler: object, *, counts: bool) -> None:
         """End a backward pass; its loss is the sum of `terms`, if known. `counts`: it leaves gradients in the model."""
         self.times.end("backward")
         self.measured.backward_over(scaler)
@@ -202,7 +203,7 @@ class ObservedStep:
 
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
-        meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
+        meta: Meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
         reports = self.measured.reports(meta, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None

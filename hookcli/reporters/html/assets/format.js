@@ -2,6 +2,8 @@
 
 const WRITTEN = {
   quantity, bytes, microseconds, seconds, setting,
+  bytes_change: bytes,
+  settings: setting,
   share: percent,
   figure: number,
   judged: figure,

@@ -13,7 +13,7 @@ from hookcli.record.file.views.over_time import needed, over_time
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import known_names
 from hookcli.table import Reason, Report, Row, Skipped, TensorStats
-from hookcli.table.columns.layouts import STEP
+from hookcli.table.columns.recorded import STEP
 from hookcli.table.folding import folded as fold
 from hookcli.table.grouping import group_rows
 from hookcli.table.marks import mark

@@ -1,4 +1,4 @@
-"""What scripts do to models: checkpointing, compilation, transforms, tracing. What can't be seen is said."""
+"""What scripts do to models: checkpointing, transforms, tracing. What can't be seen is said."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo.convert_frame as convert_frame
-import torch._dynamo.utils as dynamo
 from observing import observed, rows, skipped
+from small_models import Parts
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -70,17 +69,6 @@ def test_checkpointed_modules_are_counted_once(mode: str) -> None:
                 assert_stats(row.stats, other[fqn].stats)  # type: ignore[arg-type]
 
 
-def test_a_part_that_was_compiled_before_the_model_ran_is_no_model() -> None:
-    def program() -> nn.Module:
-        inner = nn.Sequential(nn.Linear(2, 2))
-        inner.compile(backend="eager")
-        model = nn.Sequential(inner, nn.Linear(2, 2))
-        model(torch.ones(1, 2)).sum().backward()
-        return model
-
-    assert {name: ran.forwards for name, ran in observed(program).ran.items()} == {"Sequential": 1}
-
-
 def test_checkpoint_sequential() -> None:
     def program() -> nn.Module:
         model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh())
@@ -89,87 +77,6 @@ def test_checkpoint_sequential() -> None:
 
     seen = observed(program)
     assert {name: ran.forwards for name, ran in seen.ran.items()} == {"Sequential.0": 1, "Sequential.2": 1}
-
-
-class Parts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.inner, self.last = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.GELU()), nn.Linear(4, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.inner(self.first(x).relu()))
-
-
-def compiled(how: str) -> Callable[[], Any]:
-    def program() -> Any:
-        frames = convert_frame.FRAME_COUNTER
-        torch._dynamo.reset()
-        convert_frame.FRAME_COUNTER = frames  # which a program that compiles does not put back in its course
-        dynamo.counters.clear()
-        model = run = Parts()
-        if how == "outer":
-            run = torch.compile(model, backend="aot_eager")
-        elif how == "in place":
-            model.compile(backend="aot_eager")
-        elif how == "inner":
-            model.inner = torch.compile(model.inner, backend="aot_eager")
-        elif how == "inner in place":
-            model.inner.compile(backend="aot_eager")
-
-        def step(x: Tensor) -> Tensor:
-            return run(x).sum()
-
-        if how == "function":
-            step = torch.compile(step, backend="aot_eager")
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            step(torch.randn(4, 4)).backward()
-            optimizer.step()
-        kept = {key: dict(dynamo.counters[key]) for key in ("graph_break", "recompiles", "stats")}
-        return [model, str(kept)]
-
-    return program
-
-
-PARAMETERS = {f"{part}.{kind}" for part in ("first", "inner.0", "last") for kind in ("weight", "bias")}
-
-
-@pytest.mark.filterwarnings("error:.*global hooks.*")
-@pytest.mark.parametrize("how", ["outer", "in place", "inner", "inner in place", "function"])
-def test_what_can_be_seen_of_compiled_models(how: str) -> None:
-    """The same graphs, no more breaks and no recompilation: the counters of torch.compile are part of the result."""
-    seen = observed(compiled(how), every=2)
-    (name,) = seen.ran
-    assert [(w.model, w.step) for w in seen.recorded] == [(name, 0), (name, 2)] and seen.ran[name].steps == 3
-    for recorded in seen.recorded:
-        updates = rows(recorded, "updates")
-        assert len(updates) == len(rows(recorded, "grads", "parameter")) == 6
-    recorded = seen.recorded[-1]
-    said = " ".join([*skipped(recorded, "activations").values()] if recorded.forwards else seen.ran[name].notes)
-    assert "compile" in said
-    if how == "function":
-        assert name == "parameters of SGD"
-        return
-    assert name == "Parts" and set(updates) == PARAMETERS
-    if how.startswith("inner"):
-        outer = {"", "first", "last"} | ({"inner"} if how == "inner" else set())
-        assert set(rows(recorded, "activations")) == outer
-        assert "inner.0" in skipped(recorded, "activations") and "inner.0" in skipped(recorded, "grads")
-    elif how == "outer":
-        assert set(rows(recorded, "activations")) == {""} and "first" in skipped(recorded, "activations")
-
-
-def test_a_model_compiled_in_place_that_is_never_trained_is_told() -> None:
-    def program() -> Tensor:
-        torch._dynamo.reset()
-        model = Parts()
-        model.compile(backend="aot_eager")
-        with torch.no_grad():
-            return model(torch.ones(1, 4))
-
-    seen = observed(program)
-    assert seen.recorded == [] and any("compile" in note for note in seen.ran["Parts"].notes)
 
 
 TRANSFORMS: dict[str, Callable[[nn.Module], Any]] = {

@@ -1,0 +1,44 @@
+"""Reports whose texts are safe to print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from hookcli.system.escaping import visible, visible_lines
+from hookcli.table import Column, Report, TensorStats
+from hookcli.table.columns import DECLARED
+
+T = TypeVar("T")
+
+
+def printable(report: Report, *, lines: bool = False) -> Report:
+    """The report with every text made safe to show, since names come from other people's models and files.
+
+    `lines`: keep line breaks, for formats that can show them.
+    """
+    return _made_visible(report, visible_lines if lines else visible)
+
+
+def _made_visible(value: T, shown: Callable[[str], str]) -> T:
+    found: Any = value
+    if isinstance(value, str):
+        found = value if isinstance(value, Enum) else shown(value)
+    elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
+        pass
+    elif isinstance(value, Mapping):
+        found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        found = [_made_visible(item, shown) for item in value]
+    elif isinstance(value, Column):
+        if value is not DECLARED.get(value.name):
+            texts: dict[str, Any] = {
+                name: shown(getattr(value, name)) for name in ("name", "title", "full", "total", "explanation")
+            }
+            found = replace(value, **texts, unit=value.unit and shown(value.unit))
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
+        found = replace(value, **whole)
+    return found  # type: ignore[no-any-return]
