@@ -38,7 +38,24 @@ from hookcli.cli import main
 from hookcli.commands import COMMANDS, app
 
 caches.use_own()
+
+
 MAKE_COMMAND = app._command
+
+
+@cache
+def command_of(name: str, function: Callable[..., Any]) -> Any:
+    """Typer's command for this function: to make one takes as long as a small model's run, and no run changes it."""
+    return MAKE_COMMAND(name)
+
+
+def command_once(name: str) -> Any:
+    if name not in COMMANDS:  # a probe of another distribution
+        return MAKE_COMMAND(name)
+    return command_of(name, getattr(import_module(f"hookcli.commands.{name}"), name))
+
+
+app._command = command_once
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,22 +125,9 @@ class Ran:
     err: str
 
 
-@cache
-def command_of(name: str, function: Callable[..., Any]) -> Any:
-    """Typer's command for this function: to make one takes as long as a small model's run, and no run changes it."""
-    return MAKE_COMMAND(name)
-
-
-def command_once(name: str) -> Any:
-    if name not in COMMANDS:  # a probe of another distribution
-        return MAKE_COMMAND(name)
-    return command_of(name, getattr(import_module(f"hookcli.commands.{name}"), name))
-
-
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Run a command line in this process, or `run` in a fork. Ranks that it starts are forks."""
-    monkeypatch.setattr(app, "_command", command_once)
     elastic = "torch.distributed.elastic"
     monkeypatch.setattr(f"{elastic}.multiprocessing.subprocess_handler.subprocess_handler.Popen", forks.Popen)
     monkeypatch.setattr(f"{elastic}.rendezvous.dynamic_rendezvous.get_method_name", forks.method_name)
