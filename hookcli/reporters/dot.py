@@ -8,10 +8,9 @@ from typing import Any
 
 from graphviz import Digraph, escape
 
-from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.flow_dot import drawn_flow
-from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
+from hookcli.reporters.graphviz_looks import frame, new_graph, safe_name
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
@@ -29,16 +28,17 @@ class DotReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a graph per report."""
-        flows = [any(column.name == "inputs" for column in report.columns) for report in reports]
-        drawings = [drawn_flow if flow else drawn for flow in flows]
-        return "".join(draw(report, view.depth).source for draw, report in zip(drawings, reports, strict=True))
+        return "".join(drawn_graph(report, view.depth).source for report in reports)
 
 
-def drawn(report: Report, depth: float | None) -> Digraph:
-    """Draw the graph of one report."""
+def drawn_graph(report: Report, depth: float | None) -> Digraph:
+    """Draw the graph of one report, or its flow of tensors."""
     report = printable(report)
-    title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(safe_name(report.model), graph_attr={"label": escape(title), **TITLE}, node_attr=NODE)
+    if any(column.name == "inputs" for column in report.columns) or any(
+        "inputs" in row.values for row in report.rows[:1]
+    ):
+        return drawn_flow(report, depth)
+    graph = new_graph(report)
     if depth is None or math.isinf(depth):
         _draw_boxes(graph, _by_owner(report.rows), "")
         names = {row["id"]: str(row["id"]) for row in report.rows}
@@ -88,9 +88,7 @@ def _draw_boxes(graph: Digraph, tree: Tree, fqn: str) -> None:
     for name, below in tree.items():
         if name:
             path = f"{fqn}.{name}".lstrip(".")
-            with graph.subgraph(
-                name=safe_name(f"cluster_{path}"), graph_attr={"label": escape(path), **CLUSTER}
-            ) as box:
+            with frame(graph, path) as box:
                 _draw_boxes(box, below, path)
 
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 
 from graphviz import Digraph, escape
 
-from hookcli.reporters import footer
-from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
+from hookcli.reporters.graphviz_looks import frame, new_graph
 from hookcli.table import Report, Row, formatting
 from hookcli.table.levels import Levels
-from hookcli.table.printable import printable
 
 _FITTING = 40  # nodes, where no depth is asked for
 _LOOKS = {
@@ -36,12 +34,10 @@ def drawn_flow(report: Report, depth: float | None) -> Digraph:
 
     `depth` counts as in tables; None is the depth that fits about 40 boxes.
     """
-    report = printable(report)
     levels = Levels.of(report.meta)
     rows = _leading_to_results(report.rows)
     nodes = _nodes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
-    title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(safe_name(report.model), graph_attr={"label": escape(title), **TITLE}, node_attr=NODE)
+    graph = new_graph(report)
     graph.attr("edge", fontname="Helvetica", fontsize="8", fontcolor="gray40", color="gray40", arrowsize="0.6")
     _draw(graph, nodes, levels, 0, "")
     for (start, end), shapes in _edges(nodes).items():
@@ -88,8 +84,7 @@ def _draw(graph: Digraph, nodes: Sequence[_Node], levels: Levels, depth: int, ar
         else:
             graph.node(node.name, escape("\n".join(_lines(node, around))), **_look(node))
     for fqn, inside in parts.items():
-        frame = {"label": escape(fqn), **CLUSTER}
-        with graph.subgraph(name=safe_name(f"cluster_{fqn}"), graph_attr=frame) as box:
+        with frame(graph, fqn) as box:
             _draw(box, inside, levels, depth + 1, fqn)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
@@ -175,6 +176,20 @@ def _of_ranks(meta: Meta) -> str:
     if shown is None:
         return ""
     return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
+
+
+def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -> list[str]:
+    """Write the totals as they stand below a table, without the verdict, which is above; nothing if they only count."""
+    totals = {key: value for key, value in report.totals.items() if key != "verdict"}
+    if report.rows and totals.keys() <= {"rows"}:
+        return []
+    return [totals_line(replace(report, totals=totals), sorts=sorts, python=python)]
+
+
+def run_lines(report: Report) -> list[str]:
+    """The lines on a run around pictures of its tensors: the run, remarks, and what was not measured."""
+    missing = [f"not measured: {skipped_line(report)}"] if report.skipped else []
+    return [run_line(report), *remarks(report), *missing]
 
 
 def next_line(reports: Iterable[Report]) -> str:

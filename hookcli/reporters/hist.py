@@ -35,10 +35,7 @@ def _lines(report: Report, view: View) -> Iterator[str]:
     for row in rows:
         yield from _figure(row, view)
         yield ""
-    yield footer.run_line(report)
-    yield from footer.remarks(report)
-    if report.skipped:
-        yield f"not measured: {footer.skipped_line(report)}"
+    yield from footer.run_lines(report)
 
 
 def _figure(row: Row, view: View) -> Iterator[str]:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.rules import COMMAND, NEEDS, fails, figures, sentence, title
+from hookcli.reporters.rules import COMMAND, NEEDS, figures, sentence, title
 from hookcli.table import Finding, Reason, Report
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
@@ -55,7 +55,7 @@ def _add_suite(root: Element, report: Report) -> None:
 def _add_case(suite: Element, report: Report, check: str) -> None:
     case = _case(suite, report, title(check))
     found = [finding for finding in report.findings if finding.check == check]
-    bad = [finding for finding in found if fails(report, finding)]
+    bad = [finding for finding in found if finding.fails(report.meta.get("fail_on", "error"))]
     if bad:
         crashed = check == "HK001"
         kind, message = ("error" if crashed else "failure"), _legal("; ".join(f.message for f in bad))

@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hookcli.reporters import flat_table, series
+from hookcli.reporters import flat_table
 from hookcli.reporters.base import Exporter, require
+from hookcli.reporters.series import about, encodable
 from hookcli.table import Column, Report, document, strict
 from hookcli.table.columns import declared
 from hookcli.table.grouping import View
@@ -38,15 +39,13 @@ class ParquetReporter(Exporter):
         parts, columns, heads = [], dict[str, Column](), dict[tuple[object, ...], Report]()
         for report in reports:
             head = (report.model, report.probe, report.meta.get("phase"))
-            heads[head] = heads.get(head) or replace(report, rows=(), meta=series.about(report))
+            heads[head] = heads.get(head) or replace(report, rows=(), meta=about(report))
             columns |= {column.name: column for column in report.columns if column.name not in columns}
             if report.rows:
                 parts.append(_table(arrow, report, view))
         which = [name for name in _WHICH if name not in columns]
-        names = [
-            *which,
-            *flat_table.names(columns, (n for part in parts for n in part.column_names if n not in _WHICH)),
-        ]
+        others = (name for part in parts for name in part.column_names if name not in _WHICH)
+        names = [*which, *flat_table.names(columns, others)]
         table = _joined(arrow, parts, names, columns)
         schema = arrow.schema(
             [_field(field, columns.get(field.name)) for field in table.schema],
@@ -60,7 +59,7 @@ def _table(arrow: Any, report: Report, view: View) -> Any:
     names = dict.fromkeys(name for row in rows for name in row)
     which = {name: [getattr(report, name)] * len(rows) for name in _WHICH if name not in names}
     columns = which | {name: [flat_table.single(name, row.get(name)) for row in rows] for name in names}
-    return arrow.table({_text(name): _array(arrow, values) for name, values in columns.items()})
+    return arrow.table({encodable(name): _array(arrow, values) for name, values in columns.items()})
 
 
 def _array(arrow: Any, values: list[Any]) -> object:
@@ -70,7 +69,7 @@ def _array(arrow: Any, values: list[Any]) -> object:
         return arrow.array(values)
     if kinds <= {int, float}:
         return arrow.array([None if value is None else float(value) for value in values], arrow.float64())
-    words = [None if value is None else _text(str(strict(value))) for value in values]
+    words = [None if value is None else encodable(str(strict(value))) for value in values]
     return arrow.array(words, arrow.string())
 
 
@@ -106,9 +105,4 @@ def _widened(arrow: Any, part: Any, schema: Any) -> object:
 def _field(field: Any, column: Column | None) -> Any:
     if column is None:
         return field
-    return field.with_metadata({"title": _text(column.title)} | ({"unit": column.unit} if column.unit else {}))
-
-
-def _text(value: str) -> str:
-    """Return the text as UTF-8 can encode it: names of files and layers may be surrogates."""
-    return value.encode("utf-8", "backslashreplace").decode()
+    return field.with_metadata({"title": encodable(column.title)} | ({"unit": column.unit} if column.unit else {}))

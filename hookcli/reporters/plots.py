@@ -99,17 +99,8 @@ def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
     ax.set_title(one.heading)
     for points, color, name in zip(one.points, _COLORS, ("A", "B"), strict=False):
         steps, values = [step for step, _ in points], [value for _, value in points]
-        marker = "o" if len(points) <= _DOTTED else None
-        ax.plot(
-            steps,
-            values,
-            color=color,
-            linewidth=1.2,
-            marker=marker,
-            markersize=2.5,
-            label=name,
-            gid=f"{identifier}{name}",
-        )
+        marked = {"marker": "o" if len(points) <= _DOTTED else None, "markersize": 2.5}
+        ax.plot(steps, values, color=color, linewidth=1.2, label=name, gid=f"{identifier}{name}", **marked)
     if one.logarithmic:
         ax.set_yscale("log")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -132,7 +123,9 @@ def histograms(reports: Sequence[Report], form: str) -> bytes:
     with drawing():
         shown = [printable(report) for report in reports]
         rows = [row for report in shown for row in report.rows if row.stats is not None]
-        lines = [line for report in shown for line in _below(report)]
+        lines = [
+            line for report in shown for text in footer.run_lines(report) for line in textwrap.wrap(text, _LETTERS)
+        ]
         across = min(_ACROSS, max(len(rows), 1))
         down = math.ceil(len(rows) / across)
         height = max(down, 1) * _HISTOGRAM * (1.6 if across == 1 else 1) + _FLAT_LINE * len(lines)
@@ -144,13 +137,6 @@ def histograms(reports: Sequence[Report], form: str) -> bytes:
             ax.set_axis_off()
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=_DIM)
         return saved(figure, form)
-
-
-def _below(report: Report) -> Iterator[str]:
-    said = [footer.run_line(report), *footer.remarks(report)]
-    said += [f"not measured: {footer.skipped_line(report)}"] if report.skipped else []
-    for text in said:
-        yield from textwrap.wrap(text, _LETTERS)
 
 
 def _draw_histogram(ax: Any, row: Row, across: int) -> None:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hookcli import registry
-from hookcli.reporters.saving import save
+from hookcli.errors import UsageError, unknown
+from hookcli.reporters import selection
+from hookcli.table.files import write_whole
+from hookcli.table.grouping import View
 from hookcli.table.report import Report
+
+_FORMATS = ("html", "json")
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,4 +38,12 @@ class ReportPage:
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file, or the reports where the suffix is .json. Raises UsageError if that can't be."""
-        save(self.reports, Path(path))
+        path = Path(path)
+        name = selection.by_suffix(path.suffix)
+        if name not in _FORMATS:
+            raise UsageError(f"{path}: {unknown('suffix', path.suffix, ['.html', '.json'])}")
+        text: str = selection.by_name(name)().render(self.reports, View())
+        try:
+            write_whole(path, text)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror or error}") from error

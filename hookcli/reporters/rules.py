@@ -38,8 +38,3 @@ def figures(finding: Finding) -> str:
         return ""
     against = f", threshold {formatting.figure(finding.threshold)}" if finding.threshold is not None else ""
     return f"figure {formatting.figure(finding.value)}{against}"
-
-
-def fails(report: Report, finding: Finding) -> bool:
-    """Return whether the finding makes the exit code 1 under the run's --fail-on."""
-    return finding.fails(report.meta.get("fail_on", "error"))

@@ -7,8 +7,9 @@ for a module's name shows all its figures. Those of the whole model are in the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 from hookcli.system.escaping import visible
@@ -59,11 +60,11 @@ def _add(point: Point, report: Report, row: Row) -> None:
     for column in report.columns:
         value = row.get(column.name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and column.charted:
-            point.figures[_unused(_tag(report, row, column.name), point.figures)] = value
+            point.figures[unused(_tag(report, row, column.name), point.figures)] = value
     flat = report.flat(row)
     # A step has the histogram of the model's own row, too.
     if isinstance(flat.get("hist"), Mapping) and report.probe != "step" and flat.keys() >= _OF_HISTOGRAM:
-        point.histograms[_unused(_tag(report, row, "hist"), point.histograms)] = flat
+        point.histograms[unused(_tag(report, row, "hist"), point.histograms)] = flat
 
 
 def _tag(report: Report, row: Row, figure: str) -> str:
@@ -80,13 +81,15 @@ def _tag(report: Report, row: Row, figure: str) -> str:
     return visible(f"{section}/{place}")
 
 
-def _unused(tag: str, taken: Mapping[str, object]) -> str:
-    """Return the tag, numbered if another row of the step has it."""
-    number, found = 1, tag
-    while found in taken:
-        number += 1
-        found = f"{tag} #{number}"
-    return found
+def unused(name: str, taken: Collection[str], sign: str = "#") -> str:
+    """Return the name of a tag or folder, numbered if it is taken."""
+    numbered = (f"{name} {sign}{number}" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in taken)
+
+
+def encodable(value: str) -> str:
+    """Return the text as UTF-8 can encode it: names of files and layers may be surrogates."""
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def buckets(flat: Mapping[str, Any]) -> tuple[list[float], list[int]]:

@@ -105,8 +105,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    rest = {key: value for key, value in report.totals.items() if key != "verdict"}  # which stands above
-    below = _footer(replace(report, totals=rest), shown, columns, [c for c in columns if c not in kept], view)
+    below = _footer(report, shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
@@ -161,13 +160,9 @@ def _cell(row: Row, column: Column, name: str, continued: bool) -> str:
 def _footer(
     report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], view: View
 ) -> list[str]:
-    said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
-    lines = [footer.totals_line(report, sorts=bool(view.sort), python=view.python)] if said else []
-    lines += [
-        *footer.remarks(report),
-        *table_columns.notes(report, columns),
-        *_explained(shown, [c for c in columns if c not in hidden]),
-    ]
+    lines = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
+    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
+    lines += _explained(shown, [c for c in columns if c not in hidden])
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report, python=view.python)}")
     lines.append("; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python)))))

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -38,15 +38,15 @@ class TensorboardReporter(Exporter):
         runs: dict[tuple[str, ...], _Run] = {}
         with ExitStack() as stack:
             for point in series.points(reports):
-                run = runs.get(point.run)
-                if run is None:
-                    folder = _unused(path / "/".join(map(_safe, point.run)), [one.folder for one in runs.values()])
-                    run = runs[point.run] = stack.enter_context(_Run(folder, point.about))
-                run.add(point)
+                if point.run not in runs:
+                    taken = [str(run.folder) for run in runs.values()]
+                    folder = series.unused(str(path / "/".join(map(_safe, point.run))), taken, sign="")
+                    runs[point.run] = stack.enter_context(closing(_Run(Path(folder), point.about)))
+                runs[point.run].add(point)
 
 
 class _Run:
-    """An event file in a folder of its own; a context manager that closes it."""
+    """An event file in a folder of its own."""
 
     def __init__(self, folder: Path, about: Mapping[str, object]) -> None:
         self.folder = folder
@@ -58,19 +58,16 @@ class _Run:
         self._write(self._event(file_version="brain.Event:2"))
         self._write(self._described(about))
 
-    def __enter__(self) -> _Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._writer.close()
 
     def add(self, point: series.Point) -> None:
         """Append the figures of a step."""
         event = self._event(step=point.step)
         for tag, value in point.figures.items():
-            event.summary.value.add(tag=_text(tag), simple_value=value)
+            event.summary.value.add(tag=series.encodable(tag), simple_value=value)
         for tag, flat in point.histograms.items():
-            _fill(event.summary.value.add(tag=_text(tag)).histo, flat)
+            _fill(event.summary.value.add(tag=series.encodable(tag)).histo, flat)
         self._write(event)
 
     def _write(self, event: Any) -> None:
@@ -85,7 +82,7 @@ class _Run:
         value.metadata.plugin_data.plugin_name = "text"
         value.tensor.dtype = import_module("tensorboard.compat.proto.types_pb2").DT_STRING
         lines = [f"    {visible(f'{key}: {item}')}" for key, item in about.items() if item not in (None, "", [])]
-        value.tensor.string_val.append(_text("\n".join(lines)).encode())
+        value.tensor.string_val.append(series.encodable("\n".join(lines)).encode())
         return event
 
 
@@ -101,17 +98,4 @@ def _fill(histo: Any, flat: Mapping[str, Any]) -> None:
 def _safe(name: str) -> str:
     """Return the name as that of a folder."""
     shown = visible(name).replace("/", "_").replace("\\", "_").strip(". ")[:_LONGEST]
-    return _text(shown) or "model"
-
-
-def _unused(folder: Path, taken: Iterable[Path]) -> Path:
-    """Return the folder, numbered if another run of this output has it."""
-    number, found, known = 1, folder, set(taken)
-    while found in known:
-        number += 1
-        found = folder.with_name(f"{folder.name} {number}")
-    return found
-
-
-def _text(value: str) -> str:
-    return value.encode("utf-8", "backslashreplace").decode()
+    return series.encodable(shown) or "model"

@@ -43,7 +43,7 @@ def test_charts_follow_the_record(chromium: Any, address: str, path: Path) -> No
     page.locator(".step-name", has_text="step 100 · 2 of 2").wait_for()
     writer.write(recorded_step(200))
     page.locator(".step-name", has_text="step 200 · 3 of 3").wait_for()
-    assert page.locator(".step-chart canvas").count() > 1
+    assert page.locator(".step-charts canvas").count() > 1
     assert page.get_by_role("button", name="Reset zoom").count() == 0  # the first steps are no zoom of the reader's
     page.close()
     writer.close()

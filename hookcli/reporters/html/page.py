@@ -12,11 +12,11 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
-from hookcli.reporters.html.lines import lines_of
+from hookcli.reporters import footer, table_columns
 from hookcli.reporters.html.scripts import asset, joined, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.reporters.rules import rule
-from hookcli.system.escaping import visible, visible_json
+from hookcli.system.escaping import visible, visible_json, visible_lines
 from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.recorded import CHARTED_FIRST
@@ -140,13 +140,27 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     rest = {key: value for key, value in payload.items() if key not in ("schema", "reports")}
     depth = view.depth if view.depth is not None and view.depth < float("inf") else None
     asked = {"columns": list(view.columns), "sort": view.sort, "depth": depth, "all": view.depth == float("inf")}
-    lines = [lines_of(report) for report in reports]
+    lines = [_lines_of(report) for report in reports]
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
     rest |= {"charted": CHARTED_FIRST}
     rest.setdefault("columns", shown_columns(payload["reports"]))
     text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
     packed = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
     return base64.b64encode(packed).decode()
+
+
+def _lines_of(report: Report) -> dict[str, object]:
+    """The lines around a report's table, as the terminal has them."""
+    return {
+        "verdict": visible(str(report.totals.get("verdict", ""))),
+        "run": visible(footer.run_line(report)),
+        "totals": [
+            line for text in footer.totals_below(report, python=True) for line in visible_lines(text).split("\n")
+        ],
+        "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
+        "next": visible(footer.next_line([report])),
+        "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,
+    }
 
 
 def _static(reports: Sequence[Report], view: View) -> str:

@@ -1,5 +1,6 @@
 // A chart of figures over steps or calls: uPlot, with a legend that reads the point under the cursor, keys and a summary.
-import { h } from "./dom.js";
+import { onTheme } from "./color.js";
+import { button, h } from "./dom.js";
 import { number } from "./format.js";
 import { axisOf, drawable, summaryOf } from "./chart_values.js";
 import { chartOptions } from "./chart_options.js";
@@ -26,9 +27,8 @@ import { chartOptions } from "./chart_options.js";
  * @property {(value: number | null) => string} [format] of figures
  */
 
-/** A chart in a container. A page hides, shows and resizes it as it likes; what is hidden is drawn once it shows. */
+/** A chart in a container. A page hides, shows, resizes and colours it as it likes; what is hidden is drawn once it shows. */
 export class LineChart {
-  /** @param {HTMLElement} container is emptied */
   constructor(container, spec) {
     this.readout = h("span", { class: "chart-point" });
     this.legend = h("div", { class: "chart-legend", role: "group", "aria-label": "Lines of the chart" });
@@ -39,13 +39,14 @@ export class LineChart {
     this.heading = h("h2", { class: "chart-title" });
     const head = h("div", { class: "chart-head" }, this.heading, this.readout, this.tools);
     this.root = h("figure", { class: "chart" }, head, this.legend, this.plotBox, this.summary);
-    container.replaceChildren(this.root);
+    container.append(this.root);
     this.hidden = new Set(spec.lines.filter((line) => line.hidden).map(legendName));
     this.axisChosen = null; // by the reader, else it is the one that suits the figures
     this.chosen = null;
     this.at = null; // index of the point under the cursor
-    this.observer = new ResizeObserver(() => this.resize());
+    this.observer = new ResizeObserver(() => this.#resize());
     this.observer.observe(this.plotBox);
+    onTheme(this.root, () => this.#build());
     this.update(spec);
   }
 
@@ -67,17 +68,11 @@ export class LineChart {
     this.#read();
   }
 
-  /** Fit the width of the container. */
-  resize() {
+  #resize() {
     const width = this.plotBox.clientWidth;
     if (!width) return;
     if (!this.plot) this.#build();
     else if (width !== this.plot.width) this.plot.setSize({ width, height: this.plot.height });
-  }
-
-  /** Draw again, in the colours that the page has now. */
-  retheme() {
-    this.#build();
   }
 
   /** Take the chart away. */
@@ -98,7 +93,8 @@ export class LineChart {
     this.#drawTools(suits.kind);
     this.#drawLegend();
     this.root.classList.toggle("chart-empty", !known.length);
-    this.plotBox.replaceChildren(...(known.length ? [] : [this.#nothing()]));
+    const text = this.spec.lines.some((line) => line.values.some((value) => value !== null)) ? "Every figure is NaN or infinite." : "Nothing to draw: no figure was measured.";
+    this.plotBox.replaceChildren(...(known.length ? [] : [h("p", { class: "chart-nothing" }, text)]));
     if (known.length && this.plotBox.clientWidth) this.#plot(zoom);
     this.#read();
   }
@@ -106,42 +102,25 @@ export class LineChart {
   #plot(zoom) {
     const parts = this.spec.lines.map((line) => drawable(line.values, this.axis.kind === "log"));
     this.odd = parts.flatMap((part, i) => (this.hidden.has(legendName(this.spec.lines[i])) ? [] : part.odd));
-    this.legend.append(...this.#oddTexts());
+    const isFinite = this.odd.map(({ value }) => Number.isFinite(value)); // of the marks at the edges
+    if (isFinite.includes(false)) this.legend.append(h("span", { class: "chart-odd bad" }, "× NaN or infinite"));
+    if (isFinite.includes(true)) this.legend.append(h("span", { class: "chart-odd" }, "╷ 0 or negative"));
     const data = [[...this.spec.x], ...parts.map((part) => part.drawn)];
     this.plot = new uPlot(chartOptions(this), data, this.plotBox);
     if (zoom) this.plot.setScale("x", { min: zoom.min, max: zoom.max });
   }
 
-  /** What the marks at the edges stand for. */
-  #oddTexts() {
-    const bad = this.odd.some(({ value }) => !Number.isFinite(value)) ? [h("span", { class: "chart-odd bad" }, "× NaN or infinite")] : [];
-    const low = this.odd.some(({ value }) => Number.isFinite(value)) ? [h("span", { class: "chart-odd" }, "╷ 0 or negative")] : [];
-    return [...bad, ...low];
-  }
-
-  #nothing() {
-    const bad = this.spec.lines.some((line) => line.values.some((value) => value !== null));
-    const text = bad ? "Every figure is NaN or infinite." : "Nothing to draw: no figure was measured.";
-    return h("p", { class: "chart-nothing" }, text);
-  }
-
   #drawTools(suits) {
-    const next = this.axis.kind === "linear" ? (suits === "linear" ? this.#logarithmic() : suits) : "linear";
+    const logarithmic = this.spec.lines.some((line) => line.values.some((value) => value < 0)) ? "signed" : "log";
+    const next = this.axis.kind !== "linear" ? "linear" : suits === "linear" ? logarithmic : suits;
     const text = { linear: "linear", log: "logarithmic", signed: "logarithmic ±" }[this.axis.kind];
-    const about = { type: "button", title: `The axis is ${text}; click for the other kind`, on: { click: () => this.#setAxis(next) } };
-    const all = { type: "button", hidden: true, title: "Show all points (Escape)", on: { click: () => this.resetZoom() } };
-    this.zoomOut = h("button", all, "Reset zoom");
-    this.tools.replaceChildren(this.zoomOut, h("button", about, text));
-  }
-
-  #logarithmic() {
-    return this.spec.lines.some((line) => line.values.some((value) => value < 0)) ? "signed" : "log";
-  }
-
-  #setAxis(kind) {
-    this.axisChosen = kind;
-    this.#build();
-    this.tools.lastChild.focus();
+    const choose = () => {
+      this.axisChosen = next;
+      this.#build();
+      this.tools.lastChild.focus();
+    };
+    this.zoomOut = button({ class: null, hidden: true, title: "Show all points (Escape)" }, () => this.resetZoom(), "Reset zoom");
+    this.tools.replaceChildren(this.zoomOut, button({ class: null, title: `The axis is ${text}; click for the other kind` }, choose, text));
   }
 
   #drawLegend() {
@@ -151,15 +130,13 @@ export class LineChart {
   }
 
   #legendEntry({ name, lines: [line], value }) {
-    const swatch = h("span", { class: line.band ? "chart-swatch chart-swatch-band" : "chart-swatch" });
-    swatch.style.color = `var(${line.color})`;
+    const swatch = h("span", { class: line.band ? "chart-swatch chart-swatch-band" : "chart-swatch", style: { color: `var(${line.color})` } });
     const toggle = () => {
       if (!this.hidden.delete(name)) this.hidden.add(name);
       this.#build();
       this.legend.children[this.entries.findIndex((entry) => entry.name === name)].focus();
     };
-    const pressed = this.hidden.has(name) ? "false" : "true";
-    return h("button", { type: "button", "aria-pressed": pressed, title: "Show or hide", on: { click: toggle } }, swatch, name, value);
+    return button({ class: null, "aria-pressed": String(!this.hidden.has(name)), title: "Show or hide" }, toggle, swatch, name, value);
   }
 
   /** Write the point under the cursor, else the chosen one, into the legend and for screen readers. */
@@ -233,10 +210,4 @@ export class LineChart {
 
 function legendName(line) {
   return line.band ?? line.label;
-}
-
-/** What a page does with the charts of a view. */
-export function mountedCharts(charts) {
-  const each = (method) => () => charts.forEach((chart) => chart[method]());
-  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
 }

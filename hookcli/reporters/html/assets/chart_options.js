@@ -1,12 +1,13 @@
-// uPlot's options for a chart: axes, lines and bands in the page's colours.
+// uPlot's options for a chart: axes, lines and bands in the page's colours, and marks that are drawn over the lines.
+
 import { token } from "./color.js";
 import { ROUND_STEPS, logLevels, signedLevels, tickText } from "./chart_values.js";
-import { drawChosen, drawFindings, drawOdd } from "./chart_marks.js";
 
 const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
 const DOTTED = 40; // up to this many points a dot marks each
 const CHART_HEIGHT = 200;
 const TICK_WIDTH = 6.2; // of a character of a tick, in CSS pixels
+const MARK_SIZE = 4; // half of a mark's width, in CSS pixels
 
 export function chartOptions(chart) {
   const { spec, axis } = chart;
@@ -99,8 +100,46 @@ function bandsOf({ spec, hidden }, color) {
 }
 
 function drawMarks(chart, plot, color) {
-  const severity = (name) => color(name === "error" ? "--bad" : name === "warning" ? "--warn" : "--dim");
-  drawFindings(plot, chart.spec.marks ?? [], severity);
-  drawOdd(plot, chart.odd, { bad: color("--bad"), dim: color("--dim") });
-  drawChosen(plot, chart.chosen, color("--accent"));
+  for (const { index, severity } of chart.spec.marks ?? []) drawFinding(plot, index, color({ error: "--bad", warning: "--warn" }[severity] ?? "--dim"));
+  for (const { index, value } of chart.odd) drawOdd(plot, index, value, color(Number.isFinite(value) ? "--dim" : "--bad"));
+  const { top, height } = plot.bbox;
+  if (chart.chosen !== null && isInZoom(plot, chart.chosen)) {
+    paintPath(plot, `M${Math.round(plot.valToPos(chart.chosen, "x", true)) + 0.5} ${top}v${height}`, color("--accent"));
+  }
+}
+
+/** Draw a triangle at the upper edge, with a faint line below, for a finding. */
+function drawFinding(plot, index, color) {
+  const x = plot.data[0][index];
+  if (x === undefined || !isInZoom(plot, x)) return;
+  const { top, height } = plot.bbox;
+  const [left, size] = [plot.valToPos(x, "x", true), (MARK_SIZE + 1) * uPlot.pxRatio];
+  paintPath(plot, `M${left - size} ${top}h${2 * size}L${left} ${top + 1.6 * size}z`, color, { fills: true });
+  paintPath(plot, `M${left} ${top}v${height}`, color, { width: 1, alpha: 0.35 });
+}
+
+/**
+ * Draw a cross at the lower edge for NaN and -Infinity, at the upper edge for Infinity, and a short line at the lower
+ * edge for figures that a logarithmic axis has no place for, 0 and below.
+ */
+function drawOdd(plot, index, value, color) {
+  const x = plot.data[0][index];
+  if (!isInZoom(plot, x)) return;
+  const { top, height } = plot.bbox;
+  const size = MARK_SIZE * uPlot.pxRatio;
+  const [left, middle] = [plot.valToPos(x, "x", true), value === Infinity ? top + size : top + height - size];
+  const cross = `M${left - size} ${middle - size}l${2 * size} ${2 * size}M${left - size} ${middle + size}l${2 * size} ${-2 * size}`;
+  paintPath(plot, Number.isFinite(value) ? `M${left} ${middle}v${size}` : cross, color);
+}
+
+function isInZoom(plot, x) {
+  return x >= plot.scales.x.min && x <= plot.scales.x.max;
+}
+
+/** Stroke or fill a path that is written as in SVG. */
+function paintPath({ ctx: context }, path, color, { width = 1.5, alpha = 1, fills = false } = {}) {
+  context.save();
+  Object.assign(context, { strokeStyle: color, fillStyle: color, lineWidth: width * uPlot.pxRatio, globalAlpha: alpha });
+  context[fills ? "fill" : "stroke"](new Path2D(path));
+  context.restore();
 }

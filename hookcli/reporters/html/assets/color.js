@@ -1,4 +1,4 @@
-// Colours of figures: scales that people with colour-blindness can read, for canvas and for CSS, on light and dark.
+// Light and dark, and colours of figures: scales that people with colour-blindness can read, for canvas and for CSS.
 
 // Viridis (Smith and van der Walt, CC0) at eighths.
 const SEQUENTIAL = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
@@ -6,6 +6,42 @@ const SEQUENTIAL = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [
 const BLUES = [[33, 102, 172], [103, 169, 207]];
 const ORANGES = [[244, 165, 96], [204, 85, 0]];
 const MIDDLE = { light: [247, 247, 247], dark: [38, 42, 48] };
+const THEME_KEY = "hookcli-theme";
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+
+/** The theme that the reader chose; "" is the system's. */
+export let chosenTheme = keptTheme();
+darkSystem.addEventListener("change", applyTheme);
+applyTheme();
+
+/** Show and keep the theme that the reader chose. */
+export function setTheme(asked) {
+  chosenTheme = keptTheme(asked);
+  applyTheme();
+}
+
+/** Read or write the choice; frames and private windows may have no storage. */
+function keptTheme(asked) {
+  try {
+    if (asked !== undefined) localStorage.setItem(THEME_KEY, asked);
+    const kept = localStorage.getItem(THEME_KEY);
+    return kept === "light" || kept === "dark" ? kept : "";
+  } catch {
+    return asked ?? "";
+  }
+}
+
+function applyTheme() {
+  if (chosenTheme) document.documentElement.dataset.theme = chosenTheme;
+  else delete document.documentElement.dataset.theme;
+  document.dispatchEvent(new Event("theme"));
+}
+
+/** Call the function at every change of the theme, as long as the element is on the page. */
+export function onTheme(element, listener) {
+  const changed = () => (element.isConnected ? listener() : document.removeEventListener("theme", changed));
+  document.addEventListener("theme", changed);
+}
 
 function between(stops, share) {
   const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
@@ -18,8 +54,9 @@ export function sequential(share) {
   return between(SEQUENTIAL, share);
 }
 
-/** The colour of a share from -1 (blue) over 0 (nothing) to 1 (orange). */
-export function diverging(share, theme) {
+/** The colour of a share from -1 (blue) over 0 (nothing) to 1 (orange), in the theme that the page has now. */
+export function diverging(share) {
+  const theme = chosenTheme || (darkSystem.matches ? "dark" : "light");
   return between([...BLUES, MIDDLE[theme], ...ORANGES], (share + 1) / 2);
 }
 

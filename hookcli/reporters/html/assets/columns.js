@@ -43,13 +43,8 @@ export function reportColumns(report, rows, asked) {
   const made = (column) => tableColumn(column, rows, (row) => row.values, { view: "report" });
   const shown = columns.map((column) => ({ column, ...made(column) }));
   for (const one of shown) one.shown ||= asked || (one.key === "source" && Boolean(report.meta.ops)); // the lines of operators
-  return [...shown, ...further.map((column) => ({ column, ...made(column), shown: false })), ...(asked ? [] : remarkColumn(rows))];
-}
-
-/** What is wrong with rows, in words; no column if nothing is. */
-function remarkColumn(rows) {
-  const text = (row) => mark(row.values);
-  return rows.some(text) ? [{ ...wordColumn("mark", "Remark", text), tone: () => "bad" }] : [];
+  const remark = { ...wordColumn("mark", "Remark", (row) => mark(row.values)), tone: () => "bad" }; // what is wrong with rows, if anything is
+  return [...shown, ...further.map((column) => ({ column, ...made(column), shown: false })), ...(!asked && rows.some(remark.text) ? [remark] : [])];
 }
 
 /** A column of words. */
@@ -99,43 +94,38 @@ function toneOf(values, { name, shown, usual, merge }) {
   return name === "severity" ? String(value) : "";
 }
 
-function shareOf(column, rows) {
-  let scale = null;
-  const bar = column.look === "bar";
+function shareOf({ look, value }, rows) {
+  let at = null; // the column's scale, made when the first row is drawn
   return (row) => {
-    scale ??= bar ? { high: Math.max(0, ...finite(rows, column)) } : spread(finite(rows, column));
-    const value = column.value(row);
-    if (bar) return value > 0 && scale.high ? value / scale.high : null;
-    return typeof value === "number" ? scale.at(value) : null;
+    at ??= (look === "bar" ? barScale : tickScale)(rows.map(value).filter(Number.isFinite));
+    return at(value(row));
   };
 }
 
-function* finite(rows, column) {
-  for (const row of rows) {
-    const value = column.value(row);
-    if (Number.isFinite(value)) yield value;
-  }
+function barScale(values) {
+  const high = Math.max(0, ...values);
+  return (value) => (value > 0 && high ? value / high : null);
 }
 
-/** The scale of a column; one that crosses 0 leaves out the outermost figures, which would press all others together. */
-function spread(values) {
+/** A scale that crosses 0 leaves out the outermost figures, which would press all others together. */
+function tickScale(values) {
   const sorted = Float64Array.from(values).sort();
-  const crosses = sorted[0] < 0;
-  const cut = crosses ? Math.floor(sorted.length / 50) : 0;
-  const scale = scaleOf(sorted.subarray(cut, sorted.length - cut));
-  return { at: (value) => (scale.at(value) === null ? null : Math.min(Math.max(scale.at(value), 0), 1)) };
+  const cut = sorted[0] < 0 ? Math.floor(sorted.length / 50) : 0;
+  const { at } = scaleOf(sorted.subarray(cut, sorted.length - cut));
+  return (value) => (at(value) === null ? null : Math.min(Math.max(at(value), 0), 1));
 }
 
 /** The columns of the joined modules: costs, then the statistics of each probe, then those of reports of other probes. */
 export function moduleColumns(model, rows) {
   const { modules } = model;
   const costs = figuresOf(model.reports("shapes"), true);
+  const [shapes, others] = [true, false].map((isShape) => costs.filter(({ kind }) => (kind === "shape") === isShape));
   const merged = mergedBy(costs, (row) => row.module.shapes);
   const calls = { ...declared("calls"), unit: "calls" };
   const found = [
     wordColumn("fqn", "Module", (row) => row.module.fqn || "(model)"),
     { ...wordColumn("type", "Type", (row) => typeText(row.module)), tone: (row) => (row.module.type ? "" : "dim") },
-    ...withCalls(costs, calls).map((column) => tableColumn(column, rows, merged, { view: "modules", hint: hintOf(column) })),
+    ...[...shapes, ...(costs.length ? [calls] : []), ...others].map((column) => tableColumn(column, rows, merged, { view: "modules", hint: column.full.slice(0, 1).toLowerCase() + column.full.slice(1) || column.unit || "" })),
   ];
   for (const [list, group, prefix] of MODULE_GROUPS) {
     const reports = model.reports(list === "outputGrads" ? "grads" : list);
@@ -151,16 +141,6 @@ export function moduleColumns(model, rows) {
 /** The columns of figures that rows of one place merge. */
 function figuresOf(reports, withShapes = false) {
   return columnsOf(reports).filter(({ identity, charted, kind }) => !identity && charted && kind !== "text" && kind !== "source" && (withShapes || kind !== "shape"));
-}
-
-/** The columns with the number of calls after the shapes. */
-function withCalls(columns, calls) {
-  const [shapes, others] = [true, false].map((isShape) => columns.filter(({ kind }) => (kind === "shape") === isShape));
-  return columns.length ? [...shapes, calls, ...others] : [];
-}
-
-function hintOf({ full, unit }) {
-  return full.slice(0, 1).toLowerCase() + full.slice(1) || unit || "";
 }
 
 function groupColumns(reports, rows, rowsOf, { view, group, prefix }) {

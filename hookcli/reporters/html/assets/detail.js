@@ -1,10 +1,13 @@
 // The pane beside a chosen row: all that the reports say about one module.
-import { h } from "./dom.js";
+
+import { declared, isStatistic, spoken } from "./declared.js";
+import { button, h } from "./dom.js";
+import { cell, count, num, number, shape } from "./format.js";
 import { histogram } from "./histogram.js";
-import { callsTable, findingsList, parametersTable, skippedList, statisticsTable } from "./detail_parts.js";
-import { count } from "./format.js";
+import { relativeName } from "./names.js";
 import { onSelect, selected } from "./selection.js";
 
+const MOST_CALLS = 8;
 const MOST_DISTRIBUTIONS = 12; // of parameters, drawn at once
 
 /** Mount the pane; it follows the selection. */
@@ -24,9 +27,10 @@ export function mountDetail(container, context) {
 function detailParts({ payload, model }, fqn, row) {
   if (fqn === null) return [h("p", { class: "detail-none" }, "Select a row, a box or a point to see its details.")];
   const module = model.byFqn.get(fqn) ?? model.owner(fqn);
-  if (!module) return [detailName(fqn, "")];
+  const copy = fqn && button({ class: "detail-copy", "aria-label": "Copy the name" }, () => copyName(fqn, copy), "Copy");
+  if (!module) return [detailName(fqn, "", copy)];
   return [
-    detailName(fqn, module.fqn === fqn ? module.type : `in ${module.fqn || "(model)"}, ${module.type}`),
+    detailName(fqn, module.fqn === fqn ? module.type : `in ${module.fqn || "(model)"}, ${module.type}`, copy),
     ...findingsList(module.findings, payload.explain ?? {}),
     ...detailSection("Inputs and outputs", callsTable(module)),
     ...detailSection("Parameters", parametersTable(module.parameters)),
@@ -36,26 +40,15 @@ function detailParts({ payload, model }, fqn, row) {
   ];
 }
 
-function detailSection(title, content) {
-  return content ? [h("h3", { class: "detail-title" }, title), content] : [];
-}
-
-function detailName(fqn, type) {
-  const copy = h("button", { type: "button", class: "detail-copy", on: { click: () => copyName(fqn, copy) } }, "Copy");
-  copy.setAttribute("aria-label", "Copy the name");
-  const name = h("h2", { class: "detail-name" }, fqn || "(model)");
-  return h("header", { class: "detail-head" }, name, fqn && copy, h("span", { class: "detail-type" }, type));
-}
-
-async function copyName(fqn, button) {
+async function copyName(fqn, copy) {
   try {
     await navigator.clipboard.writeText(fqn);
-    button.textContent = "Copied";
+    copy.textContent = "Copied";
   } catch {
-    getSelection().selectAllChildren(button.previousSibling); // some browsers allow no page from a file to copy
-    button.textContent = "Selected";
+    getSelection().selectAllChildren(copy.previousSibling); // some browsers allow no page from a file to copy
+    copy.textContent = "Selected";
   }
-  setTimeout(() => (button.textContent = "Copy"), 1500);
+  setTimeout(() => (copy.textContent = "Copy"), 1500);
 }
 
 /** Statistics and distributions of the outputs and their gradients: of one call and tensor, with a choice if there are more. */
@@ -104,11 +97,95 @@ function parameterDistributions(parameters) {
   const rows = parameters.flatMap(({ name, values, gradients }) => [
     ...values.map((row) => [row, name]),
     ...gradients.slice(0, 1).map((row) => [row, `gradient of ${name}`]),
-  ]);
-  const drawn = rows.filter(([row]) => row.hist).slice(0, MOST_DISTRIBUTIONS);
-  if (!drawn.length) return [];
-  const more = rows.filter(([row]) => row.hist).length - drawn.length;
-  const left = more > 0 ? [h("p", { class: "detail-note" }, `and ${count(more)} more distributions`)] : [];
-  const boxes = drawn.map(([row, title]) => histogram(row, title));
-  return [...detailSection("Distributions of its parameters", h("div", {}, ...boxes)), ...left];
+  ]).filter(([row]) => row.hist);
+  const boxes = rows.slice(0, MOST_DISTRIBUTIONS).map(([row, title]) => histogram(row, title));
+  const left = rows.length > boxes.length ? [h("p", { class: "detail-note" }, `and ${count(rows.length - boxes.length)} more distributions`)] : [];
+  return boxes.length ? [...detailSection("Distributions of its parameters", h("div", {}, boxes)), ...left] : [];
+}
+
+/** A part of the pane with a title; nothing without a content. */
+export function detailSection(title, content) {
+  return content ? [h("h3", { class: "detail-title" }, title), content] : [];
+}
+
+/** The head of the pane. */
+export function detailName(fqn, type, copy = null) {
+  return h("header", { class: "detail-head" }, h("h2", { class: "detail-name" }, fqn || "(model)"), copy, h("span", { class: "detail-type" }, type));
+}
+
+/** The findings at a module; each folds out to the explanation of its check. */
+function findingsList(findings, explain) {
+  return findings.map((finding) => {
+    const { check, severity, message, cause, remedy } = finding;
+    const about = explain[check];
+    return h(
+      "div", { class: "detail-finding" },
+      h("p", {}, h("span", { class: `badge ${severity}` }, check), " ", message),
+      cause ? h("div", { class: "remedy" }, `May follow from ${cause}: fix that first`) : null,
+      remedy ? h("div", { class: "remedy" }, `${cause ? "Else" : "Try"}: ${remedy}`) : null,
+      about ? h("details", {}, h("summary", {}, about.name), h("p", {}, about.text)) : null,
+    );
+  });
+}
+
+/** Shapes and costs of each call; null without any. */
+export function callsTable({ shapes }) {
+  if (!shapes.length) return null;
+  const calls = shapes.slice(0, MOST_CALLS);
+  const columns = Object.keys(calls[0]).map(declared).filter(({ name, kind, unit }) => kind === "shape" || unit || name === "dtype");
+  const text = (row, column) => (row[column.name] && !(column.name === "trainable" && row.trainable === row.params) ? cell(row, column) : "");
+  const figures = columns.map((column) => [spoken(column), calls.map((row) => text(row, column))]);
+  const known = [...figures, ["called at", calls.map((row) => row.source ?? "")]].filter(([, texts]) => texts.some(Boolean));
+  if (calls.length === 1) return detailGrid(null, known);
+  const more = shapes.length - calls.length;
+  const foot = more > 0 ? h("caption", { class: "detail-note" }, `and ${count(more)} more calls`) : null;
+  const lines = calls.map((row, i) => [`call ${(row.call ?? 0) + 1}${row.path ? ` ${row.path}` : ""}`, known.map(([, texts]) => texts[i])]);
+  return detailGrid(known.map(([name]) => name), lines, foot);
+}
+
+/** A table whose lines have a name and a text per column. */
+function detailGrid(titles, lines, caption = null) {
+  const head = titles ? [h("thead", {}, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))))] : [];
+  const body = lines.map(([name, texts]) => h("tr", {}, h("th", { scope: "row" }, name), ...texts.map((text) => h("td", {}, text))));
+  return h("div", { class: "detail-scroll" }, h("table", { class: "detail-grid" }, caption, ...head, h("tbody", {}, ...body)));
+}
+
+/**
+ * A column of statistics per tensor.
+ * @param {[string, Row][]} columns title and row of each
+ */
+export function statisticsTable(columns) {
+  const names = new Set(columns.flatMap(([, row]) => Object.keys(row)));
+  const shapes = columns.map(([, row]) => (row.shape ? shape(row.shape) : ""));
+  const lines = [...names].map(declared).filter(isStatistic).map((column) => [column, columns.map(([, row]) => (column.name in row ? cell(row, column) || "0" : ""))]);
+  const told = lines.filter(([{ kind }, texts]) => (kind !== "faults" && kind !== "elements") || texts.some((text) => text !== "0" && text !== ""));
+  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told.map(([column, texts]) => [spoken(column), texts])]);
+}
+
+/** The module's own parameters and buffers, a line each; null without any. */
+function parametersTable(parameters) {
+  if (!parameters.length) return null;
+  const [std, l2] = ["std", "l2"].map((name) => spoken(declared(name)));
+  const titles = ["shape", std, l2, `gradient ${l2}`, "ratio"];
+  const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
+    const [size, slope] = [value, gradient].map((row) => num(row?.l2));
+    const ratio = size > 0 && slope !== null ? slope / size : null;
+    return [name, [shape(value?.shape ?? gradient?.shape), ...[num(value?.std), size, slope, ratio].map(number)]];
+  });
+  const known = titles.flatMap((_, i) => (lines.some(([, texts]) => texts[i] !== "-") ? [i] : []));
+  const kept = (texts) => known.map((i) => texts[i]);
+  return detailGrid(kept(titles), lines.map(([name, texts]) => [name, kept(texts)]));
+}
+
+/**
+ * What was not measured, and why; null if everything was.
+ * @param {string} fqn of the module
+ */
+function skippedList(skipped, fqn) {
+  if (!skipped.length) return null;
+  const lines = skipped.map((item) => {
+    const name = item.fqn === fqn ? item.path : [relativeName(item.fqn, fqn), item.path].filter(Boolean).join(" ");
+    return name ? `${name}: ${item.reason}` : item.reason;
+  });
+  return h("ul", { class: "detail-skipped" }, ...lines.map((line) => h("li", {}, line)));
 }

@@ -1,11 +1,16 @@
-// The top of a comparison: its verdict, the first divergence, and what "beyond tolerance" means.
+// The top of a comparison, with its verdict and first divergence; and the pane beside it, on the chosen place.
 
-import { h } from "./dom.js";
-import { count, num, number } from "./format.js";
-import { agreement, firstBeyond, isOverSteps, tensorKind } from "./diff_model.js";
-import { select } from "./selection.js";
+import { columnsOf, spoken } from "./declared.js";
+import { callsTable, detailName, detailSection, statisticsTable } from "./detail.js";
+import { agreement, firstBeyond, isOverSteps, nameInB, ownRows, tensorKind } from "./diff_model.js";
+import { button, h } from "./dom.js";
+import { cell, count, num, number } from "./format.js";
+import { histogram } from "./histogram.js";
+import { ownerOf } from "./names.js";
+import { onSelect, select, selected } from "./selection.js";
 
-export const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
+const MOST_ROWS = 8; // with their figures at once
+const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
 const WHAT = { received: "input", grad_output: "gradient of its output", grad_input: "gradient of its input", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
 const SAID = ["structure", "settings", "grew", "weights"];
 
@@ -14,7 +19,10 @@ export function mountDiffSummary(container, { payload, comparison }) {
   const several = comparison.diffs.length > 1;
   const first = comparison.diffs.map(firstBeyond).find(Boolean);
   if (first) select(first.fqn, "diff", first);
-  container.append(h("div", { class: "diff" }, unlike(comparison), sizes(comparison), comparison.diffs.map((diff) => diffSummary(diff, several)), next(payload), explanation(comparison.diffs[0])));
+  const commands = payload.reports.map((report, i) => report.probe === "diff" && payload.lines?.[i]?.next);
+  const next = commands.some(Boolean) ? h("p", { class: "diff-dim" }, commands.find(Boolean)) : null;
+  const how = h("details", { class: "diff-how" }, h("summary", {}, "How differences are judged"), howJudged(comparison.diffs[0]).map((text) => h("p", {}, text)));
+  container.append(h("div", { class: "diff" }, unlike(comparison), sizes(comparison), comparison.diffs.map((diff) => diffSummary(diff, several)), next, how));
 }
 
 /** The settings in which the two runs differ. */
@@ -47,7 +55,7 @@ function diffSummary(diff, several) {
 function firstCard(diff) {
   const row = firstBeyond(diff);
   if (!row) return null;
-  const name = h("button", { type: "button", class: "place", on: { click: () => select(row.fqn, "diff", row) } }, row.fqn || "(model)");
+  const name = button({ class: "place" }, () => select(row.fqn, "diff", row), row.fqn || "(model)");
   const kind = tensorKind(diff, row);
   const what = [row.type, Object.hasOwn(WHAT, kind) ? WHAT[kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
   const facts = [what.join(" · "), row.differs, `${number(num(row.times))} times the tolerance`].filter(Boolean);
@@ -61,15 +69,6 @@ function agreements(diff) {
   return h("ul", { class: "diff-legend", "aria-label": "Rows by agreement" }, found.map((state) => h("li", {}, h("span", { class: `diff-swatch diff-${state}` }), `${count(groups.get(state).length)} ${AGREEMENTS[state]}`)));
 }
 
-function next({ reports, lines }) {
-  const command = reports.map((report, i) => report.probe === "diff" && lines?.[i]?.next).find(Boolean);
-  return command ? h("p", { class: "diff-dim" }, command) : null;
-}
-
-function explanation(diff) {
-  return h("details", { class: "diff-how" }, h("summary", {}, "How differences are judged"), howJudged(diff).map((text) => h("p", {}, text)));
-}
-
 function howJudged({ meta: { rtol, atol, of, a } }) {
   const given = (rtol ?? null) !== null ? `rtol is ${number(num(rtol))}, as given` : "rtol is the square root of the dtype's epsilon, so that half of its digits agree: 3.5e-4 for float32, 0.031 for float16, 0.088 for bfloat16; for gradients ten times that";
   const absolute = (atol ?? null) !== null ? `, and atol ${number(num(atol))}` : "";
@@ -78,4 +77,58 @@ function howJudged({ meta: { rtol, atol, of, a } }) {
     : "A tensor is beyond tolerance if the l2 norm of its difference, relative to that of A's tensor, is above rtol.";
   const steps = a?.record ? ["All steps that both records have are compared up to the first difference, then some of the others."] : [];
   return [`${rule} Here ${given}${absolute}.`, ...steps, "Excess is the difference in units of what is allowed: above 1 it is beyond tolerance.", "The first divergence is the first in the order of execution: a part comes before the module that contains it."];
+}
+
+/** Mount the pane; it follows the selection. */
+export function mountDiffDetail(container, { comparison }) {
+  const root = h("div", { class: "detail", "aria-live": "polite" });
+  container.append(root);
+  const show = ({ fqn, row }) => root.replaceChildren(...diffParts(comparison, fqn, row));
+  onSelect(show);
+  show(selected());
+}
+
+function diffParts(comparison, fqn, chosen) {
+  if (fqn === null) return [h("p", { class: "detail-none" }, "Select a row or a point to see both sides.")];
+  const found = comparison.parts.flatMap((part) => part.rows.filter((row) => isAt(row, fqn)).map((row) => ({ part, row })));
+  found.sort((one, other) => (other.row === chosen) - (one.row === chosen));
+  const first = found[0]?.row;
+  const type = [first?.type, first?.change].filter(Boolean).join(" · ");
+  const more = found.length > MOST_ROWS ? [h("p", { class: "detail-note" }, `and ${found.length - MOST_ROWS} more`)] : [];
+  return [detailName(fqn, type), ...found.slice(0, MOST_ROWS).flatMap(({ part, row }) => rowParts(comparison, part, row)), ...more, ...callsOfSides(comparison, fqn, first)];
+}
+
+/** True for rows of the module, and of its own parameters and buffers. */
+function isAt(row, fqn) {
+  if (row.fqn === fqn) return true;
+  return ["grad", "weight", "parameter"].includes(row.kind) && ownerOf(String(row.fqn)) === fqn;
+}
+
+function rowParts(comparison, part, row) {
+  const place = [part.title, row.path, row.call ? `call ${row.call}` : ""].filter(Boolean).join(" · ");
+  const state = agreement(row);
+  const excess = num(row.times) === null ? "" : `, excess ${number(num(row.times))}`;
+  const own = ownRows(comparison, part.diff, row);
+  const columns = ["A", "B"].map((side, i) => [side, own[i]]).filter(([, each]) => each && "l2" in each);
+  return [
+    h("h3", { class: "detail-title" }, place),
+    h("p", { class: `diff-${state}` }, `${AGREEMENTS[state]}${excess}`, row.differs ? h("span", {}, `: ${row.differs}`) : null),
+    distances(part.diff, row),
+    columns.length ? statisticsTable(columns) : null,
+    ...columns.filter(([, each]) => each.hist).map(([side, each]) => histogram(each, side)),
+  ].filter(Boolean);
+}
+
+function distances(diff, row) {
+  const measured = columnsOf([diff]).filter(({ name, about }) => about === "distance" && num(row[name]) !== null);
+  return measured.length ? h("p", { class: "diff-dim" }, measured.map((column) => `${spoken(column)} ${cell(row, column, true)}`).join(" · ")) : null;
+}
+
+function callsOfSides({ a, b }, fqn, row) {
+  const names = { a: fqn, b: row ? nameInB(row) : fqn };
+  return [a, b].flatMap((side) => {
+    const module = side.model.byFqn.get(names[side.label]);
+    const table = module && callsTable(module);
+    return detailSection(`Shapes and costs in ${side.label.toUpperCase()}`, table);
+  });
 }

@@ -47,18 +47,14 @@ function tensorKey(probe, kind, fqn, { call, path }) {
 
 function partsOf(diff) {
   const kinds = Map.groupBy(diff.rows, (row) => tensorKind(diff, row) ?? "");
-  const named = (kind) => (Object.hasOwn(KINDS, kind) ? KINDS[kind] : kind || probeTitle(diff));
+  const probe = isOverSteps(diff) ? "Steps" : String(diff.meta.of ?? "Differences");
+  const named = (kind) => (Object.hasOwn(KINDS, kind) ? KINDS[kind] : kind || probe.slice(0, 1).toUpperCase() + probe.slice(1));
   return [...kinds].map(([kind, rows]) => ({ title: named(kind), diff, kind, rows }));
 }
 
 /** The kind of a row's tensor; "received" for the input of a module: in a saved report of gradients "input" is one's gradient. */
 export function tensorKind(diff, row) {
   return diff.meta.dump && row.kind === "input" ? "received" : row.kind;
-}
-
-function probeTitle(diff) {
-  const said = isOverSteps(diff) ? "Steps" : String(diff.meta.of ?? "Differences");
-  return said.slice(0, 1).toUpperCase() + said.slice(1);
 }
 
 /** True if the rows of a comparison of records are steps, not tensors. */
@@ -100,6 +96,7 @@ function joinedSides([a, b], diff) {
     figures.forEach(([, , name]) => known.add(name));
     return { ...row, ...Object.fromEntries(figures) };
   });
+  const ofSide = ({ name, title, kind, merge }, side) => ({ name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, aside: merge === "norm" ? ["diff"] : [] }); // norms are asked for
   const columns = [...known].map(declared).flatMap((column) => ["a", "b"].map((side) => ofSide(column, side)));
   return { ...diff, rows, columns: [...diff.columns, ...columns.filter(({ name }) => rows.some((row) => name in row))] };
 }
@@ -108,11 +105,6 @@ function joinedSides([a, b], diff) {
 function isOfSides(name) {
   const { about, kind, merge } = declared(name);
   return about === "output" && kind === "figure" && !["least", "most"].includes(merge);
-}
-
-/** The column of one side's figure; norms are asked for. */
-function ofSide({ name, title, kind, merge }, side) {
-  return { name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, aside: merge === "norm" ? ["diff"] : [] };
 }
 
 /** How far the sides of a row agree. */

@@ -18,8 +18,8 @@ function escaped(character) {
 }
 
 /**
- * An element with attributes and children. `on` has listeners by event; true sets an empty
- * attribute, false and null set none. Strings and numbers among the children become text nodes.
+ * An element with attributes and children. `on` has listeners by event, and `style` properties by name; true sets an
+ * empty attribute, false and null set none. Strings and numbers among the children become text nodes.
  */
 export function h(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
@@ -32,21 +32,25 @@ export function s(tag, attributes = {}, ...children) {
 
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
     if (name === "on") Object.entries(value).forEach(([event, listener]) => element.addEventListener(event, listener));
-    else if (name === "style" || name.startsWith("on")) throw new Error(`${name} is set by a listener or by CSS`);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : visible(value));
+    else if (name === "style") Object.entries(value).forEach(([property, text]) => element.style.setProperty(property, text)); // the policy forbids the attribute
+    else if (name.startsWith("on")) throw new Error(`${name} is set by a listener`);
+    else element.setAttribute(name, value === true ? "" : visible(value));
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map(node));
+  const shown = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...shown.map((child) => (child instanceof Node ? child : visible(child)))); // a text is never markup here
   return element;
 }
 
-function node(child) {
-  return child instanceof Node ? child : document.createTextNode(visible(child));
+/** A button of the page's usual look, unless `attributes` have a class; a click runs the function. */
+export function button(attributes, run, ...children) {
+  return h("button", { type: "button", class: "button", ...attributes, on: { click: run } }, ...children);
 }
 
-/** Text, saved as a file by the browser. */
-export function save(name, content, type) {
-  const url = URL.createObjectURL(new Blob([content], { type }));
+/** Save a JSON text as a file of the browser. */
+export function save(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   const link = h("a", { download: name.replace(/[^\w.-]+/g, "_") || "report" });
   link.href = url;
   link.click();
@@ -61,7 +65,7 @@ export function longList(attributes, items, most, item) {
     list.append(...items.slice(most).map(item));
     more.remove();
   };
-  const more = h("button", { type: "button", class: "button", on: { click: showAll } }, `Show all ${items.length.toLocaleString("en-US")}`);
+  const more = button({}, showAll, `Show all ${items.length.toLocaleString("en-US")}`);
   return [list, more];
 }
 

@@ -1,11 +1,11 @@
 // Places the boxes of the forward picture: each open box by itself, then as one box of its parent.
 /* global dagre */
 
-import { stackedFlow } from "./flow_stack.js";
-
 const OPEN_HEAD = 22; // of an open box, for its name
 const OPEN_PAD = 10;
 const PORT_GAP = 14; // between the edge of an open box and its first or last part
+const STACK_GAP = 30; // between boxes in one column
+const ARC_REACH = 160; // of the longest line beside that column
 const MOST_PASSED = 300; // parts that the lines in a box pass, all together: with more, dagre takes seconds
 const FLOW_SPACES = { rankdir: "TB", nodesep: 16, ranksep: 30, edgesep: 8, marginx: 0, marginy: 0 };
 
@@ -57,7 +57,7 @@ function linksByBox(tree, open) {
     while (level < from.length && from[level] === to[level]) level += 1;
     if (level === from.length || level === to.length) continue; // inside one folded box
     const value = edge.from.key;
-    const shape = edge.shape;
+    const { shape } = edge;
     addLink(found, from[level].parent, { from: from[level].key, to: to[level].key, value, shape });
     for (let i = level + 1; i < from.length; i += 1) addLink(found, from[i].parent, { from: from[i].key, to: `out ${value}`, value, shape });
     for (let i = level + 1; i < to.length; i += 1) addLink(found, to[i].parent, { from: `in ${value}`, to: to[i].key, value, shape });
@@ -104,7 +104,7 @@ function portSide(key) {
 function arrangedFlow(nodes, pairs) {
   const parts = nodes.filter((node) => !isPort(node.key)).length;
   const passed = pairs.reduce((sum, [from, to]) => sum + (Math.max(from, to) < parts ? to - from - 1 : 0), 0);
-  if (passed > MOST_PASSED) return stackedFlow(nodes, pairs, portSide);
+  if (passed > MOST_PASSED) return stackedFlow(nodes, pairs);
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ ...FLOW_SPACES, ranker: nodes.length > 300 ? "tight-tree" : "network-simplex" });
   graph.setDefaultEdgeLabel(() => ({}));
@@ -187,4 +187,32 @@ function portsOf(placed, within) {
 function portAt(at, measured, key, port) {
   const placed = at.get(key);
   return placed.open ? portsOf(placed, measured.get(key)).get(port) : null;
+}
+
+/** Place very many lines, as those of a dense block: the boxes in one column, in the order of execution, the lines as arcs beside it. */
+function stackedFlow(nodes, pairs) {
+  const boxes = nodes.filter((node) => !isPort(node.key));
+  const widest = Math.max(...boxes.map((node) => node.width));
+  const ends = [1, 2].map((side) => nodes.filter((node) => portSide(node.key) === side));
+  const height = boxes.reduce((sum, node) => sum + node.height + STACK_GAP, STACK_GAP);
+  const places = new Map();
+  let y = STACK_GAP;
+  for (const node of boxes) {
+    places.set(node, { x: widest / 2, y: y + node.height / 2, width: node.width, height: node.height });
+    y += node.height + STACK_GAP;
+  }
+  ends.forEach((ports, side) => ports.forEach((node, i) => places.set(node, { x: ((i + 1) * widest) / (ports.length + 1), y: side ? height : 0, width: 6, height: 1 })));
+  const placed = nodes.map((node) => places.get(node));
+  const most = Math.max(1, ...pairs.map(([from, to]) => placed[to].y - placed[from].y));
+  const points = pairs.map(([from, to]) => flowArc(placed[from], placed[to], widest, most));
+  return { places: placed, points, width: widest + ARC_REACH + 8, height, faint: true };
+}
+
+/** A straight line to the next box; to one further on, an arc that reaches as far to the right as it is long. */
+function flowArc(from, to, widest, most) {
+  const [start, end] = [from.y + from.height / 2, to.y - to.height / 2];
+  if (end - start <= STACK_GAP + 1) return [[from.x, start], [to.x, end]];
+  const out = widest + 12 + (ARC_REACH - 12) * Math.sqrt((to.y - from.y) / most);
+  const edge = ({ x, y, width, height }) => (height > 2 ? [x + width / 2, y] : [x, y]); // else it is a port
+  return [edge(from), [out, from.y], [out, to.y], edge(to)];
 }

@@ -1,6 +1,6 @@
 // The boxes of the forward picture: calls in the order of execution, inside the modules that made them.
 
-import { ancestors, operatorName } from "./names.js";
+import { ancestors, inTree, operatorName } from "./names.js";
 
 const MOST_PARTS = 60; // a container with more shows them in runs
 const RUN_LENGTH = 40;
@@ -89,14 +89,7 @@ function openBoxes(stack, around, id) {
 
 /** All boxes inside a box, each before its parts. */
 export function boxesIn(box) {
-  const found = [];
-  const waiting = [...box.parts].reverse();
-  while (waiting.length) {
-    const next = waiting.pop();
-    found.push(next);
-    for (let i = next.parts.length - 1; i >= 0; i -= 1) waiting.push(next.parts[i]);
-  }
-  return found;
+  return inTree(box.parts, ({ parts }) => parts);
 }
 
 /** Put the parts of a box with very many of them into runs. */

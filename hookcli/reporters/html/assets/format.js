@@ -14,6 +14,7 @@ const WRITTEN = {
   names: (names) => (!names?.length ? UNDEFINED : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`),
 }; // by the kind of a column
 const UNDEFINED = "-";
+const NOT_FINITE = ["NaN", "Infinity", "-Infinity"];
 const LONGEST_SOURCE = 28; // characters
 
 /** A number with so many decimals; ties go to the even digit, as Python has it. */
@@ -47,9 +48,7 @@ function general(value, digits) {
 /** A number of a report: the strings of strict JSON are the numbers that they name; null if there is none. */
 export function num(value) {
   if (typeof value === "number") return value;
-  if (value === "NaN") return NaN;
-  if (value === "Infinity") return Infinity;
-  return value === "-Infinity" ? -Infinity : null;
+  return NOT_FINITE.includes(value) ? Number(value) : null;
 }
 
 /** Four significant digits: 0.01234, 12.34, 1.234e-07. */

@@ -1,15 +1,16 @@
 // The top of the page: what ran, on what, how long, and what hookcli itself cost; totals; theme and saving.
 
-import { h, save } from "./dom.js";
+import { chosenTheme, setTheme } from "./color.js";
+import { button, h, save } from "./dom.js";
 import { bytes, count, fixed, num, number, quantity, seconds } from "./format.js";
 import { choice, menu } from "./menu.js";
-import { recordFacts, recordNotes } from "./step_run.js";
+import { recordFacts, recordNotes } from "./step_remarks.js";
 
 /** Mount the header. */
-export function mountHeader(container, { payload, setTheme, theme }) {
+export function mountHeader(container, payload) {
   const themes = [["", "Auto", "Light or dark as the system has it"], ["light", "Light", "Light"], ["dark", "Dark", "Dark"]];
-  const switcher = choice("Theme", themes, theme.asked, setTheme);
-  const saved = h("button", { type: "button", class: "button", id: "save-json", title: "The reports as --format json writes them", on: { click: () => save(`${payload.title}.json`, payload.document, "application/json") } }, "Save JSON");
+  const switcher = choice("Theme", themes, chosenTheme, setTheme);
+  const saved = button({ id: "save-json", title: "The reports as --format json writes them" }, () => save(`${payload.title}.json`, payload.document), "Save JSON");
   const title = h("h1", {}, payload.title);
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(

@@ -1,13 +1,12 @@
 // A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
 
+import { onTheme } from "./color.js";
 import { framed, h } from "./dom.js";
 import { ROUND_STEPS } from "./chart_values.js";
 import { count, figureText } from "./format.js";
-import { paintCells } from "./heat_cells.js";
-import { heatScale } from "./heat_scale.js";
-import { HeatLegend } from "./heat_legend.js";
-import { rowReader } from "./folded_rows.js";
-import { ABSENT } from "./matrix.js";
+import { HeatLegend, heatScale, paintCells } from "./heat_colors.js";
+import { ABSENT } from "./data.js";
+import { rowReader } from "./step_tracks.js";
 
 const HEAT_ROW = 18; // height of a row in CSS pixels
 const TALLEST = 520; // of the rows together; more of them scroll
@@ -15,7 +14,7 @@ const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do
 
 /** A heat map in a container. */
 export class HeatMap {
-  /** @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options */
+  /** @param {{onCell: (node: StepNode, step: number) => void, onFold: () => void}} options */
   constructor(container, options) {
     this.options = options;
     this.folded = new Set();
@@ -26,25 +25,26 @@ export class HeatMap {
     this.canvas = h("canvas", { class: "heat-canvas", "aria-hidden": "true" });
     this.column = h("div", { class: "heat-column" });
     this.line = h("div", { class: "heat-line" });
-    this.plot = h("div", { class: "heat-plot" }, this.canvas, this.column, this.line);
+    const pointed = {
+      mousemove: (event) => this.#read(this.#cellAt(event)),
+      mouseleave: () => this.#read(this.at),
+      click: (event) => this.#choose(this.#cellAt(event)),
+    };
+    this.plot = h("div", { class: "heat-plot", on: pointed }, this.canvas, this.column, this.line);
     this.view = h("div", { class: "heat-view" }, this.labels, this.plot);
     this.sizer = h("div", { class: "heat-sizer" }, this.view);
-    this.scroller = h("div", { class: "heat-scroller", tabindex: "0", role: "application", "aria-roledescription": "heat map" }, this.sizer);
+    this.paint = framed(() => this.#paint());
+    const on = { scroll: this.paint, keydown: (event) => this.#onKey(event) };
+    this.scroller = h("div", { class: "heat-scroller", tabindex: "0", role: "application", "aria-roledescription": "heat map", on }, this.sizer);
     this.axis = h("div", { class: "heat-axis", "aria-hidden": "true" });
     this.legend = new HeatLegend();
     this.summary = h("p", { class: "visually-hidden" });
     container.replaceChildren(this.legend.root, this.readout, this.scroller, this.axis, this.summary);
-    this.paint = framed(() => this.#paint());
-    this.#listen();
-    new ResizeObserver(() => this.paint()).observe(this.scroller);
-  }
-
-  #listen() {
-    this.scroller.addEventListener("scroll", this.paint);
-    this.scroller.addEventListener("keydown", (event) => this.#onKey(event));
-    this.plot.addEventListener("mousemove", (event) => this.#read(this.#cellAt(event)));
-    this.plot.addEventListener("mouseleave", () => this.#read(this.at));
-    this.plot.addEventListener("click", (event) => this.#choose(this.#cellAt(event)));
+    new ResizeObserver(this.paint).observe(this.scroller);
+    onTheme(this.scroller, () => {
+      if (this.track) this.legend.show(this.scale, this.statistic);
+      this.paint();
+    });
   }
 
   /** Show a statistic of a track. */
@@ -54,7 +54,7 @@ export class HeatMap {
     if (track !== this.track) this.#foldAtFirst(track);
     Object.assign(this, { track, statistic, read, scale: heatScale(matrix, kind) });
     this.at = { node: this.#shown(this.at.node) ?? track.nodes[0] ?? null, step: Math.min(this.at.step, track.steps.length - 1) };
-    this.legend.show(this.scale, statistic, this.options.theme());
+    this.legend.show(this.scale, statistic);
     this.summary.textContent = summaryOfCells(track, statistic, matrix, await track.nonFinite(statistic.about));
     this.scroller.setAttribute("aria-label", `${statistic.title}: modules by steps. Arrows move, Space folds, Enter selects.`);
     this.#arrange();
@@ -168,7 +168,7 @@ export class HeatMap {
     this.view.style.top = `${first * this.height}px`;
     this.view.style.height = `${shown.length * this.height}px`;
     const rows = shown.map((node) => this.read(node, this.folded.has(node.key)));
-    paintCells(this.canvas, rows, { height: this.height, width: this.plot.clientWidth, scale: this.scale, theme: this.options.theme() });
+    paintCells(this.canvas, rows, { height: this.height, width: this.plot.clientWidth, scale: this.scale });
     this.#mark(shown);
     this.#drawLabels(shown, rows);
     this.#drawAxis();
@@ -188,28 +188,29 @@ export class HeatMap {
 
   #label(node, row) {
     const folded = this.folded.has(node.key);
-    const twisty = node.children.length ? h("span", { class: "heat-twisty", "aria-hidden": "true" }, folded ? "▸" : "▾") : h("span", { class: "heat-twisty" });
-    const isBad = row.bad.includes(1);
-    const label = h("div", { class: node === this.#shown(this.at.node) ? "heat-label heat-label-chosen" : "heat-label", title: `${node.fqn || "(model)"} ${node.module?.type ?? ""}` },
-      twisty, h("span", { class: "heat-name" }, node.name, h("span", { class: "dim" }, ` ${node.module?.type ?? ""}`)), isBad && h("span", { class: "heat-bad", title: "has values that are not finite" }, "!"));
-    label.style.height = `${this.height}px`;
-    label.style.paddingLeft = `${4 + 12 * Math.min(node.level, 6)}px`;
-    twisty.addEventListener("click", (event) => {
-      event.stopPropagation();
-      this.toggle(node);
-    });
-    label.addEventListener("click", () => this.#choose({ node, step: this.at.step }));
-    return label;
+    const sign = node.children.length ? (folded ? "▸" : "▾") : "";
+    const twisty = h("span", { class: "heat-twisty", "aria-hidden": sign ? "true" : null }, sign);
+    const type = node.module?.type ?? "";
+    const click = (event) => (event.target === twisty ? this.toggle(node) : this.#choose({ node, step: this.at.step }));
+    return h(
+      "div",
+      {
+        class: node === this.#shown(this.at.node) ? "heat-label heat-label-chosen" : "heat-label",
+        title: `${node.fqn || "(model)"} ${type}`,
+        style: { height: `${this.height}px`, "padding-left": `${4 + 12 * Math.min(node.level, 6)}px` },
+        on: { click },
+      },
+      twisty,
+      h("span", { class: "heat-name" }, node.name, h("span", { class: "dim" }, ` ${type}`)),
+      row.bad.includes(1) && h("span", { class: "heat-bad", title: "has values that are not finite" }, "!"),
+    );
   }
 
   #drawAxis() {
     const [left, width] = [this.plot.offsetLeft, this.plot.clientWidth];
     const ticks = roundSteps(this.track.steps, Math.max(2, Math.floor(width / 70)));
-    this.axis.replaceChildren(...ticks.map((index) => {
-      const tick = h("span", {}, count(this.track.steps[index]));
-      tick.style.left = `${left + ((index + 0.5) / this.track.steps.length) * width}px`;
-      return tick;
-    }));
+    const place = (index) => left + ((index + 0.5) / this.track.steps.length) * width;
+    this.axis.replaceChildren(...ticks.map((index) => h("span", { style: { left: `${place(index)}px` } }, count(this.track.steps[index]))));
   }
 }
 

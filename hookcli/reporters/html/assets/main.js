@@ -1,59 +1,85 @@
-// Builds the page from its payload.
+// Builds the page from its payload. A page of several models shows one at a time, below a bar that has all of them.
 
 import { loadPayload } from "./data.js";
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { mountDetail } from "./detail.js";
-import { mountDiffSummary } from "./diff.js";
-import { mountDiffDetail } from "./diff_detail.js";
+import { mountDiffDetail, mountDiffSummary } from "./diff.js";
 import { comparisonOf } from "./diff_model.js";
+import { count } from "./format.js";
 import { mountHeader } from "./header.js";
+import { mountTooltip } from "./menu.js";
 import { joinReports } from "./model.js";
-import { mountModels } from "./models.js";
-import { mountNotes } from "./notes.js";
-import { mountPlace } from "./place.js";
-import { select } from "./selection.js";
+import { followAddress, forgetSelection, select } from "./selection.js";
 import { mountTabs } from "./tabs.js";
-import { themeSwitch } from "./theme.js";
-import { mountTooltip } from "./tooltip.js";
-import { mountVerdict } from "./verdict.js";
+import { mountNotes, mountVerdict } from "./verdict.js";
 import { viewsOf } from "./views.js";
+
+const SEVERITIES = { errors: "error", warnings: "warning", infos: "info" };
 
 start(document.getElementById("app"));
 
 /** Build the page, or say why it can't be. */
 async function start(app) {
   try {
-    mountModels(app, await loadPayload(), build);
+    const payload = await loadPayload();
+    const names = [...new Set(payload.reports.map((report) => report.model))];
+    if (payload.kind === "model" && names.length > 1) buildModels(app, payload, names);
+    else build(app, payload);
   } catch (error) {
     app.replaceChildren(h("p", { class: "failure", role: "alert" }, `This page can't be shown: ${error}`));
     throw error;
   }
 }
 
+/** Build a bar with what the checks found in each model, and the page of the first that has errors. */
+function buildModels(app, payload, names) {
+  const container = h("div", { class: "model-page" });
+  const totals = names.map((name) => Object.assign({}, ...payload.reports.filter(({ model, probe }) => model === name && probe === "check").map((report) => report.totals)));
+  const show = (chosen) => {
+    buttons.forEach((each, i) => each.setAttribute("aria-pressed", String(i === chosen)));
+    forgetSelection();
+    container.replaceChildren();
+    build(container, ofModel(payload, names[chosen]));
+  };
+  const buttons = names.map((name, i) => modelButton(name, totals[i], () => show(i)));
+  app.append(h("nav", { class: "models", "aria-label": "Models" }, buttons), container);
+  show(Math.max(totals.findIndex(({ errors }) => errors), 0));
+}
+
+function modelButton(name, totals, choose) {
+  const found = Object.entries(SEVERITIES).filter(([key]) => totals[key]);
+  const said = found.map(([key, word]) => `${count(totals[key])} ${totals[key] === 1 ? word : key}`).join(", ");
+  const lamp = h("span", { class: `verdict ${found[0]?.[1] ?? "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }));
+  return button({ "aria-pressed": "false" }, choose, lamp, name, h("span", { class: "dim" }, said || "passed"));
+}
+
+/** The part of the payload that is of one model; its document stays whole. */
+function ofModel(payload, name) {
+  const isOfModel = (_, i) => payload.reports[i].model === name;
+  return { ...payload, title: name, reports: payload.reports.filter(isOfModel), lines: payload.lines.filter(isOfModel) };
+}
+
 function build(app, payload) {
-  const theme = themeSwitch();
   const comparison = comparisonOf(payload);
   const joined = payload.steps ? { reports: [] } : payload; // those of steps are joined for the step that is chosen
-  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined), theme: theme.current };
+  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined) };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
   const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: 0 });
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
-  const told = comparison ? { ...payload, reports: comparison.diffs } : payload; // totals of one side would be no facts of both
-  mountHeader(header, { ...context, payload: told, setTheme: theme.set, theme });
+  mountHeader(header, comparison ? { ...payload, reports: comparison.diffs } : payload); // totals of one side would be no facts of both
   if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings are those of a step
   if (!payload.steps) mountNotes(verdict, context);
   beside.hidden = !comparison && !context.model.modules.length && !payload.steps?.tracks.length;
-  const mounted = beside.hidden ? null : (comparison ? mountDiffDetail : mountDetail)(beside, context);
+  if (!beside.hidden) (comparison ? mountDiffDetail : mountDetail)(beside, context);
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());
   if (!comparison && context.model.byFqn.has("")) select("", "start");
-  moved = mountPlace(tabs, context.model);
+  moved = followAddress(tabs, context.model);
   mountTooltip(app);
   for (const whole of [true, false]) addEventListener(whole ? "beforeprint" : "afterprint", () => tabs.shown()?.print?.(whole));
-  theme.onChange(() => [mounted, ...tabs.mounted()].forEach((view) => view?.retheme?.()));
-  new ResizeObserver(() => [mounted, tabs.shown()].forEach((view) => view?.resize?.())).observe(work);
+  new ResizeObserver(() => tabs.shown()?.resize?.()).observe(work);
   document.addEventListener("keydown", (event) => searchKey(event, work));
 }
 

@@ -1,6 +1,6 @@
 // Joins the reports of a page by module. Every view reads this; nothing changes it.
 
-import { ancestors, operatorName, ownerOf, relativeName } from "./names.js";
+import { ancestors, inTree, operatorName, ownerOf, relativeName } from "./names.js";
 
 /**
  * @typedef {Object<string, any>} Row a row of a report as in the JSON document; read its numbers with `num` or `figureOf`
@@ -48,27 +48,25 @@ const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "
 export function joinReports(payload) {
   const byProbe = (probe) => payload.reports.filter((report) => report.probe === probe);
   const byFqn = new Map();
+  const gradientRows = byProbe("grads").filter(isOfModules).flatMap((report) => report.rows.filter((row) => row.kind === "parameter"));
   for (const [probe, list] of Object.entries(JOINED)) {
     byProbe(probe).filter(isOfModules).forEach((report) => report.rows.forEach((row) => addRow(byFqn, row, list)));
   }
   const others = payload.reports.filter((report) => isOfModules(report) && !Object.hasOwn(JOINED, report.probe) && !NOT_OF_MODULES.includes(report.probe));
-  others.forEach((report) => report.rows.forEach((row) => addOther(byFqn.get(row.fqn), report, row)));
-  const skipped = unmeasured(payload.reports);
-  if (!byFqn.size) addOwners(byFqn, byProbe("grads"));
+  for (const report of others) {
+    for (const [fqn, rows] of Map.groupBy(report.rows, (row) => row.fqn)) byFqn.get(fqn)?.others.set(report, rows);
+  }
+  const unmeasured = payload.reports.flatMap((report) => report.skipped.map((item) => ({ path: "", ...item })));
+  const skipped = [...new Map(unmeasured.map((item) => [JSON.stringify([item.fqn, item.path, item.reason]), item])).values()]; // once, though several reports say it
+  if (!byFqn.size) gradientRows.toReversed().forEach((row) => (moduleAt(byFqn, ownerOf(String(row.fqn))).type ||= row.type ?? "")); // the first of the model first
   if (byFqn.size) skipped.filter((item) => item.kind === "never_called").forEach((item) => moduleAt(byFqn, item.fqn));
   const modules = inTreeOrder(byFqn);
   const owner = (fqn) => ancestors(fqn).map((name) => byFqn.get(name)).find(Boolean) ?? null;
-  const parameters = parametersOf(byProbe, owner);
+  const parameters = parametersOf(byProbe("parameters").flatMap((report) => report.rows), gradientRows, owner);
   const findings = payload.reports.flatMap((report) => report.findings);
   findings.forEach((finding) => owner(finding.fqn)?.findings.push(finding));
   skipped.filter((item) => item.kind !== "not_judged").forEach((item) => owner(item.fqn)?.skipped.push(item)); // of a check, not of a module
   return { modules, byFqn, parameters, findings, skipped, reports: byProbe, others, owner };
-}
-
-/** What was not measured: once, though several reports of one run say it. */
-function unmeasured(reports) {
-  const items = reports.flatMap((report) => report.skipped.map((item) => ({ path: "", ...item })));
-  return [...new Map(items.map((item) => [JSON.stringify([item.fqn, item.path, item.reason]), item])).values()];
 }
 
 function isOfModules(report) {
@@ -81,16 +79,6 @@ function addRow(byFqn, row, list) {
   const module = operator ?? moduleAt(byFqn, String(row.fqn ?? ""));
   if (list !== "flow" || row.kind === "module") module.type ||= row.type ?? ""; // of a function's row it is the function's name
   module[list === "outputGrads" ? (GRADIENTS[row.kind] ?? list) : list].push(row);
-}
-
-function addOther(module, report, row) {
-  module?.others.set(report, [...(module.others.get(report) ?? []), row]);
-}
-
-/** Modules of a report on parameters alone: those that own them, the first of the model first. */
-function addOwners(byFqn, reports) {
-  const rows = reports.filter(isOfModules).flatMap((report) => report.rows.filter((row) => row.kind === "parameter"));
-  rows.reverse().forEach((row) => (moduleAt(byFqn, ownerOf(String(row.fqn))).type ||= row.type ?? ""));
 }
 
 function moduleAt(byFqn, fqn) {
@@ -108,17 +96,12 @@ function inTreeOrder(byFqn) {
     if (module.parent?.fqn) module.name = relativeName(module.fqn, module.parent.fqn);
     (module.parent?.children ?? tops).push(module);
   }
-  const ordered = [];
-  const visit = (module, depth) => {
-    Object.assign(module, { depth, order: ordered.length });
-    ordered.push(module);
-    module.children.forEach((child) => visit(child, depth + 1));
-  };
-  tops.forEach((module) => visit(module, 0));
+  const ordered = inTree(tops);
+  ordered.forEach((module, order) => Object.assign(module, { order, depth: module.parent ? module.parent.depth + 1 : 0 }));
   return ordered;
 }
 
-function parametersOf(byProbe, owner) {
+function parametersOf(valueRows, gradientRows, owner) {
   const found = new Map();
   const at = (fqn) => {
     if (!found.has(fqn)) {
@@ -127,10 +110,8 @@ function parametersOf(byProbe, owner) {
     }
     return found.get(fqn);
   };
-  byProbe("parameters").forEach((report) => report.rows.forEach((row) => at(row.fqn).values.push(row)));
-  for (const row of byProbe("grads").filter(isOfModules).flatMap((report) => report.rows)) {
-    if (row.kind === "parameter") at(row.fqn).gradients.push(row);
-  }
+  valueRows.forEach((row) => at(row.fqn).values.push(row));
+  gradientRows.forEach((row) => at(row.fqn).gradients.push(row));
   const place = (parameter) => parameter.module?.order ?? -1;
   const sorted = [...found.values()].sort((a, b) => place(a) - place(b));
   sorted.forEach((parameter) => parameter.module?.parameters.push(parameter));

@@ -1,4 +1,5 @@
 // Names of modules, and of the operators that run in them: "layer1.0:add_1" is below "layer1.0", ":add_1" below the model.
+// Trees of them.
 
 const OPERATOR = /^(.*):[^.:]+_\d+$/s; // as in hookcli/table/names.py
 
@@ -27,4 +28,9 @@ export function relativeName(fqn, owner) {
 /** The name of an operator, from its row in the report "flow". */
 export function operatorName(row) {
   return `${row.fqn}:${row.type}_${row.number}`;
+}
+
+/** Nodes of a tree with all that is in them, each before its parts. */
+export function inTree(nodes, partsOf = (node) => node.children) {
+  return nodes.flatMap((node) => [node, ...inTree(partsOf(node), partsOf)]);
 }

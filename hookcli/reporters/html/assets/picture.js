@@ -1,18 +1,18 @@
 // The architecture as a forward picture: modules as boxes, which fold and unfold as the table's tree does.
 
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { count, counted } from "./format.js";
 import { boxesIn, flowTree, isOwnPlace, openedTo } from "./flow_tree.js";
 import { layOutFlow } from "./flow_layout.js";
 import { isWithin } from "./names.js";
 import { boxSize, drawFlow, markBoxes } from "./picture_boxes.js";
-import { boxKey } from "./picture_keys.js";
 import { colorChoice } from "./picture_color.js";
 import { Zoom } from "./picture_zoom.js";
 import { onSelect, select, selected } from "./selection.js";
 
 const BOXES_AT_FIRST = 40; // boxes
 const MOST_BOXES = 1500; // more would take seconds to place, and nobody could read them
+const ZOOM_KEYS = { "+": 1.25, "=": 1.25, "-": 0.8, _: 0.8 };
 
 /**
  * Mount the picture of the report "flow".
@@ -22,29 +22,28 @@ export function mountPicture(container, context) {
   const picture = new Picture(context);
   container.append(picture.element);
   onSelect((selection) => picture.follow(selection));
-  return { show: () => picture.shown(), retheme: () => picture.paint(), resize: () => picture.zoom.resized() };
+  return { show: () => picture.shown(), resize: () => picture.zoom.resized() };
 }
 
 class Picture {
-  constructor({ model, theme, excess }) {
-    [this.model, this.theme] = [model, theme];
+  constructor({ model, excess }) {
+    this.model = model;
     this.tree = flowTree(model.reports("flow")[0], model);
     this.open = openedTo(this.tree.root, BOXES_AT_FIRST, true).open;
     this.active = null;
     this.told = h("span", { class: "picture-told", role: "status" });
-    this.canvas = h("div", { class: "picture-canvas", tabindex: 0, role: "tree", "aria-label": "Architecture, in the order in which tensors flow" });
+    const on = { click: (event) => this.click(event), keydown: (event) => this.key(event) };
+    this.canvas = h("div", { class: "picture-canvas", tabindex: 0, role: "tree", "aria-label": "Architecture, in the order in which tensors flow", on });
     this.zoom = new Zoom(this.canvas);
     this.colors = colorChoice(model, () => this.paint(), excess);
     this.element = h("section", { class: "picture" }, this.tools(), this.canvas);
-    this.canvas.addEventListener("click", (event) => this.click(event));
-    this.canvas.addEventListener("keydown", (event) => boxKey(this, event));
     this.draw();
   }
 
   tools() {
-    const button = (text, label, run) => h("button", { type: "button", class: "button", "aria-label": label, title: label, on: { click: run } }, text);
-    const folds = [button("Fold", "Fold all", () => this.foldAll()), button("Unfold", "Unfold all", () => this.unfoldAll())];
-    const sizes = [button("−", "Smaller", () => this.zoom.by(0.8)), button("+", "Larger", () => this.zoom.by(1.25)), button("Fit", "Fit the picture", () => this.zoom.fit())];
+    const tool = (text, title, run) => button({ "aria-label": title, title }, run, text);
+    const folds = [tool("Fold", "Fold all", () => this.foldAll()), tool("Unfold", "Unfold all", () => this.unfoldAll())];
+    const sizes = [tool("−", "Smaller", () => this.zoom.by(0.8)), tool("+", "Larger", () => this.zoom.by(1.25)), tool("Fit", "Fit the picture", () => this.zoom.fit())];
     return h("div", { class: "picture-tools" }, h("span", { class: "choice" }, folds), h("span", { class: "choice" }, sizes), this.colors.element, this.told);
   }
 
@@ -65,7 +64,7 @@ class Picture {
 
   /** Colours and marks, which change without a new layout. */
   paint() {
-    this.colors.paint(this.layout.boxes, this.svg, this.theme());
+    this.colors.paint(this.layout.boxes, this.svg);
     markBoxes(this.svg, this.drawnFor(selected().fqn), this.active);
     if (this.active && this.placed.has(this.active)) this.canvas.setAttribute("aria-activedescendant", `box-${this.active}`);
     else this.canvas.removeAttribute("aria-activedescendant");
@@ -141,5 +140,36 @@ class Picture {
     this.draw();
     this.zoom.fit();
     if (!all) this.tell(`${this.told.textContent}; unfolded as far as ${count(MOST_BOXES)} boxes go`);
+  }
+
+  /** Do what a key asks, as in a tree: arrows move, right and left unfold and fold, Enter selects, + and - zoom, 0 fits. */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const boxes = this.layout.boxes.map((placed) => placed.box);
+    const at = boxes.findIndex((box) => box.key === this.active);
+    const moves = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: boxes.length - 1 };
+    if (event.key in ZOOM_KEYS) this.zoom.by(ZOOM_KEYS[event.key]);
+    else if (event.key === "0") this.zoom.fit();
+    else if (event.key in moves) this.goTo(boxes[Math.min(Math.max(moves[event.key], 0), boxes.length - 1)]);
+    else if (at < 0 || !this.keyOnBox(event.key, boxes[at], boxes[at + 1])) return;
+    event.preventDefault();
+  }
+
+  /** True if the key did something. */
+  keyOnBox(key, box, next) {
+    const open = this.open.has(box.key);
+    if (key === "Enter" || key === " ") this.choose(box);
+    else if (key === "ArrowRight" && box.parts.length) open ? this.goTo(next) : this.toggle(box);
+    else if (key === "ArrowLeft" && open) this.toggle(box);
+    else if (key === "ArrowLeft" && box.parent?.parent) this.goTo(box.parent);
+    else return false;
+    return true;
+  }
+
+  goTo(box) {
+    if (!box) return;
+    this.active = box.key;
+    this.zoom.reveal(this.placed.get(box.key));
+    this.paint();
   }
 }

@@ -21,7 +21,7 @@ const FIGURES_OF_BOXES = [
 /**
  * A choice of the figure, with a legend; of a comparison, the excess of each module's output is chosen at first.
  * @param {Map<string, number>} [excess] by module
- * @returns {{element: HTMLElement, paint: (boxes: Placed[], svg: SVGElement, theme: string) => void}}
+ * @returns {{element: HTMLElement, paint: (boxes: Placed[], svg: SVGElement) => void}}
  */
 export function colorChoice(model, changed, excess) {
   const compared = excess ? [{ key: "excess", title: "Excess", of: (module) => excess.get(module.fqn) ?? null, text: number }] : [];
@@ -46,13 +46,12 @@ function colorBox(element, value, scale) {
   const share = scale.at(value ?? null);
   const rgb = share === null ? null : sequential(share);
   element.querySelector("rect").style.fill = rgb ? css(rgb) : "";
-  element.classList.toggle("flow-on-dark", rgb !== null && rgb[0] * 0.3 + rgb[1] * 0.59 + rgb[2] * 0.11 < 125);
-  element.classList.toggle("flow-on-light", rgb !== null && rgb[0] * 0.3 + rgb[1] * 0.59 + rgb[2] * 0.11 >= 125);
+  const isDark = rgb !== null && rgb[0] * 0.3 + rgb[1] * 0.59 + rgb[2] * 0.11 < 125;
+  element.classList.toggle("flow-on-dark", isDark);
+  element.classList.toggle("flow-on-light", rgb !== null && !isDark);
 }
 
 function legendRamp() {
   const steps = Array.from({ length: 9 }, (_, i) => css(sequential(i / 8)));
-  const bar = h("span", { class: "picture-ramp", "aria-hidden": "true" });
-  bar.style.background = `linear-gradient(to right, ${steps.join(", ")})`;
-  return bar;
+  return h("span", { class: "picture-ramp", "aria-hidden": "true", style: { background: `linear-gradient(to right, ${steps.join(", ")})` } });
 }

@@ -1,16 +1,16 @@
-// Tables of one report, of the joined modules and of the parameters.
+// Tables of one report, of the joined modules, of the parameters and of a comparison.
 
 import { moduleColumns, parameterColumns, reportColumns } from "./columns.js";
+import { agreement } from "./diff_model.js";
+import { num } from "./format.js";
 import { ancestors, relativeName } from "./names.js";
-import { reportNotes } from "./notes.js";
 import { mountTable } from "./table.js";
-import { linked } from "./table_state.js";
+import { linked, rowsOfTree } from "./table_state.js";
+import { reportNotes } from "./verdict.js";
 
 /** Mount the table of one report, in the order in which its command wrote it. */
 export function mountReport(container, { payload, model }, report, lines) {
-  const nested = isTree(report, payload.view);
-  const rows = linked(nested ? nestedRows(report.rows) : report.rows.map((values) => ({ values, parent: null, name: nameOf(values) })));
-  rows.forEach((row) => (row.fqn = "fqn" in row.values ? (model.owner(String(row.values.fqn))?.fqn ?? String(row.values.fqn)) : null));
+  const rows = rowsOf(report.rows, isTree(report, payload.view), (fqn) => model.owner(fqn)?.fqn ?? fqn);
   const data = { rows, columns: reportColumns(report, rows, payload.view?.columns.length), depth: depthAsked(payload.view) };
   const mounted = mountTable(container, { ...data, label: report.probe, empty: lines.totals[0] ?? "Nothing was measured." });
   container.append(reportNotes({ ...lines, totals: rows.length ? lines.totals : [] }, payload.reports.length === 1));
@@ -21,8 +21,15 @@ function depthAsked(view) {
   return view?.all ? Infinity : (view?.depth ?? null);
 }
 
+/** The rows of a table, `nested` or side by side; `place` names the module that a row selects. */
+function rowsOf(all, nested, place) {
+  const rows = linked(nested ? nestedRows(all) : all.map((values) => ({ values, parent: null, name: nameOf(values) })));
+  rows.forEach((row) => (row.fqn = "fqn" in row.values ? place(String(row.values.fqn)) : null));
+  return rows;
+}
+
 /** The name of a row's module, or of its step. */
-export function nameOf(values) {
+function nameOf(values) {
   return "step" in values && !("fqn" in values) ? `step ${values.step}` : String(values.fqn ?? "") || "(model)";
 }
 
@@ -34,7 +41,7 @@ function isTree(report, view) {
 }
 
 /** Rows in a tree: the parent of each is the latest row before it of a module that contains its own. */
-export function nestedRows(all) {
+function nestedRows(all) {
   const latest = new Map();
   return all.map((values) => {
     const fqn = String(values.fqn ?? "");
@@ -48,14 +55,8 @@ export function nestedRows(all) {
 
 /** Mount the table of modules, which joins all reports on them. */
 export function mountModules(container, { payload, model }) {
-  const made = new Map();
-  const rows = model.modules.map((module) => {
-    const row = { values: { type: module.type }, module, fqn: module.fqn, name: module.name, parent: made.get(module.parent) ?? null };
-    made.set(module, row);
-    return row;
-  });
-  const columns = moduleColumns(model, linked(rows));
-  return mountTable(container, { label: "Modules", rows, columns, depth: depthAsked(payload.view), empty: "No module was measured." });
+  const rows = rowsOfTree(model.modules, (module) => ({ values: { type: module.type }, module, fqn: module.fqn, name: module.name }));
+  return mountTable(container, { label: "Modules", rows, columns: moduleColumns(model, rows), depth: depthAsked(payload.view), empty: "No module was measured." });
 }
 
 /** Mount the table of parameters. */
@@ -65,4 +66,32 @@ export function mountParameters(container, { model }) {
     return { values: { type }, parameter, fqn: parameter.module?.fqn ?? "", name: parameter.fqn, parent: null };
   });
   return mountTable(container, { label: "Parameters", rows: linked(rows), columns: parameterColumns(model, rows), depth: null, empty: "No parameter was measured." });
+}
+
+/** Mount the table of one kind of a comparison's rows, coloured by how far both sides agree. */
+export function mountDiffPart(container, part) {
+  const rows = rowsOf(part.rows, part.kind === "output" || part.kind === "", (fqn) => fqn);
+  const columns = reportColumns({ ...part.diff, rows: part.rows }, rows, false).map((column) => styled(column, rows, part));
+  return mountTable(container, { rows, columns, depth: null, label: part.title, empty: "Nothing was compared." });
+}
+
+function styled(made, rows, part) {
+  const { key, column, shown: usually, tone: usual } = made;
+  const listed = part.diff.meta.of || part.diff.meta.a?.record; // of saved reports and records, `differs` says most
+  const marked = ["change", "reset"].includes(key) && part.rows.some((row) => (row[key] ?? "") !== ""); // though no report lists them
+  const shown = marked || (listed && key === "differs") || (usually && !column?.aside.includes("diff"));
+  const tone = (row) => (column?.judged ? `diff-${agreement(row.values)}` : usual(row));
+  const scaled = key === "times" ? { look: "bar", share: logShare(rows) } : {};
+  return { ...made, ...scaled, shown, tone };
+}
+
+/** The length of an excess's bar, by its logarithm: half of the cell is the tolerance. */
+function logShare(rows) {
+  const finite = rows.map((row) => num(row.values.times)).filter((value) => value > 0 && Number.isFinite(value));
+  const decades = Math.max(1, ...finite.map((value) => Math.abs(Math.log10(value))));
+  return (row) => {
+    const value = num(row.values.times);
+    if (!(value > 0)) return null;
+    return Number.isFinite(value) ? Math.min(Math.max((1 + Math.log10(value) / decades) / 2, 0.02), 1) : 1;
+  };
 }

@@ -1,4 +1,6 @@
-// The one selection: table, charts, picture, heat map and details all choose a module through it.
+// The one selection: table, charts, picture, heat map and details all choose a module through it. The address has it, too.
+
+import { button } from "./dom.js";
 
 const listeners = new Set();
 let chosen = { fqn: null, source: "", row: null };
@@ -36,4 +38,42 @@ export function onSelect(listener) {
 export function forgetSelection() {
   listeners.clear();
   chosen = { fqn: null, source: "", row: null };
+}
+
+/** A button that selects a module, by its whole name or a text that has more. */
+export function placeButton(text, fqn, source) {
+  return button({ class: "place", title: text || "(model)" }, () => select(fqn, source), text || "(model)");
+}
+
+/**
+ * Go to the tab and module in the address, page.html#modules/layer1.0, and write them there from now on.
+ * @param {{show: (id: string) => void, now: () => string}} tabs
+ * @returns {() => void} to call when another tab is shown
+ */
+export function followAddress(tabs, model) {
+  const go = () => {
+    const [tab, ...fqn] = decoded(location.hash.slice(1)).split("/");
+    if (tab) tabs.show(tab);
+    if (model.byFqn.has(fqn.join("/")) && fqn.length) select(fqn.join("/"), "address");
+  };
+  const write = () => {
+    const place = chosen.fqn === null ? [tabs.now()] : [tabs.now(), chosen.fqn];
+    try {
+      history.replaceState(null, "", `#${place.map(encodeURIComponent).join("/")}`);
+    } catch {
+      // a frame of a notebook has no address
+    }
+  };
+  go();
+  addEventListener("hashchange", go);
+  onSelect(write);
+  return write;
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
 }

@@ -1,13 +1,14 @@
-// The model's own figures over steps: loss, learning rates, norms, times and memory, of the run or of each rank.
+// Charts over steps: the model's own figures, of a run, of each of its ranks or of two records, and one row of the heat map.
 
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
 import { declared } from "./declared.js";
 import { figureText, num } from "./format.js";
-import { ABSENT } from "./matrix.js";
+import { ABSENT } from "./data.js";
 
 const COLORS = 6; // of series, in chart.css
 const FIRST_CHARTS = 4; // those after them are folded away at first
+const OF_B = "_b"; // ends the names of figures of the second record
 
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
@@ -34,30 +35,17 @@ export class StepCharts {
 
   #draw(title, lines, name, place) {
     const chart = this.charts.get(title);
+    const spec = { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
     if (!lines.length) {
       chart?.destroy();
-      chart?.box.remove();
       this.charts.delete(title);
-      return;
-    }
-    const spec = { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
-    if (chart) return void chart.update(spec);
-    const box = h("div", { class: "step-chart" });
-    (place < FIRST_CHARTS ? this.first : this.rest).append(box);
-    this.charts.set(title, Object.assign(new LineChart(box, spec), { box }));
+    } else if (chart) chart.update(spec);
+    else this.charts.set(title, new LineChart(place < FIRST_CHARTS ? this.first : this.rest, spec));
   }
 
   /** Mark a step in all charts. */
   choose(index) {
     for (const chart of this.charts.values()) chart.choose(this.x[index] ?? null);
-  }
-
-  resize() {
-    for (const chart of this.charts.values()) chart.resize();
-  }
-
-  retheme() {
-    for (const chart of this.charts.values()) chart.retheme();
   }
 }
 
@@ -83,18 +71,10 @@ export class RowChart {
   choose(index) {
     this.chart?.choose(this.x[index] ?? null);
   }
-
-  resize() {
-    this.chart?.resize();
-  }
-
-  retheme() {
-    this.chart?.retheme();
-  }
 }
 
 /** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
-export function placesOf(steps) {
+function placesOf(steps) {
   return steps.every((step, i) => !i || step > steps[i - 1]) ? steps : steps.map((_, i) => i);
 }
 
@@ -107,26 +87,17 @@ function chartOfSteps(track, onSelect) {
 function linesOf(track, labels) {
   const names = Object.keys(labels);
   const figures = names.map((name) => track.figure(name)).filter(Boolean);
-  const shown = figures.filter((figure) => figure.name !== "unclipped_grad" || wasClipped(figure, figures[0]));
-  const lines = shown.map((figure) => ({ label: labels[figure.name] || figure.title, figure }));
-  if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
-  if (names[0] === "loss") lines.push(...track.groups.flatMap((group) => ofGroup(group, "loss"))); // of optimizers that step in turns
-  if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
-  return lines.map(({ label, figure }, i) => lineOf(label, figure, i));
-}
-
-/** True if the norm before clipping differs from the one after it at any step, by more than rounding. */
-function wasClipped(before, after) {
-  return before.values.some((value, i) => Math.abs(num(value) - num(after.values[i])) > 1e-3 * num(value));
-}
-
-function ofGroup(group, name) {
-  const figure = group.figures.find((one) => one.name === name);
-  return figure ? [{ label: group.title, figure }] : [];
+  const clips = (value, i) => Math.abs(num(value) - num(figures[0].values[i])) > 1e-3 * num(value); // by more than rounding
+  const shown = figures.filter(({ name, values }) => name !== "unclipped_grad" || values.some(clips));
+  const whole = shown.map((figure) => [labels[figure.name] || figure.title, figure]);
+  const ofGroups = track.groups.flatMap(({ title, figures: own }) => own.filter(({ name }) => name === names[0]).map((figure) => [title, figure]));
+  const isDivided = names[0] === "loss" || (names[0] === "ratio" && track.groups.length > 1); // losses of optimizers that step in turns
+  const lines = names[0] === "lr" ? ofGroups : [...whole, ...(isDivided ? ofGroups : [])];
+  return lines.map(([label, figure], i) => lineOf(label, figure, i));
 }
 
 function rankLines(ranks, name) {
-  const found = ranks.map(({ rank, figures }) => [rank, figures.find((one) => one.name === name)]).filter(([, figure]) => figure);
+  const found = ranks.flatMap(({ rank, figures }) => figures.filter((one) => one.name === name).map((figure) => [rank, figure]));
   return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure, i));
 }
 
@@ -134,4 +105,38 @@ function rankLines(ranks, name) {
 function lineOf(label, { name, values }, i) {
   const figure = (value) => (name === "ratio" && Number.isNaN(num(value)) ? null : num(value));
   return { label, values: values.map(figure), color: `--series-${(i % COLORS) + 1}` };
+}
+
+/**
+ * Mount charts of the figures of two records, each pair of figures in one chart.
+ * @param {Report[]} history as `hookcli show A --against B` has it
+ * @param {string[]} first the figures to chart before all others
+ */
+export function mountDiffSteps(container, history, first) {
+  for (const report of history) {
+    const { model, meta } = report;
+    const [open, folded] = [h("div", { class: "diff-charts" }), h("div", { class: "diff-charts" })];
+    diffSpecs(report, first).forEach((spec, place) => new LineChart(place < FIRST_CHARTS ? open : folded, spec));
+    const heading = h("h2", { class: "diff-heading" }, `${model}: A and B over steps`);
+    const about = h("p", { class: "diff-dim" }, `A is ${meta.against.a}, B is ${meta.against.b}`);
+    container.append(h("section", { "aria-label": model }, heading, about, open));
+    if (folded.childNodes.length) container.append(h("details", { class: "diff-how" }, h("summary", {}, "Other figures over steps"), folded));
+  }
+}
+
+/** A chart for each figure that either record has. */
+function diffSpecs({ model, meta, columns, rows }, first) {
+  const names = columns.map(({ name }) => name);
+  const place = ({ name }) => (first.includes(name) ? first.indexOf(name) : first.length);
+  const paired = columns.filter(({ name }) => names.includes(name + OF_B)).toSorted((one, other) => place(one) - place(other));
+  const lineFor = (label, name, i) => ({ label, color: `--series-${i + 1}`, values: rows.map((row) => num(row[name])) });
+  const specs = paired.map(({ name, title, unit }) => ({
+    title: title + (unit ? ` (${unit})` : ""),
+    x: placesOf(rows.map((row) => row.step)),
+    names: rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
+    lines: [lineFor("A", name, 0), lineFor("B", name + OF_B, 1)],
+    sync: `diff ${model} ${meta.mode}`,
+    height: 180,
+  }));
+  return specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => value !== null)));
 }

@@ -1,52 +1,121 @@
-// What a record says of steps besides figures: findings, notes, parameter groups, and what was not measured.
+// What a record says besides its figures: how the run went, its first value that is not finite, its ranks; and remarks on steps.
 
-import { h } from "./dom.js";
 import { declared } from "./declared.js";
-import { count, figureText, num } from "./format.js";
-import { select } from "./selection.js";
+import { button, h } from "./dom.js";
+import { count, counted, figureText, fixed, num, seconds } from "./format.js";
+import { mountReport } from "./report_table.js";
+import { placeButton } from "./selection.js";
 
+const NO_LINES = { verdict: "", run: "", totals: [], remarks: [], next: "" }; // around the table of a report
 const MOST_REMARKS = 100; // of a kind that are listed
+const MOST_SPANS = 6; // of steps, that a remark names
+
+/**
+ * What is said of the run: pairs of a name and a text, for the header.
+ * @param {Object<string, any>} steps of the payload
+ */
+export function recordFacts({ run, tracks, ranks }) {
+  const { ended } = run;
+  const trained = tracks.filter(({ phase }) => phase === "train").reduce((sum, track) => sum + track.steps.length, 0);
+  const others = tracks.reduce((sum, track) => sum + track.steps.length, 0) - trained;
+  const recorded = [trained || !others ? counted(trained, "step") : "", others ? `${counted(others, "forward")} without gradients` : ""];
+  return [
+    ["Command", run.command || run.script || run.record],
+    ["Started", run.started ? run.started.replace("T", " ").replace("+00:00", " UTC") : ""],
+    ["Took", ended ? `${clockText(ended.seconds)}${ended.program_steps ? ` for ${counted(ended.program_steps, "step")}` : ""}` : ""],
+    ["Ended", endText(ended)],
+    ["Recorded", `${recorded.filter(Boolean).join(" and ")}${run.every > 1 ? `, every ${count(run.every)}th` : ""}`],
+    ["hookcli's part", ended?.hookcli_seconds ? `${clockText(ended.hookcli_seconds)} (${fixed((100 * ended.hookcli_seconds) / ended.seconds, 0)}%)` : ""],
+    ["Ranks", ranks ? count(ranks.number) : ""],
+    ["Models", run.models.map((model) => `${model.model} (${count(model.parameters)} parameters)`).join(", ")],
+    ["Versions", Object.entries(run.versions).filter(([name]) => name !== "hookcli").map((pair) => pair.join(" ")).join(", ")],
+  ].filter(([, text]) => text);
+}
+
+function endText(ended) {
+  if (!ended) return "no end is recorded (running, or killed)";
+  const code = ended.exit_code === null ? "" : `exit code ${ended.exit_code}`;
+  return ended.error ? `${ended.error}${code ? ` (${code})` : ""}` : code || "by itself";
+}
+
+/** A time that a person waited: 4.2 s, 3 min 20 s, 2 h 5 min. */
+function clockText(time) {
+  if (time < 100) return time < 1 ? seconds(time) : `${fixed(time, 1)} s`;
+  const [minutes, rest] = [Math.floor(Math.round(time) / 60), Math.round(time) % 60];
+  return minutes < 60 ? `${minutes} min ${rest} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** Notes on the run, and on what the record lacks; empty if there are none. */
+export function recordNotes({ run, remarks, digits, tracks }) {
+  const models = run.models.flatMap((model) => model.notes.map((note) => `${model.model}: ${note}`));
+  const rounded = digits < 4 && tracks.length ? [`figures of modules are rounded to ${digits} digits, since there are so many`] : [];
+  const said = [...new Set([...remarks, ...(run.ended?.notes ?? []), ...models, ...rounded])];
+  return said.length ? h("ul", { class: "record-notes" }, said.map((text) => h("li", {}, text))) : "";
+}
+
+/**
+ * The first value that was not finite, with the rows before it; null without any.
+ * @param {Object<string, any>} steps of the payload
+ */
+export function firstBadSection(context, steps, goTo) {
+  const [found] = steps.non_finite;
+  if (!found) return null;
+  const go = button({}, () => goTo(found), `Go to ${found.fqn || "the model"} at step ${count(found.step)}`);
+  const about = h("summary", {}, "Rows before it, in the order in which they were measured; its own is the last one");
+  const tables = found.reports.map((place) => reportBox(context, context.payload.reports[place]));
+  const rows = tables.length ? h("details", { class: "first-bad-rows", open: true }, about, tables) : null;
+  const later = steps.non_finite.length > 1 ? h("p", { class: "dim" }, `and on ${counted(steps.non_finite.length - 1, "other rank")}`) : null;
+  return h("section", { class: "first-bad", "aria-label": "First value that is not finite" }, h("p", {}, h("strong", {}, found.line)), later, h("div", {}, go), rows);
+}
+
+/** The table of ranks, with remarks on missing and deviating ones; null for a record of one process. */
+export function ranksSection(context, { ranks }) {
+  if (!ranks) return null;
+  const missing = ranks.missing.length ? h("p", { class: "failure" }, `Missing: ${ranks.missing.map((rank) => `rank ${rank}`).join(", ")}`) : null;
+  return h("section", { class: "step-section", "aria-label": "Ranks" }, h("h2", {}, "Ranks"), missing, ranks.table.map((report) => reportBox(context, report)));
+}
+
+function reportBox(context, report) {
+  const box = h("div", { class: "report-box", style: { height: `${Math.min(report.rows.length, 12) * 24 + 104}px` } });
+  mountReport(box, context, report, NO_LINES);
+  return box;
+}
 
 /** Sections on the chosen step, and on all steps. */
 export function stepRemarks(track, index, onStep) {
-  const spans = (one) => spanList(track, one.steps, onStep);
-  const now = (one) => one.steps.some(([from, until]) => from <= index && index <= until);
-  const finding = (one) => h("li", { class: now(one) ? "remark remark-now" : "remark" }, h("span", { class: `badge ${one.severity}` }, one.check), placeButton(one.fqn), h("span", {}, one.message), spans(one));
-  const note = (one) => h("li", { class: now(one) ? "remark remark-now" : "remark" }, h("span", {}, one.text), spans(one));
-  const missing = (one) => h("li", { class: now(one) ? "remark remark-now" : "remark" }, placeButton(`${one.fqn} ${one.path ?? ""}`.trim(), one.fqn), h("span", {}, one.reason), spans(one));
+  const section = (title, items, parts) => {
+    const isNow = ({ steps }) => steps.some(([from, until]) => from <= index && index <= until);
+    const item = (one) => h("li", { class: isNow(one) ? "remark remark-now" : "remark" }, parts(one), spanList(track, one.steps, onStep));
+    const more = items.length > MOST_REMARKS ? h("p", { class: "dim" }, `and ${items.length - MOST_REMARKS} more`) : null;
+    return items.length ? h("div", { class: "step-remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
+  };
+  const badge = ({ severity, check }) => h("span", { class: `badge ${severity}` }, check);
   return [
     groupTable(track, index),
-    remarkList("Findings of checks", track.findings, finding),
-    remarkList("Notes", track.notes, note),
-    remarkList("Not measured", track.skipped, missing),
+    section("Findings of checks", track.findings, (one) => [badge(one), placeButton(one.fqn, one.fqn, "remarks"), h("span", {}, one.message)]),
+    section("Notes", track.notes, (one) => h("span", {}, one.text)),
+    section("Not measured", track.skipped, ({ fqn, path, reason }) => [placeButton(`${fqn} ${path ?? ""}`.trim(), fqn, "remarks"), h("span", {}, reason)]),
   ].filter(Boolean);
 }
 
-function remarkList(title, items, item) {
-  const more = items.length > MOST_REMARKS ? h("p", { class: "dim" }, `and ${items.length - MOST_REMARKS} more`) : null;
-  return items.length ? h("div", { class: "step-remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
-}
-
-function placeButton(text, fqn = text) {
-  return h("button", { type: "button", class: "place", title: text || "(model)", on: { click: () => select(fqn, "remarks") } }, text || "(model)");
-}
-
 function spanList(track, spans, onStep) {
+  const [first, last] = spans[0];
+  if (spans.length === 1 && first === 0 && last === track.steps.length - 1) return h("span", { class: "dim" }, "every step");
   const named = ([from, until]) => (from === until ? count(track.steps[from]) : `${count(track.steps[from])}–${count(track.steps[until])}`);
-  const button = (span) => h("button", { type: "button", class: "place", title: "Go to this step", on: { click: () => onStep(span[0]) } }, named(span));
-  const every = spans.length === 1 && spans[0][0] === 0 && spans[0][1] === track.steps.length - 1;
-  return h("span", { class: "dim" }, every ? "every step" : ["step ", ...spans.slice(0, 6).flatMap((span) => [button(span)]), spans.length > 6 ? ` and ${spans.length - 6} more spans` : ""]);
+  const buttons = spans.slice(0, MOST_SPANS).map((span) => button({ class: "place", title: "Go to this step" }, () => onStep(span[0]), named(span)));
+  return h("span", { class: "dim" }, "step ", buttons, spans.length > MOST_SPANS ? ` and ${spans.length - MOST_SPANS} more spans` : "");
 }
 
 /** The parameter groups at the chosen step. */
 function groupTable(track, index) {
-  const names = [...new Map(track.groups.flatMap(({ figures }) => figures).map((figure) => [figure.name, figure])).values()].filter(({ name }) => declared(name).charted);
-  if (!names.length) return null;
-  const figureAt = (group, name) => {
-    const figure = group.figures.find((one) => one.name === name);
+  const columns = [...new Map(track.groups.flatMap(({ figures }) => figures).map((figure) => [figure.name, figure])).values()].filter(({ name }) => declared(name).charted);
+  if (!columns.length) return null;
+  const figureAt = ({ figures }, name) => {
+    const figure = figures.find((one) => one.name === name);
     return figure ? figureText(declared(name), num(figure.values[index])) : "-";
   };
-  const head = h("tr", {}, h("th", { scope: "col" }, "Group"), names.map(({ title }) => h("th", { scope: "col" }, title)));
-  const rows = track.groups.map((group) => h("tr", {}, h("th", { scope: "row" }, group.title), names.map(({ name }) => h("td", {}, figureAt(group, name)))));
-  return h("div", { class: "step-remarks" }, h("h2", {}, `Optimizer at ${track.stepName(index)}`), h("div", { class: "group-scroller" }, h("table", { class: "group-table" }, h("thead", {}, head), h("tbody", {}, rows))));
+  const head = h("tr", {}, h("th", { scope: "col" }, "Group"), columns.map(({ title }) => h("th", { scope: "col" }, title)));
+  const rows = track.groups.map((group) => h("tr", {}, h("th", { scope: "row" }, group.title), columns.map(({ name }) => h("td", {}, figureAt(group, name)))));
+  const table = h("table", { class: "group-table" }, h("thead", {}, head), h("tbody", {}, rows));
+  return h("div", { class: "step-remarks" }, h("h2", {}, `Optimizer at ${track.stepName(index)}`), h("div", { class: "group-scroller" }, table));
 }

@@ -3,22 +3,17 @@
 import { wordColumn } from "./columns.js";
 import { declared } from "./declared.js";
 import { figureText, shape } from "./format.js";
-import { ABSENT } from "./matrix.js";
-import { heatScale } from "./heat_scale.js";
+import { ABSENT } from "./data.js";
+import { heatScale } from "./heat_colors.js";
 import { mountTable } from "./table.js";
-import { linked } from "./table_state.js";
+import { rowsOfTree } from "./table_state.js";
 
 const GROUPS = { output: "Output", gradient: "Gradients", parameters: "Parameters", time: "Time" };
 const TICK_SAMPLE = 2000;
 
 /** Mount the table of a track; `at` says which step is chosen, and the returned `resize` draws it anew. */
 export async function mountStepTable(container, track, at) {
-  const made = new Map();
-  const rows = linked(track.nodes.map((node) => {
-    const row = { fqn: node.fqn, name: node.name, node, values: node.module ?? {}, parent: made.get(node.parent) ?? null };
-    made.set(node, row);
-    return row;
-  }));
+  const rows = rowsOfTree(track.nodes, (node) => ({ fqn: node.fqn, name: node.name, node, values: node.module ?? {} }));
   const matrices = await Promise.all(track.statistics.map((statistic) => track.matrix(statistic.name)));
   const columns = [
     wordColumn("fqn", "Module", (row) => `${row.fqn || "(model)"}${row.node.path}`),

@@ -6,14 +6,11 @@ import { recordHead } from "./header.js";
 import { HeatMap } from "./heatmap.js";
 import { choice } from "./menu.js";
 import { onSelect, select, selected } from "./selection.js";
-import { StepBar } from "./step_bar.js";
+import { StepBar, StepDetail } from "./step_bar.js";
 import { RowChart, StepCharts } from "./step_charts.js";
-import { StepDetail } from "./step_detail.js";
 import { mountStepTable } from "./step_table.js";
-import { stepRemarks } from "./step_remarks.js";
-import { firstBadSection, ranksSection } from "./step_run.js";
+import { firstBadSection, ranksSection, stepRemarks } from "./step_remarks.js";
 import { StepTrack } from "./step_tracks.js";
-import { followLive } from "./live.js";
 
 const SOURCE = "steps";
 const SCALES = [["auto", "Auto", "Logarithmic if figures span a factor of 50"], ["log", "Log", "Logarithmic"], ["linear", "Linear", "Linear; the outermost hundredth is beyond the ends"]];
@@ -22,7 +19,7 @@ const SCALES = [["auto", "Auto", "Logarithmic if figures span a factor of 50"], 
 export function mountSteps(container, context) {
   const view = new StepsView(container, context);
   if (context.payload.live) followLive(context.payload.live, view);
-  return { show: () => view.resize(), resize: () => view.resize(), retheme: () => view.retheme() };
+  return { show: () => view.mounted?.resize(), resize: () => view.mounted?.resize() };
 }
 
 class StepsView {
@@ -51,7 +48,8 @@ class StepsView {
     this.container.replaceChildren(h("div", { class: "steps" }, this.bar.root, this.whole, this.data.ranks && this.rankChoice(), charts, this.heatSection(), this.table, this.remarks));
     this.drawWhole();
     onSelect(({ fqn, source }) => this.follow(fqn, source));
-    this.setTrack(this.track);
+    this.index = this.track.steps.length - 1;
+    this.refresh();
   }
 
   /** Draw what concerns the whole run: the first value that is not finite, and the ranks. */
@@ -81,15 +79,13 @@ class StepsView {
 
   heatSection() {
     const box = h("div", { class: "heat" });
-    this.heat = new HeatMap(box, { theme: this.context.theme, onCell: (node, step) => this.onCell(node, step), onFold: () => this.drawRow() });
-    this.statistics = h("select", { "aria-label": "Statistic", class: "heat-statistic" });
-    this.statistics.addEventListener("change", () => this.drawHeat());
+    this.heat = new HeatMap(box, { onCell: (node, step) => this.onCell(node, step), onFold: () => this.drawRow() });
+    this.statistics = h("select", { "aria-label": "Statistic", class: "heat-statistic", on: { change: () => this.drawHeat() } });
     const scales = choice("Scale", SCALES, this.kind, (kind) => {
       this.kind = kind;
       this.drawHeat();
     });
-    const dense = h("input", { type: "checkbox" });
-    dense.addEventListener("change", () => this.heat.setDense(dense.checked));
+    const dense = h("input", { type: "checkbox", on: { change: (event) => this.heat.setDense(event.target.checked) } });
     const tools = h("div", { class: "heat-tools" }, h("h2", {}, "Modules by steps"), this.statistics, scales.element, h("label", { class: "heat-dense" }, dense, " fit all rows"));
     const over = h("div", { class: "step-row-chart" });
     this.rowChart = new RowChart(over, (index) => this.setStep(index));
@@ -99,16 +95,14 @@ class StepsView {
   /** Show a track, at the step with the number that was chosen, or the nearest before it. */
   async setTrack(track) {
     const step = this.track.steps[this.index];
-    const follows = this.track === track && !this.shown;
     this.track = track;
-    this.index = follows || step === undefined ? track.steps.length - 1 : Math.max(0, track.steps.findLastIndex((each) => each <= step));
+    this.index = Math.max(0, track.steps.findLastIndex((each) => each <= step));
     await this.refresh();
   }
 
   /** Draw everything anew, after the track or its data have changed. */
   async refresh() {
     const { track } = this;
-    this.shown = true;
     this.index = Math.min(this.index, track.steps.length - 1);
     this.firstBad = await firstBadStep(track);
     track.marks = marksOf(track, this.firstBad);
@@ -183,23 +177,10 @@ class StepsView {
       if (this.tracks.length) this.build();
       return;
     }
-    this.bar.list(this.tracks, (track) => this.setTrack(track), this.track);
+    this.bar.list(this.tracks, this.track);
     this.drawWhole();
     if (atEnd) this.index = this.track.steps.length - 1;
     await this.refresh();
-  }
-
-  resize() {
-    this.charts?.resize();
-    this.rowChart?.resize();
-    this.heat?.paint();
-    this.mounted?.resize();
-  }
-
-  retheme() {
-    this.charts?.retheme();
-    this.rowChart?.retheme();
-    if (this.track) this.drawHeat();
   }
 }
 
@@ -217,4 +198,33 @@ async function firstBadStep(track) {
 function marksOf(track, firstBad) {
   const found = track.findings.map(({ check, severity, fqn, steps }) => ({ index: steps[0][0], severity, text: `${check} ${fqn}`.trim() }));
   return firstBad < 0 ? found : [{ index: firstBad, severity: "error", text: "first NaN or Inf" }, ...found];
+}
+
+/** Fetch new steps as long as the record grows. */
+function followLive({ path, seconds, version }, view) {
+  let have = version;
+  const state = h("p", { class: "live", role: "status" }, "live");
+  document.body.append(state);
+  const say = (text, lost) => {
+    state.textContent = text;
+    state.classList.toggle("live-lost", lost);
+  };
+  const look = async () => {
+    const answer = await fetch(`${path}?have=${encodeURIComponent(have)}`);
+    if (answer.status === 205) location.reload(); // another run has replaced the record
+    if (answer.status !== 200) return;
+    const found = await answer.json();
+    have = found.version;
+    await view.take(found);
+  };
+  const again = async () => {
+    try {
+      await look();
+      say(`live · ${have.split(".").slice(2).reduce((sum, n) => sum + Number(n), 0).toLocaleString("en-US")} steps`, false);
+    } catch {
+      say("no longer live: hookcli report --serve has ended", true);
+    }
+    setTimeout(again, 1000 * seconds);
+  };
+  setTimeout(again, 1000 * seconds);
 }

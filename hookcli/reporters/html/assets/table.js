@@ -24,28 +24,24 @@ export function mountTable(container, data) {
 class Table {
   constructor({ label, rows, columns, depth, empty }) {
     this.state = Object.assign(tableState(rows, columns, depth), { id: `table${(tables += 1)}` });
-    this.columns = columns;
     this.active = null;
-    this.width = 0;
+    this.width = 0; // of the first column, as the reader dragged it
     this.whole = false;
-    this.tools = tableTools(this);
-    this.body = h("div", { class: "table-body", role: "rowgroup" });
-    this.head = h("div", { class: "table-heads", role: "rowgroup" });
-    this.nothing = h("p", { class: "nothing" }, empty);
-    this.scroller = h("div", { class: "table", tabindex: 0, role: this.state.nested ? "treegrid" : "grid", "aria-label": label }, this.head, this.body, this.nothing);
-    this.element = h("section", { class: "table-view" }, this.tools.element, this.scroller);
     this.empty = empty;
-    this.draw = framed(() => this.drawRows());
-    this.listen();
+    this.tools = tableTools(this);
+    this.body = h("div", { class: "table-body", role: "rowgroup", on: { click: (event) => this.click(event) } });
+    this.head = h("div", { class: "table-heads", role: "rowgroup", on: { pointerdown: (event) => this.drag(event) } });
+    this.nothing = h("p", { class: "nothing" });
+    const draw = framed(() => this.drawRows());
+    const on = { scroll: draw, keydown: (event) => this.key(event) };
+    this.scroller = h("div", { class: "table", tabindex: 0, role: this.state.nested ? "treegrid" : "grid", "aria-label": label, on }, this.head, this.body, this.nothing);
+    this.element = h("section", { class: "table-view" }, this.tools.element, this.scroller);
+    new ResizeObserver(draw).observe(this.scroller);
     this.layOut();
   }
 
-  listen() {
-    this.scroller.addEventListener("scroll", this.draw, { passive: true });
-    this.scroller.addEventListener("keydown", (event) => this.key(event));
-    this.head.addEventListener("pointerdown", (event) => this.drag(event));
-    this.body.addEventListener("click", (event) => this.click(event));
-    new ResizeObserver(this.draw).observe(this.scroller);
+  get shownColumns() {
+    return this.state.columns.filter((column, i) => i === 0 || column.shown);
   }
 
   shown() {
@@ -55,7 +51,7 @@ class Table {
 
   /** Draw the header and all widths anew: columns, their order or the mode have changed. */
   layOut() {
-    const shown = this.columns.filter((column, i) => i === 0 || column.shown);
+    const shown = this.shownColumns;
     this.scroller.style.setProperty("--columns", gridTemplate(shown, this.state, { first: this.width, room: this.scroller.clientWidth }));
     const focused = document.activeElement?.dataset?.key;
     this.head.replaceChildren(headerRow(shown, this.state, (column) => this.sortBy(column)));
@@ -81,31 +77,24 @@ class Table {
   /** Draw the rows in sight. */
   drawRows() {
     const { visible } = this.state;
-    const shown = this.columns.filter((column, i) => i === 0 || column.shown);
+    const columns = this.shownColumns;
     const [first, last] = this.whole ? [0, Math.min(visible.length, PRINTED)] : inSight(this.scroller, visible.length);
-    const rows = visible.slice(first, last).map((row, i) => bodyRow(row, first + i, shown, this.state, this.active));
-    const window = h("div", { class: "table-window", role: "presentation" }, rows);
-    window.style.transform = `translateY(${first * ROW_HEIGHT}px)`;
+    const drawn = visible.slice(first, last);
+    const rows = drawn.map((row, i) => bodyRow(row, first + i, columns, this.state, this.active));
     this.body.style.height = `${visible.length * ROW_HEIGHT}px`;
-    this.body.replaceChildren(window);
+    this.body.replaceChildren(h("div", { class: "table-window", role: "presentation", style: { transform: `translateY(${first * ROW_HEIGHT}px)` } }, rows));
     this.nothing.hidden = visible.length > 0;
     this.nothing.textContent = this.state.found && this.state.rows.length ? "No row matches the search." : this.empty;
     this.scroller.setAttribute("aria-rowcount", visible.length + 1);
-    const drawn = this.active && visible.slice(first, last).includes(this.active);
-    if (drawn) this.scroller.setAttribute("aria-activedescendant", `${this.state.id}-${this.active.id}`);
+    if (drawn.includes(this.active)) this.scroller.setAttribute("aria-activedescendant", `${this.state.id}-${this.active.id}`);
     else this.scroller.removeAttribute("aria-activedescendant");
-    this.tools.count(this.countText());
+    const [shown, all] = [this.state.found?.size ?? visible.length, counted(this.state.rows.length, "row")];
+    this.tools.count(this.state.found || shown < this.state.rows.length ? `${count(shown)} of ${all}` : all);
   }
 
   print(whole) {
     this.whole = whole;
     this.drawRows();
-  }
-
-  countText() {
-    const { rows, visible, found } = this.state;
-    if (found) return `${count(found.size)} of ${counted(rows.length, "row")}`;
-    return visible.length === rows.length ? counted(rows.length, "row") : `${count(visible.length)} of ${counted(rows.length, "row")}`;
   }
 
   /** Sort by a column: figures from the largest, words from A; then the other way; then in the original order. */
@@ -154,7 +143,8 @@ class Table {
   /** Show what another view selected. */
   follow({ fqn, source, row: values }) {
     if (source === this.state.id || (fqn === null && !this.active)) return;
-    const row = this.state.rows.find((each) => each.values === values) ?? (fqn === null ? null : this.state.rows.find((each) => each.fqn === fqn));
+    const { rows } = this.state;
+    const row = rows.find((each) => each.values === values) ?? (fqn === null ? null : rows.find((each) => each.fqn === fqn));
     this.active = row ?? null;
     if (row && source !== "start") this.scrollTo(reveal(this.state, row), true);
     this.tools.sync();

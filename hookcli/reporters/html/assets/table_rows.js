@@ -42,7 +42,7 @@ export function headerRow(columns, state, sort) {
     const group = column.group && column.group !== columns[i - 1]?.group ? column.group : "";
     const hint = [column.group, column.title, column.hint && column.hint !== column.title ? `(${column.hint})` : ""].filter(Boolean).join(" ");
     const title = h("button", { type: "button", tabindex: -1, title: `Sort by ${hint}`, "data-key": column.key, on: { click: () => sort(column) } }, h("span", {}, column.title));
-    const kind = `${column.numeric ? "number" : "words"}${column.group && column.group !== columns[i - 1]?.group ? " begins" : ""}`;
+    const kind = `${column.numeric ? "number" : "words"}${group ? " begins" : ""}`;
     return h("div", { role: "columnheader", class: kind, "aria-sort": by, "aria-label": hint }, grouped ? h("span", { class: "group" }, group) : null, title, i ? null : h("span", { class: "edge" }));
   });
   return h("div", { class: "table-head", role: "row", "aria-rowindex": 1 }, cells);
@@ -80,9 +80,8 @@ function nameCell(row, column, tree, folds, folded) {
   const text = tree ? row.name : column.text(row);
   const hidden = folded ? h("span", { class: "hidden-rows", title: `${counted(row.inside, "row")} folded` }, `+${count(row.inside)}`) : null;
   const fold = tree ? h("span", { class: "fold", "aria-hidden": "true", "data-fold": folds }, folds ? (folded ? "▸" : "▾") : "") : null;
-  const cell = h("div", { role: "rowheader", class: `name ${column.numeric ? "number" : ""} ${column.tone(row)}` }, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
-  cell.style.setProperty("--level", tree ? row.level : 0);
-  return cell;
+  const attributes = { role: "rowheader", class: `name ${column.numeric ? "number" : ""} ${column.tone(row)}`, style: { "--level": tree ? row.level : 0 } };
+  return h("div", attributes, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
 }
 
 /** A dot at rows with findings, in the colour of the worst; that of a folded row is for all within it. */
@@ -99,10 +98,8 @@ function worstOf(module, within) {
 
 function bodyCell(row, column, before) {
   const begins = column.group && column.group !== before.group;
-  const classes = [column.numeric ? "number" : "words", column.look, column.tone(row), begins && "begins"];
-  const cell = h("div", { role: "gridcell", class: classes.filter(Boolean).join(" ") }, h("span", { class: "text" }, column.text(row)));
   const share = column.share?.(row) ?? null;
-  if (share === null) cell.classList.remove("bar", "tick");
-  else cell.style.setProperty("--share", share.toFixed(4));
-  return cell;
+  const classes = [column.numeric ? "number" : "words", share !== null && column.look, column.tone(row), begins && "begins"].filter(Boolean);
+  const style = share === null ? null : { "--share": share.toFixed(4) };
+  return h("div", { role: "gridcell", class: classes.join(" "), style }, h("span", { class: "text" }, column.text(row)));
 }

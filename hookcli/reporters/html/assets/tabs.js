@@ -6,12 +6,15 @@ import { count } from "./format.js";
 /**
  * Mount the tabs.
  * @param {() => void} moved called when another tab is shown
- * @returns {{mounted: () => Mounted[], shown: () => Mounted|null, show: (id: string) => void, now: () => string}}
+ * @returns {{shown: () => Mounted|undefined, show: (id: string) => void, now: () => string}}
  */
 export function mountTabs(container, views, context, moved) {
   const mounted = new Map();
   let now = null;
-  const tabs = views.map((view) => tabOf(view, context));
+  const tabs = views.map((view) => tabOf(view, () => {
+    show(view);
+    moved();
+  }));
   const panels = views.map((view) => h("section", { class: "panel", role: "tabpanel", id: `view-${view.id}`, "aria-labelledby": `tab-${view.id}`, hidden: true }));
   const show = (view) => {
     views.forEach((each, i) => {
@@ -23,17 +26,11 @@ export function mountTabs(container, views, context, moved) {
     if (!mounted.has(view)) mounted.set(view, mountedIn(panels[views.indexOf(view)], view, context));
     mounted.get(view).show?.();
   };
-  tabs.forEach((tab, i) => tab.addEventListener("click", () => {
-    show(views[i]);
-    moved();
-  }));
-  const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, tabs);
-  list.addEventListener("keydown", (event) => arrow(event, tabs));
-  list.hidden = views.length < 2;
-  container.append(list, ...panels);
+  const on = { keydown: (event) => arrow(event, tabs) };
+  container.append(h("div", { class: "tabs", role: "tablist", "aria-label": "Views", hidden: views.length < 2, on }, tabs), ...panels);
   if (views.length) show(views[0]);
   const showNamed = (id) => views.filter((view) => view.id === id && view !== now).forEach(show);
-  return { mounted: () => [...mounted.values()], shown: () => mounted.get(now) ?? null, show: showNamed, now: () => now?.id ?? "" };
+  return { shown: () => mounted.get(now), show: showNamed, now: () => now?.id ?? "" };
 }
 
 /** Mount a view, or say why it can't be: its data may have been edited, and other views still have theirs. */
@@ -47,9 +44,9 @@ function mountedIn(panel, view, context) {
   }
 }
 
-function tabOf(view, context) {
-  const total = view.count ? h("span", { class: "count" }, count(view.count(context))) : null;
-  return h("button", { type: "button", role: "tab", id: `tab-${view.id}`, "aria-controls": `view-${view.id}` }, view.title, total);
+function tabOf({ id, title, total }, click) {
+  const number = total === undefined ? null : h("span", { class: "count" }, count(total));
+  return h("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": `view-${id}`, on: { click } }, title, number);
 }
 
 function arrow(event, tabs) {

@@ -1,10 +1,11 @@
-// The verdict of the checks: a line for each check that found something, with its explanation and places folded in.
+// The verdict of the checks, with a line for each check that found something; notes; and the list of what was not measured.
 
 import { h, longList } from "./dom.js";
 import { count } from "./format.js";
-import { select } from "./selection.js";
+import { placeButton } from "./selection.js";
 
 const PLACES = 20; // findings of one check that are shown at first
+const NAMES = 30; // not measured for one reason, that are shown at first
 const WORST = ["error", "warning", "info"];
 
 /** Mount the verdict; nothing without checks. */
@@ -19,8 +20,11 @@ export function mountVerdict(container, { payload, model }) {
   const sorted = model.findings.toSorted((a, b) => WORST.indexOf(a.severity) - WORST.indexOf(b.severity));
   const groups = Map.groupBy(sorted, (finding) => finding.check);
   const open = groups.size === 1;
-  const place = (finding) => placeItem(finding, model.owner(finding.fqn)?.fqn ?? finding.fqn);
-  container.append(h("div", { class: "findings" }, [...groups].map(([id, findings]) => checkGroup(id, findings, payload.explain?.[id], open, place))));
+  const item = ({ fqn, message, cause }) => {
+    const followed = cause ? h("span", { class: "remedy" }, ` (may follow from ${cause}: fix that first)`) : null;
+    return h("li", {}, placeButton(fqn, model.owner(fqn)?.fqn ?? fqn, "verdict"), h("span", {}, message), followed);
+  };
+  container.append(h("div", { class: "findings" }, [...groups].map(([id, findings]) => checkGroup(id, findings, payload.explain?.[id], open, item))));
 }
 
 function checkGroup(id, findings, explanation, open, item) {
@@ -34,25 +38,11 @@ function checkGroup(id, findings, explanation, open, item) {
     h("span", { class: "places" }, places),
     h("span", { class: "summary" }, findings[0].message),
   );
-  return h("details", { class: "finding-group", open, "data-check": id }, head, h("div", { class: "finding-body" }, longList({ class: "place-list" }, findings, PLACES, item), remedies(findings), explained(explanation)));
-}
-
-/** Each remedy once: findings of one check mostly share it. */
-function remedies(findings) {
-  const distinct = new Set(findings.map((finding) => finding.remedy).filter(Boolean));
-  return [...distinct].map((remedy) => h("p", { class: "remedy" }, `${findings.some((finding) => finding.cause) ? "Else" : "Try"}: ${remedy}`));
-}
-
-function placeItem(finding, fqn) {
-  const place = h("button", { type: "button", class: "place", title: finding.fqn || "(model)", on: { click: () => select(fqn, "verdict") } }, finding.fqn || "(model)");
-  return h("li", {}, place, h("span", {}, finding.message), finding.cause ? h("span", { class: "remedy" }, ` (may follow from ${finding.cause}: fix that first)`) : null);
-}
-
-/** What a finding may follow from, and what to try. */
-export function advice(finding) {
-  const cause = finding.cause ? [h("div", { class: "remedy" }, `May follow from ${finding.cause}: fix that first`)] : [];
-  const remedy = finding.remedy ? [h("div", { class: "remedy" }, `${finding.cause ? "Else" : "Try"}: ${finding.remedy}`)] : [];
-  return [...cause, ...remedy];
+  const distinct = new Set(findings.map((finding) => finding.remedy).filter(Boolean)); // findings of one check mostly share it
+  const otherwise = findings.some((finding) => finding.cause) ? "Else" : "Try";
+  const remedies = [...distinct].map((remedy) => h("p", { class: "remedy" }, `${otherwise}: ${remedy}`));
+  const body = h("div", { class: "finding-body" }, longList({ class: "place-list" }, findings, PLACES, item), remedies, explained(explanation));
+  return h("details", { class: "finding-group", open, "data-check": id }, head, body);
 }
 
 function explained(explanation) {
@@ -60,4 +50,33 @@ function explained(explanation) {
   const paragraphs = explanation.text.split("\n\n").map((text) => h("p", {}, text));
   const means = h("p", {}, h("strong", {}, "Usually means: "), explanation.means);
   return h("details", { class: "explanation" }, h("summary", {}, `About ${explanation.name}`), paragraphs, means);
+}
+
+/** Lines below the table of one report; one that is `alone` has its run in the header. */
+export function reportNotes({ run, totals, remarks, next }, alone) {
+  const said = [...totals, ...remarks];
+  const lines = [...said.map((line) => h("p", {}, line)), alone ? null : h("p", { class: "dim" }, run), next ? h("p", { class: "next" }, next) : null];
+  return h("footer", { class: "notes" }, lines);
+}
+
+/** The remarks of all reports of a page that joins them, folded; nothing without any. */
+export function mountNotes(container, { payload }) {
+  const remarks = [...new Set(payload.lines.flatMap((lines) => lines.remarks))];
+  if (payload.kind === "reports" || !remarks.length) return;
+  const title = remarks.length === 1 ? "1 note on how to read the figures" : `${remarks.length} notes on how to read the figures`;
+  container.append(h("details", { class: "remarks" }, h("summary", {}, title), remarks.map((line) => h("p", {}, line))));
+}
+
+/** Mount the list of what was not measured, by reason. */
+export function mountSkipped(container, { model }) {
+  const item = ({ fqn, path, kind }) => {
+    const text = `${fqn || "(model)"} ${path}`.trim();
+    const owner = kind === "not_judged" ? null : model.owner(fqn);
+    return h("li", {}, owner ? placeButton(text, owner.fqn, "skipped") : h("span", { class: "place", title: text }, text));
+  };
+  const groups = [...Map.groupBy(model.skipped, ({ reason }) => reason)].map(([reason, items]) => {
+    const head = h("h2", {}, reason, h("span", { class: "count" }, count(items.length)));
+    return h("section", { class: "reason" }, head, longList({ class: "names" }, items, NAMES, item));
+  });
+  container.append(h("div", { class: "skipped" }, h("p", { class: "lead" }, "An absent row is never a zero: these were not measured."), groups));
 }
