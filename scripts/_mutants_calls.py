@@ -27,11 +27,14 @@ LOG = "HOOKCLI_MUTANTS_LOG"
 _NOTE = """import os
 import zlib
 seen = set()
-def note(block, environ=os.environ._data, add=seen.add, seen=seen, open=os.open, write=os.write, close=os.close,
-         flags=os.O_WRONLY | os.O_APPEND | os.O_CREAT, crc32=zlib.crc32):
+def note(block, environ=os.environ._data, add=seen.add, clear=seen.clear, seen=seen, open=os.open, write=os.write,
+         close=os.close, flags=os.O_WRONLY | os.O_APPEND | os.O_CREAT, crc32=zlib.crc32):
     test = environ.get(b"HOOKCLI_MUTANTS_TEST")
-    if test and (test, block) not in seen:
-        add((test, block))
+    if test and test not in seen:
+        clear()
+        add(test)
+    if test and block not in seen:
+        add(block)
         name, _, phase = test.rpartition(b" ")
         try:
             file = open({log!r}, flags)

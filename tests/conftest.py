@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -32,8 +35,27 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hookcli.cli import main
+from hookcli.commands import COMMANDS, app
 
 caches.use_own()
+
+
+MAKE_COMMAND = app._command
+
+
+@cache
+def command_of(name: str, function: Callable[..., Any]) -> Any:
+    """Typer's command for this function: to make one takes as long as a small model's run, and no run changes it."""
+    return MAKE_COMMAND(name)
+
+
+def command_once(name: str) -> Any:
+    if name not in COMMANDS:  # a probe of another distribution
+        return MAKE_COMMAND(name)
+    return command_of(name, getattr(import_module(f"hookcli.commands.{name}"), name))
+
+
+app._command = command_once
 
 
 @pytest.hookimpl(tryfirst=True)

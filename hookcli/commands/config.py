@@ -26,11 +26,11 @@ class _Kind:
     fits: Callable[[Any], bool]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
 
 
-def _is_whole(value: Any, least: int, most: float) -> bool:
+def _is_whole(value: object, least: int, most: float) -> bool:
     return _is_number(value) and isinstance(value, int) and least <= value <= most
 
 
@@ -167,7 +167,7 @@ def _settings(place: str, given: Mapping[str, object], more: Sequence[str]) -> d
     return settings
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a value as text for a message, shortened; its type if the integer is too long or the nesting too deep."""
     try:
         return shortened(repr(value), 60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
@@ -98,7 +98,7 @@ class Selection:
         self._types, self._some = types, False
         matches = name_filter(match, types) if self.options.ops else checked_filter(match, wanted, types)
 
-        def select(fqn: str, part: Any) -> bool:
+        def select(fqn: str, part: object) -> bool:
             kind = type_of(part)
             named = types.setdefault(fqn, kind)  # an operator is new here; a parameter comes with its module
             chosen = matches(fqn, named) and wanted in (None, kind)

@@ -105,7 +105,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
             parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
-    def command(**values: Any) -> T:
+    def command(**values: object) -> T:
         filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
         for options in filled.values():
             for one in fields(options):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
@@ -40,7 +39,7 @@ class Page:
         self.output.write(reports, mixed=True)
         self._open()
 
-    def write_payload(self, payload: Mapping[str, Any], parts: str) -> None:
+    def write_payload(self, payload: Mapping[str, object], parts: str) -> None:
         """Write the page of a payload that holds more than reports, and open the file if asked to."""
         self.output.write_text(page(payload, self.output.view), parts)
         self._open()

@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "hookcli"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing on stderr."""
 
 

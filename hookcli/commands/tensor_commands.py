@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,7 +47,7 @@ class TensorOptions(HistOptions):
 def inspect_tensors(
     model: str,
     probe: str,
-    *given: Any,
+    *given: object,
     own: TensorOptions,
     options: Options,
     train: bool = False,

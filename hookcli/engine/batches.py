@@ -26,7 +26,7 @@ class Batch:
     """A model's arguments, and a target for its loss; `described` has the arguments' shapes in words."""
 
     inputs: Arguments
-    target: Any = None
+    target: object = None
     described: str = ""
 
 
@@ -113,7 +113,7 @@ class DataBatches:
     def _user_code(self, what: str) -> UserCode:
         return UserCode(lambda error: ModelError(f"{self._data.said}: {what}: {failure.describe(error)}"))
 
-    def _batch(self, given: Any) -> Batch:
+    def _batch(self, given: object) -> Batch:
         inputs, target = self._forward.split(given)
         setting = self._setting
         dtype = self._dtype or model_dtype(self._model)

@@ -21,7 +21,8 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import finished
 from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
 from hookcli.hooks.communication.comm_hooks import CALLBACK_FAILED, CommHook, check_works
-from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
+from hookcli.hooks.communication.comm_payload import Payload
+from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload

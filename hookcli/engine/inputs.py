@@ -141,7 +141,7 @@ class Forward:
             None if any(p.kind is p.VAR_KEYWORD for p in parameters) else named,
         )
 
-    def split(self, given: Any) -> tuple[Arguments, object]:
+    def split(self, given: object) -> tuple[Arguments, object]:
         """The arguments in a batch and its target, None without one. Raises UsageError for what the model can't take.
 
         Keywords are matched by name; one more that is called target or label is the target. The last item of a tuple or

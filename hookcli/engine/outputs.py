@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ Output = list[Tensor | None]
 """The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
 
 
-def plain_output(output: Any) -> Output:
+def plain_output(output: object) -> Output:
     """The tensors of an output as strided ones."""
     return [plain(x) for _, x in tree.leaves(output)]
 

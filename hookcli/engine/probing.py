@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -73,7 +73,7 @@ class Probing:
             with _blaming(probe):
                 probe.attach(session)
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, object], target: object) -> None:
+    def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Pass the batch that the model is about to run on to the probes that also write their tensors to a sink."""
         for probe in self._probes:
             if isinstance(probe, StatsProbe):

@@ -89,7 +89,7 @@ class Step:
             if isinstance(given, str) and given not in choices:
                 raise UsageError(unknown(what, given, choices))
 
-    def run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: Meta) -> None:
+    def run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""
         for fqn, x in (*session.model.named_parameters(), *session.model.named_buffers()) if self.backward else ():
             if not is_lazy(x) and x.is_inference():
@@ -106,7 +106,7 @@ class Step:
         """Gradients on or off for the run, whatever the caller has set."""
         return torch.inference_mode(False) if self.backward or self.graph else torch.no_grad()
 
-    def _run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: Meta) -> None:
+    def _run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         optimizer = self._optimizer(session, info)
         called = session.model
         trains = any(p.requires_grad for p in called.parameters())
@@ -140,7 +140,7 @@ class Step:
             return same_layout(x) if self.backward or self.graph else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
 
-    def _differentiate(self, session: HookSession, output: Any, info: Meta) -> None:
+    def _differentiate(self, session: HookSession, output: object, info: Meta) -> None:
         roots, vectors = self.start(session, output, info)
         del output
         session.backward_begins(roots)
@@ -152,7 +152,7 @@ class Step:
         wanted = [p for p in session.model.parameters() if p.requires_grad]
         torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
 
-    def start(self, session: HookSession, output: Any, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
+    def start(self, session: HookSession, output: object, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
         """The tensors at which backward starts, and a vector for each."""
         if self.backward_vector:
             return self._vectors(self.backward_vector, output, info)
@@ -166,14 +166,14 @@ class Step:
                 return self._vectors(self.otherwise, output, info)
         return self._loss(self.loss or "sum", session, output, info)
 
-    def _vectors(self, kind: str, output: Any, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
+    def _vectors(self, kind: str, output: object, info: Meta) -> tuple[list[Tensor], list[Tensor] | None]:
         roots = [t for t in losses.floating(output) if t.requires_grad]
         if not roots:
             raise NoGradientsError(_NO_GRADIENTS)
         info["backward_vector"] = kind
         return roots, [_vector(kind, root, self.share) for root in roots]
 
-    def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: Meta) -> tuple[list[Tensor], None]:
+    def _loss(self, loss: str | Loss, session: HookSession, output: object, info: Meta) -> tuple[list[Tensor], None]:
         text = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
         name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", text)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hookcli.table import Column, Reason, Report, Row, Skipped
 from hookcli.table.columns import names
@@ -58,7 +57,7 @@ class WeightsReport:
                 self.rows.append(self._row(tensor, wanted, begin(tensor)))
 
     def _row(self, tensor: StoredTensor, wanted: Wanted, tell: Told) -> Row:
-        values: dict[str, Any] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
+        values: dict[str, object] = {"fqn": tensor.name, "kind": tensor.kind, "type": tensor.type, "file": tensor.file}
         values |= {"shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.nbytes}
         columns = names(self.columns)
         values = {name: value for name, value in values.items() if name in columns}

@@ -165,7 +165,7 @@ class ModuleHooks(HookGroup):
         edits, edited = hooked.edits.get("input", ()), []
         for edit in edits:
             before = edit.applied
-            args, kwargs = tree.replace_arguments(args, kwargs, edit.at(hooked.fqn, call.number), call.undo)
+            args, kwargs = tree.replace_arguments(args, kwargs, partial(edit.apply, hooked.fqn, call.number), call.undo)
             edited += [edit.op] if edit.applied > before else []
         if not call.again:
             self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=", ".join(edited))
@@ -196,7 +196,7 @@ class ModuleHooks(HookGroup):
             self._calls.running.append(call)  # the edit runs as a part of the module
             for edit in edits:
                 before = edit.applied
-                output = tree.replace(output, edit.at(hooked.fqn, call.number))
+                output = tree.replace(output, partial(edit.apply, hooked.fqn, call.number))
                 edited += [edit.op] if edit.applied > before else []
             self._calls.running.pop()
         if not call.again:

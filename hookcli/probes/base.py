@@ -141,7 +141,7 @@ class StatsProbe(Probe):
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, object], target: Any) -> None:
+    def begin(self, args: tuple[object, ...], kwargs: Mapping[str, object], target: object) -> None:
         """Let the sink begin: hooks are attached, and the model is about to run on this batch."""
         if self.sink:
             self.sink.begin(self.session, args, kwargs, target)
@@ -154,7 +154,7 @@ class StatsProbe(Probe):
         return report
 
     def take(
-        self, values: dict[str, object], tensor: Tensor, *key: Any, layout: dict[str, object] | None = None
+        self, values: dict[str, object], tensor: Tensor, *key: object, layout: dict[str, object] | None = None
     ) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from hookcli.hooks.communication.ddp_observer import Exchange
+from hookcli.hooks.communication.comm_payload import Exchange
 from hookcli.table import Report, Row, Skipped, TensorStats
 from hookcli.table.buckets import bucket_row, totals
 from hookcli.table.columns.layouts import BUCKETS

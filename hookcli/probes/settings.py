@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from torch import nn
 
@@ -57,7 +56,7 @@ def _declared(module: nn.Module) -> set[str]:
     return {*getattr(module, "__constants__", ()), *_DECLARED.findall(shown)}
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))

@@ -120,7 +120,7 @@ class ShapesProbe(Probe):
             call.said["edited"] = ", ".join(filter(None, [call.said.get("edited"), event.edited]))
         call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
 
-    def _take_operator(self, event: HookEvent, function: Any) -> None:
+    def _take_operator(self, event: HookEvent, function: object) -> None:
         call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, said_of(event))
         if self.session.ops == "aten":
             call.signature = signature_of(function, event.args, event.kwargs, event.output)

@@ -7,6 +7,8 @@ for a module's name shows all its figures. Those of the whole model are in the s
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -92,14 +94,24 @@ def encodable(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode()
 
 
-def buckets(flat: Mapping[str, Any]) -> tuple[list[float], list[int]]:
+def buckets(flat: Mapping[str, Any], most: float = math.inf) -> tuple[list[float], list[int]]:
     """Return the limits of a histogram's buckets from left to right, one more than counts, and the counts.
 
     `flat` holds `hist`, counts by sign and power of two, and `zeros`, whose bucket is between the smallest magnitudes.
-    Empty buckets at either end are left out.
+    Empty buckets at either end are left out. If there were more than `most`, each spans several powers of two.
     """
-    low, negative, positive = (flat["hist"][key] for key in ("low", "negative", "positive"))
-    sizes = [raised(1.0, low + i) for i in range(len(positive) + 1)]
+    powers = 1
+    while len((found := _buckets(flat, powers))[1]) > most:
+        powers *= 2
+    return found
+
+
+def _buckets(flat: Mapping[str, Any], powers: int) -> tuple[list[float], list[int]]:
+    low, *sides = (flat["hist"][key] for key in ("low", "negative", "positive"))
+    before = low % powers
+    padded = [[*[0] * before, *side] for side in sides]
+    negative, positive = ([sum(side[i : i + powers]) for i in range(0, len(side), powers)] for side in padded)
+    sizes = [min(raised(1.0, low - before + powers * i), sys.float_info.max) for i in range(len(positive) + 1)]
     limits, counts = [*(-size for size in reversed(sizes)), *sizes], [*reversed(negative), flat["zeros"], *positive]
     used = [i for i, count in enumerate(counts) if count]
     first, last = (used[0], used[-1]) if used else (len(negative), len(negative))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hookcli.reporters import footer
 from hookcli.table import Column, Report, Shown, agree, formatting
@@ -76,7 +75,7 @@ def against(report: Report) -> Mapping[str, str]:
     return names
 
 
-def _alone(title: str, found: Sequence[tuple[int, Any]]) -> Curves:
+def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
     points = [(step, _finite(value)) for step, value in found]
     known = [value for _, value in points if not math.isnan(value)]
     lost = [step for step, value in found if isinstance(value, float) and not math.isfinite(value)]
@@ -130,7 +129,7 @@ def _is_logarithmic(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > _SPREAD * min(values)
 
 
-def _finite(value: Any) -> float:
+def _finite(value: object) -> float:
     """Return the figure; NaN, which leaves a gap, if it is missing or not finite."""
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
 

@@ -67,6 +67,5 @@ def _begun(point: series.Point, path: Path) -> Any:
 
 
 def _histogram(flat: Mapping[str, object]) -> object:
-    limits, counts = series.buckets(flat)
-    assert len(counts) <= _BINS
+    limits, counts = series.buckets(flat, _BINS)
     return import_module("wandb").Histogram(np_histogram=(counts, limits))

@@ -26,7 +26,7 @@ def own_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def apply(text: str, x: Tensor, seed: int = 0, *, fqn: str = "layer", call: int = 0, path: str = "") -> Tensor:
-    return parse_edit(f"layer:output={text}", seed).at(fqn, call)(path, x)
+    return parse_edit(f"layer:output={text}", seed).apply(fqn, call, path, x)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -107,7 +107,7 @@ def test_the_function_gets_a_generator_only_if_it_asks() -> None:
         return x + torch.rand(x.shape, generator=generator)
 
     edit = Edit("mine", "layer", "output", "asks", asks)
-    assert torch.equal(edit.at("layer", 0)("", torch.zeros(3)), edit.at("layer", 0)("", torch.zeros(3)))
+    assert torch.equal(edit.apply("layer", 0, "", torch.zeros(3)), edit.apply("layer", 0, "", torch.zeros(3)))
     assert isinstance(given[0], torch.Generator) and edit.applied == 2
 
 

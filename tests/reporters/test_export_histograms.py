@@ -38,6 +38,22 @@ def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
 
 
+@pytest.mark.xdist_group("wandb")
+def test_a_histogram_with_more_powers_of_two_than_wandb_takes(tmp_path: Path) -> None:
+    """As float64 has, and both signs of float32: 513 buckets, each of which then spans two powers."""
+    negative, positive = [1, *[0] * 254, 7], [*[0] * 255, 5]
+    hist = {"low": -255, "negative": negative, "positive": positive, "overflows": [0, 0, 0, 0]}
+    stats = TensorStats(16, 0.5, 1, -1.5, 1.5, 4, zeros=3)
+    row = activation("body", "Linear", stats)
+    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    registry.load("reporters", "wandb")().export([report], View(), tmp_path)
+    [(_, [line], _)] = wandb_runs(tmp_path)
+    value = line["activations.hist/body"]
+    assert len(value["values"]) == 2 * 129 + 1 and sum(value["values"]) == 16
+    assert value["bins"][:2] == [-4, -1] and value["bins"][-2:] == [1, 4]
+    assert [value["values"][at] for at in (0, 128, 129, 130, -1)] == [7, 1, 3, 0, 5]
+
+
 def test_a_report_without_the_zeros_has_no_histograms() -> None:
     hist = Histogram.from_dict({"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]})
     row = activation("body", "Linear", TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2, hist=hist))

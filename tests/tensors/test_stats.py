@@ -183,7 +183,7 @@ def test_views_of_all_elements_have_the_figures_that_are_known_while_nothing_has
     x.data.mul_(3)
     assert_stats(resolve([reduce(y)])[0], float64_stats(y))
     del x, y
-    assert not len(reduce._seen)
+    assert not reduce._seen._seen._entries
 
 
 def test_the_memory_of_what_was_seen_holds_no_tensor() -> None:
@@ -193,7 +193,7 @@ def test_the_memory_of_what_was_seen_holds_no_tensor() -> None:
         reduce(x := torch.ones(3))
         held.append(weakref.ref(x))
     del x
-    assert not len(reduce._seen) and not any(reference() is not None for reference in held)
+    assert not reduce._seen._seen._entries and not any(reference() is not None for reference in held)
 
 
 def test_an_interrupt_as_a_tensor_dies_is_not_lost() -> None:

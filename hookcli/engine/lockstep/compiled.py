@@ -73,7 +73,7 @@ class Watched:
         compiled = [{*outermost(side.model, side.compile)} if side.compile else set[str]() for side in sides]
         self._without_operators = self._on_both(*(own | more for own, more in zip(parts, compiled, strict=True)))
 
-    def __call__(self, side: int, fqn: str, part: Any) -> bool:
+    def __call__(self, side: int, fqn: str, part: object) -> bool:
         """True if a module, or an operator by its function, is compared."""
         owner = operator_owner(fqn)
         if fqn in self.hidden[side] or owner in self._without_operators[side]:

@@ -74,7 +74,9 @@ class DumpComparison:
         names = [name_there(self._names, kind, fqn) for kind in kinds]
         return not any(names) or any(name is not None and self._mine.covers(name) for name in names)
 
-    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, object], target: object) -> None:
+    def begin(
+        self, session: HookSession, args: tuple[object, ...], kwargs: Mapping[str, object], target: object
+    ) -> None:
         """Follow how errors grow through the modules of a model that is about to run."""
         if OUTPUT in self.reader.dump.kinds and not self._followed:
             session.forward_pre(partial(self.pairs.known.receive, self.other))
@@ -173,7 +175,7 @@ def compare_dumps(a: DumpReader, b: DumpReader, wanted: Wanted, tolerance: Toler
     return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
 
 
-def _key(values: Mapping[str, Any], fqn: str) -> Key:
+def _key(values: Mapping[str, object], fqn: str) -> Key:
     return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in IDENTITY)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from weakref import ref
 
 from torch import Tensor
@@ -28,7 +27,7 @@ _NOWHERE = (0, 0, 0, 0.0)
 class Pair:
     """A future row: reduced figures, or why there are none."""
 
-    values: dict[str, Any]
+    values: dict[str, object]
     order: tuple[int, int, int, float]
     dtypes: tuple[str, str] = ("", "")
     pending: PendingFigures | None = None

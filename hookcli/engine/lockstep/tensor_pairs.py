@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -174,7 +173,7 @@ class TensorPairs:
     def _order(self, seen: ModuleTensors) -> tuple[int, int, int, float]:
         return seen.batch, seen.passed, _PHASES.index(seen.kind), seen.index
 
-    def note_unmatched(self, side: int, seen: ModuleTensors, values: dict[str, Any]) -> None:
+    def note_unmatched(self, side: int, seen: ModuleTensors, values: dict[str, object]) -> None:
         """Add rows of one side; those of B come after A's latest."""
         order = self._order(seen)
         if side == B:
@@ -195,7 +194,7 @@ class TensorPairs:
             self._unmatched[side].clear()
 
 
-def _one_sided(values: Mapping[str, Any]) -> bool:
+def _one_sided(values: Mapping[str, object]) -> bool:
     return values.get("change") in ("added", "removed")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -26,7 +25,7 @@ def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _recomputed(forward: Callable[..., object], *args: Any, **kwargs: object) -> object:
+def _recomputed(forward: Callable[..., object], *args: object, **kwargs: object) -> object:
     return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
 
 

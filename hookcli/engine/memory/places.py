@@ -38,7 +38,7 @@ class Places:
             session.before_operators.append(self._begin)
             session.forward(self._end)
 
-    def _begin(self, call: Call, function: Any) -> None:
+    def _begin(self, call: Call, function: object) -> None:
         """Note the operator that a function will be, if it makes a tensor."""
         self._running = call, Place(numbered(call, function_names(function)[0]), call.number)
 

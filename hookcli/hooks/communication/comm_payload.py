@@ -1,13 +1,16 @@
-"""The bytes that this rank gives to collectives, counted per bucket of gradients."""
+"""Exchanges of buckets of gradients, and the bytes that this rank gives to collectives for each."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+import torch
 from torch.distributed import ProcessGroup
 
 from hookcli.hooks.torch_private.distributed import process_groups
@@ -20,11 +23,52 @@ _FROM_ROOT = ("BROADCAST", "SCATTER")
 _RECEIVES = ("RECV", "RECV_ANYSOURCE", "BARRIER")
 
 
-class Counted(Protocol):
-    """Something to count bytes for; `uncounted` says why `payload` is incomplete."""
+class StreamTime:
+    """A point in time: on an accelerator, a point in its stream, to be read after the run."""
 
-    payload: int
-    uncounted: str
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.at: Any = time.perf_counter()
+        if device.type not in ("cpu", "meta"):
+            self.at = torch.Event(device=device, enable_timing=True)
+            self.at.record()
+
+    def seconds_to(self, later: StreamTime) -> float:
+        """Return the seconds from this moment to a later one."""
+        if isinstance(self.at, float):
+            return float(later.at - self.at)
+        later.at.synchronize()
+        return float(self.at.elapsed_time(later.at)) / 1000
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One bucket of gradients, from the call of the hook to its result.
+
+    `order`: the order in which the step's buckets became ready.
+    `payload`: the bytes that this rank gave to collectives for the bucket; incomplete if `uncounted` has a reason.
+    """
+
+    hook: str
+    step: int
+    bucket: int
+    order: int
+    fqns: tuple[str, ...]
+    elements: int
+    size: int
+    payload: int = 0
+    uncounted: str = ""
+    ready: StreamTime | None = None
+    done: StreamTime | None = None
+
+    def seconds(self) -> float:
+        """Return the time from the call of the hook to the end of its Future."""
+        assert self.ready and self.done
+        return self.ready.seconds_to(self.done)
+
+    def __str__(self) -> str:
+        ends = self.fqns if len(self.fqns) < 3 else (self.fqns[0], "...", self.fqns[-1])
+        return f"bucket {self.bucket} ({' '.join(ends)})"
 
 
 class Payload:
@@ -39,8 +83,8 @@ class Payload:
         self.ours = ours
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._open: list[Counted] = []
-        self._seen: list[Counted] = []
+        self._open: list[Exchange] = []
+        self._seen: list[Exchange] = []
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -55,26 +99,26 @@ class Payload:
                     stack.callback(group.unregister_pre_hook, key)
             yield
         if process_groups() - {self.ours} != watched:
-            for counted in self._seen:
-                counted.uncounted = NEW_GROUP
+            for exchange in self._seen:
+                exchange.uncounted = NEW_GROUP
 
     @contextmanager
-    def within(self, counted: Counted) -> Iterator[None]:
+    def within(self, exchange: Exchange) -> Iterator[None]:
         """Call a bucket's hook in this block; the bucket is under way until `close`."""
         with self._lock:
-            self._open.append(counted)
-            self._seen.append(counted)
-            counted.uncounted = "" if hasattr(ProcessGroup, "register_pre_hook") else NEEDS
-        self._local.counted = counted
+            self._open.append(exchange)
+            self._seen.append(exchange)
+            exchange.uncounted = "" if hasattr(ProcessGroup, "register_pre_hook") else NEEDS
+        self._local.exchange = exchange
         try:
             yield
         finally:
-            self._local.counted = None
+            self._local.exchange = None
 
-    def close(self, counted: Counted) -> None:
+    def close(self, exchange: Exchange) -> None:
         """Stop counting for a bucket, whose result has arrived."""
         with self._lock:
-            self._open.remove(counted)
+            self._open.remove(exchange)
 
     def _count(self, group: ProcessGroup, args: Any) -> None:
         name = args.name.name
@@ -82,11 +126,11 @@ class Payload:
         if name in _RECEIVES or (name in _FROM_ROOT and args.root != group.rank()):
             handed = 0
         with self._lock:
-            here = getattr(self._local, "counted", None)
+            here = getattr(self._local, "exchange", None)
             if here is not None:
                 here.payload += handed
             elif len(self._open) == 1:
                 self._open[0].payload += handed
             else:
-                for counted in self._open:
-                    counted.uncounted = AMBIGUOUS
+                for exchange in self._open:
+                    exchange.uncounted = AMBIGUOUS

@@ -3,11 +3,10 @@
 # No `from __future__ import annotations`: PyTorch checks a communication hook's annotations, and rejects strings.
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -18,58 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.communication.comm_hooks import CommHook
-from hookcli.hooks.communication.comm_payload import Payload
+from hookcli.hooks.communication.comm_payload import Exchange, Payload, StreamTime
 from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
-
-__all__ = ["BucketListener", "CommObserver", "ExactMeans", "Exchange", "Payload"]
-
-
-class StreamTime:
-    """A point in time: on an accelerator, a point in its stream, to be read after the run."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.at: Any = time.perf_counter()
-        if device.type not in ("cpu", "meta"):
-            self.at = torch.Event(device=device, enable_timing=True)
-            self.at.record()
-
-    def seconds_to(self, later: "StreamTime") -> float:
-        """Return the seconds from this moment to a later one."""
-        if isinstance(self.at, float):
-            return float(later.at - self.at)
-        later.at.synchronize()
-        return float(self.at.elapsed_time(later.at)) / 1000
-
-
-@dataclass(slots=True, eq=False)
-class Exchange:
-    """One bucket of gradients, from the call of the hook to its result.
-
-    `order`: the order in which the step's buckets became ready.
-    `payload`: the bytes that this rank gave to collectives for the bucket; incomplete if `uncounted` has a reason.
-    """
-
-    hook: str
-    step: int
-    bucket: int
-    order: int
-    fqns: tuple[str, ...]
-    elements: int
-    size: int
-    payload: int = 0
-    uncounted: str = ""
-    ready: StreamTime | None = None
-    done: StreamTime | None = None
-
-    def seconds(self) -> float:
-        """Return the time from the call of the hook to the end of its Future."""
-        assert self.ready and self.done
-        return self.ready.seconds_to(self.done)
-
-    def __str__(self) -> str:
-        ends = self.fqns if len(self.fqns) < 3 else (self.fqns[0], "...", self.fqns[-1])
-        return f"bucket {self.bucket} ({' '.join(ends)})"
 
 
 class BucketListener(Protocol):

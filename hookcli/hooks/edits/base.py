@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import cast
 
 import torch
@@ -57,14 +56,11 @@ class Edit:
         """Return whether it applies to this module or parameter. The model itself is "" or (model)."""
         return fnmatchcase(fqn, self.pattern) or (fqn == "" and self.pattern == "(model)")
 
-    def at(self, fqn: str, call: int) -> Callable[[str, Tensor], Tensor]:
-        """Return the edit at a call of a module, as a function of a tensor's path and the tensor.
+    def apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
+        """Return the tensor to put in place of the one at this path, at a call of a module.
 
-        It raises UsageError if the operation fails, or returns something that can't replace the tensor.
+        Raises UsageError if the operation fails, or returns something that can't replace the tensor.
         """
-        return partial(self._apply, fqn, call)
-
-    def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
         if not (x.is_floating_point() or x.is_complex()):
             self.left_alone = dtype_text(x)
             return x

@@ -66,7 +66,7 @@ class ParameterHooks(HookGroup):
                 continue
             self.edited[fqn] = ", ".join(edit.op for edit in edits)
             for edit in edits:
-                self.core.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
+                self.core.stack.enter_context(parameter.register_hook(partial(edit.apply, fqn, 0, "")))
 
     def _hook_groups(self, roots: object) -> None:
         """Register a hook on the parameters of each module, and one on all; PyTorch takes no nested or sparse ones."""

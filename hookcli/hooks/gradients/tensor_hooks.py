@@ -41,7 +41,7 @@ class TensorHooks:
 
     def gone(self) -> bool:
         """Return whether no hook can fire any more, except hooks on leaves, which outlive their graphs."""
-        return all_gone(self.handles)
+        return all(handle.hooks_dict_ref() is None for handle in self.handles)
 
     def keep(self, handle: RemovableHandle, *, leaf: bool = False) -> None:
         """Remove this hook when the session ends."""
@@ -110,12 +110,7 @@ class TensorHooks:
 
 
 def _edit(edit: Edit, fqn: str, call: int, path: str, grad: Tensor | None) -> Tensor | None:
-    return None if grad is None else edit.at(fqn, call)(path, grad)
-
-
-def all_gone(handles: Iterable[RemovableHandle]) -> bool:
-    """Return whether none of these hooks on tensors can fire any more: autograd has released the tensors."""
-    return all(handle.hooks_dict_ref() is None for handle in handles)
+    return None if grad is None else edit.apply(fqn, call, path, grad)
 
 
 class GradArrivals:
@@ -136,7 +131,7 @@ class GradArrivals:
                 self._handles.append(y.register_hook(arrive))
 
     def gone(self) -> bool:
-        return all_gone(self._handles)
+        return all(handle.hooks_dict_ref() is None for handle in self._handles)
 
     def remove(self) -> None:
         for handle in self._handles:

@@ -81,7 +81,7 @@ class CallTimer:
         self._calls[place] = _Forward((owner_of(event.fqn), event.call), began, now)
         self._made_in |= dict.fromkeys(range(first, made), place)
 
-    def _begin_operator(self, call: Call, function: Any) -> None:
+    def _begin_operator(self, call: Call, function: object) -> None:
         """Note when a function begins that may be an operator, and the number of the first node that it makes."""
         self._operators[len(self._session.calls.running)] = self._timer.now(), len(self._session.nodes.made)
 

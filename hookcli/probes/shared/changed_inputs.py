@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 from weakref import ref
 
 import torch
@@ -100,7 +99,7 @@ class ChangedInputs(InventoryPart):
                 self._writers.setdefault(path, "")
         self._totals.clear()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         self.batch_ended()
         named = ((tree.keyword(path) or path, fqn) for path, fqn in self._writers.items())
         return [{"kind": "changed", "fqn": fqn, "name": name} for name, fqn in named]

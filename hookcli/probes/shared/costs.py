@@ -47,7 +47,7 @@ class Costs:
 
 
 @cache
-def matters(function: Any) -> bool:
+def matters(function: object) -> bool:
     """True if a call of this function may cost something."""
     name = getattr(function, "__name__", "")
     if isinstance(function, OpOverload):
@@ -124,7 +124,7 @@ def _qualified(operator: Any) -> str:
     return str(operator.name()).partition(".")[0]
 
 
-def _named(function: Any) -> str:
+def _named(function: object) -> str:
     """aten::mm of operators, torch.mm of functions."""
     if isinstance(function, OpOverload):
         return _qualified(function)
@@ -162,7 +162,7 @@ class _Counter(TorchDispatchMode):
         return output
 
 
-def _shapes(value: Any) -> list[Shape]:
+def _shapes(value: object) -> list[Shape]:
     if isinstance(value, Shape):
         return [value]
     items = value.items if isinstance(value, Items) else value if isinstance(value, tuple) else ()

@@ -147,7 +147,7 @@ class DeadUnits(InventoryPart):
         """Let the batch's graph go, which its nodes hold."""
         self._relus.clear()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         numbers = iter(numbers_of([mark.sum() for _, marks in self._units.values() for mark in marks]))
         rows = []
         for values, marks in self._units.values():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from torch import Tensor
 from torch.autograd.graph import Node
@@ -62,7 +61,7 @@ class DoubledActivations(InventoryPart):
         """Forget where the nodes of a graph that is gone were made."""
         self._calls.clear()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         return [*self._rows.values()]
 
 

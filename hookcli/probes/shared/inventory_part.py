@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 
@@ -23,6 +21,6 @@ class InventoryPart:
     def batch_ended(self) -> None:
         """Reduce what the batch has shown."""
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """The rows, whose values are read back here."""
         raise NotImplementedError

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -64,7 +63,7 @@ def _methods(kind: type) -> Iterator[CodeType]:
     done = {"__init__"}
     for owner in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         for name, value in vars(owner).items():
-            function: Any = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
+            function: object = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
             if isinstance(function, FunctionType) and name not in done:
                 done |= set() if "super" in function.__code__.co_names else {name}
                 yield function.__code__
@@ -92,7 +91,7 @@ def training_bytes(module: nn.Module) -> dict[str, int]:
 
 def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
     """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
-    part: Any
+    part: object
     for part in module.modules():
         kind = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside

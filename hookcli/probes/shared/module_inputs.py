@@ -71,7 +71,7 @@ class ModuleInputs(InventoryPart):
         self._outputs = TensorOrigins(())
         self._biased.clear()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         self.batch_ended()
         return [*self._called.values(), *self._not_finite.values(), *self._normalized.values()]
 

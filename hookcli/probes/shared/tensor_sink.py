@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -19,10 +19,12 @@ class TensorSink(Protocol):
     neither keep a tensor nor change it.
     """
 
-    def begin(self, session: HookSession, args: tuple[Any, ...], kwargs: Mapping[str, object], target: object) -> None:
+    def begin(
+        self, session: HookSession, args: tuple[object, ...], kwargs: Mapping[str, object], target: object
+    ) -> None:
         """Begin `session.batch_number`: the model is about to run on these arguments, and the loss on this target."""
 
-    def take(self, values: Mapping[str, Any], tensor: Tensor) -> None:
+    def take(self, values: Mapping[str, object], tensor: Tensor) -> None:
         """Take a tensor, whose place is in `values`: `kind` (see `hookcli.table.dump.KINDS`), `fqn`, `batch` ..."""
 
     def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.session import HookSession
@@ -47,5 +45,5 @@ class TensorSources(InventoryPart):
                 note = self._origins.written if any(x is y for y in received) else self._origins.made
                 note(x, len(self._places) - 1)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         return [*self._rows.values()]

@@ -59,14 +59,14 @@ class UnreachableTensors:
         self._noted: dict[Skipped, None] = {}
         self.places: set[str] = set()
 
-    def leaves(self, fqn: str, value: Any) -> list[tuple[str, Tensor]]:
+    def leaves(self, fqn: str, value: object) -> list[tuple[str, Tensor]]:
         """The tensors in what the module of this name returned."""
         met: Unseen = []
         found = list(tree.leaves(value, "", met))
         self._note(fqn, met)
         return found
 
-    def arguments(self, fqn: str, args: tuple[Any, ...], kwargs: Any) -> list[tuple[str, Tensor]]:
+    def arguments(self, fqn: str, args: tuple[object, ...], kwargs: Any) -> list[tuple[str, Tensor]]:
         """The tensors that the module received."""
         met: Unseen = []
         found = list(tree.arguments(args, kwargs, met))
@@ -83,7 +83,7 @@ class UnreachableTensors:
         return list(self._noted)
 
 
-def _why(value: Any) -> str:
+def _why(value: object) -> str:
     """The reason why the tensors of this value can't be seen; "" if a short look finds none."""
     if isinstance(value, (list, tuple, deque, dict)) or is_dataclass(value):  # a walk met it, and did not enter
         return f"lies deeper than {tree.DEEPEST} levels: tensors there are not looked for"

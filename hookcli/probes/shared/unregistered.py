@@ -111,7 +111,7 @@ def _is_trained(item: nn.Module | Tensor) -> bool:
     return isinstance(item, (nn.Module, nn.Parameter)) or (item.requires_grad and item.is_leaf)
 
 
-def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
+def _items(value: object, depth: int = 0) -> Iterator[nn.Module | Tensor]:
     if isinstance(value, (nn.Module, Tensor)):
         yield value
     elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
@@ -119,7 +119,7 @@ def _items(value: Any, depth: int = 0) -> Iterator[nn.Module | Tensor]:
             yield from _items(item, depth + 1)
 
 
-def _described(fqn: str, name: str, value: Any, found: list[object]) -> Unregistered:
+def _described(fqn: str, name: str, value: object, found: list[object]) -> Unregistered:
     modules = [item for item in found if isinstance(item, nn.Module)]
     tensors = [*(p for m in modules for p in m.parameters()), *(t for t in found if isinstance(t, Tensor))]
     trainable = count_elements(t for t in {id(t): t for t in tensors}.values() if t.requires_grad)
@@ -163,7 +163,7 @@ class PlainWeights(InventoryPart):
         self._held = [(fqn, name, ref(x), version_of(x)) for fqn, name, x in floats]
         self._uses = TensorUses(session, [x for *_, x in floats]) if floats else None
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """A row for each; the values are read back here."""
         used = self._uses.as_weights - self._uses.moved if self._uses else set()
         if not used:

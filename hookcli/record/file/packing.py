@@ -46,13 +46,13 @@ class Layout:
     cells: _Columns
 
     @classmethod
-    def of(cls, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], columns: _Columns) -> Self:
+    def of(cls, head: Mapping[str, object], rows: Sequence[Mapping[str, object]], columns: _Columns) -> Self:
         """The layout of a report with these rows and the columns made of them."""
         number = {keys: i for i, keys in enumerate(dict.fromkeys(map(tuple, rows)))}
         cells = {key: column for key, column in columns.items() if not _floats(column)}
         return cls(head, list(number), [number[tuple(row)] for row in rows], cells)
 
-    def rows(self, columns: _Columns) -> list[dict[str, Any]]:
+    def rows(self, columns: _Columns) -> list[dict[str, object]]:
         """The rows of these columns. Raises KeyError or ValueError if they lack values."""
         left = {key: iter(column) for key, column in columns.items()}
         try:
@@ -174,7 +174,7 @@ def _floats(column: Iterable[Any]) -> bool:
     return all(type(value) is float for value in column)
 
 
-def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> tuple[dict[str, object], bytes]:
+def _differences(head: Mapping[str, object], columns: _Columns, layout: Layout) -> tuple[dict[str, object], bytes]:
     """The fields and cells that differ from a layout's, and the floats."""
     floats = [key for key, column in columns.items() if _floats(column)]
     exact = "lr" in columns or any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))  # settings are read as typed
@@ -207,7 +207,7 @@ def _rounded(x: float) -> float:
     return large - (large - x)
 
 
-def _packed(data: Any, floats: bytes = b"") -> str:
+def _packed(data: object, floats: bytes = b"") -> str:
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
     return b64encode(zlib.compress(text + b"\n" + floats)).decode("ascii")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from hookcli.table import Kind, Report, Row
 from hookcli.table.columns.recorded import UPDATES
@@ -13,7 +12,7 @@ UPDATE_FIGURES = [column.name for column in UPDATES if column.kind == Kind.FIGUR
 
 def parameter_rows(reports: Iterable[Report]) -> dict[str, Row]:
     """A row per parameter, by its name, from the reports "grads" and "updates"; no elements have no `param_grad`."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, object]] = {}
     for report in reports:
         for row in report.rows:
             figures: dict[str, object] = {}

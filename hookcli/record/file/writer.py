@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from hookcli.record.file.packing import Packer
 from hookcli.record.file.record_lines import LAYOUT, Header, Line, RecordedStep
@@ -77,7 +77,7 @@ class RecordWriter:
             raise
         self._append(step.to_dict(packed=reports))
 
-    def _append(self, data: Mapping[str, Any]) -> None:
+    def _append(self, data: Mapping[str, object]) -> None:
         if self._file is None:
             return
         # ASCII: arguments that are not UTF-8 contain surrogates, which JSON can escape and UTF-8 can't encode.

@@ -102,7 +102,7 @@ class Observer:
         """Wrap a function as a hook that never raises, and does nothing once hookcli has failed."""
         return partial(self._safely, function)
 
-    def _safely(self, function: Callable[..., object], *args: Any, **kwargs: object) -> Any:
+    def _safely(self, function: Callable[..., object], *args: object, **kwargs: object) -> Any:
         if self._active:
             with self._lock, self._boundary:
                 return function(*args, **kwargs)
@@ -116,7 +116,7 @@ class Observer:
 
     # Forwards.
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def enter(self, module: nn.Module, args: tuple[object, ...]) -> None:
         if not self._active:
             self._steps.discard()
             return
@@ -125,7 +125,7 @@ class Observer:
             with self._boundary:
                 self._forwards.begin(module, args)
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, object], output: Any) -> None:
+    def leave(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         model, step = self._forwards.pop()
         if step is not None and not self._active:  # hookcli has failed within
             step.stop_operators()
@@ -161,7 +161,7 @@ class Observer:
                 self._safely(self._passes.end)
             self._steps.stop_if_asked()
 
-    def loss_scaled(self, scaler: Any, losses: object, made: object) -> None:
+    def loss_scaled(self, scaler: object, losses: object, made: object) -> None:
         if self._steps:
             self._safely(self._passes.scaled, scaler, losses, made)
 

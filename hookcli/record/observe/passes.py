@@ -34,7 +34,7 @@ class Forwards:
         self._steps = steps
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
 
-    def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def begin(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Begin an outermost forward: a call of a module by the program, not by another module."""
         self.fail()
         self._steps.close_abandoned()
@@ -160,7 +160,7 @@ class BackwardPasses:
         """True if a pass that began has not ended, in any thread."""
         return bool(self._running or self._scalers)
 
-    def scaled(self, scaler: Any, losses: Any, made: object) -> None:
+    def scaled(self, scaler: object, losses: Any, made: object) -> None:
         """Note that a GradScaler has scaled `losses`; `made` holds the results."""
         self._scalers[threading.get_ident()] = scaler
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):

@@ -40,7 +40,7 @@ def test_the_parts_of_the_batch_are_those_of_the_whole(batched) -> None:
     given = Setting(inputs=(parse_input("6x2"),), batch=6)
     whole = prepare_run(recipe, given).inputs
     parts = [prepare_run(recipe, Setting(inputs=given.inputs, batch=6, part=part, parts=3)) for part in range(3)]
-    assert {part.info.input for part in parts} == {prepare_run(recipe, given).info.input}
+    assert {part.info["input"] for part in parts} == {prepare_run(recipe, given).info["input"]}
     if batched:
         assert torch.equal(torch.cat([part.inputs[0] for part in parts]), whole[0])
     else:
@@ -60,7 +60,7 @@ def test_a_batch_that_does_not_divide(batch, fits) -> None:
 def test_natural_batches_are_a_part_for_each() -> None:
     recipe = Recipe("net", lambda: nn.Linear(2, 2), inputs=(parse_input("1x2"),))
     prepared = prepare_run(recipe, Setting(natural_batch=2, part=1, parts=4))
-    assert prepared.info.input == "8x2" and prepared.inputs[0].shape == (2, 2)
+    assert prepared.info["input"] == "8x2" and prepared.inputs[0].shape == (2, 2)
 
 
 def test_a_rank_is_one_where_torchrun_says_so(monkeypatch) -> None:

@@ -39,7 +39,7 @@ class DeviceKernels:
             return out if last is None else torch.empty_like(out, memory_format=last)
         return out
 
-    def workspace(self, func: Any, args: tuple[object, ...], out: Any) -> int:
+    def workspace(self, func: Any, args: tuple[object, ...], out: object) -> int:
         """The bytes that a call has at most in use, results included; 0 if that is no more than its results."""
         formula = self._formulas.get(str(func.overloadpacket))
         return formula(args, out) if formula else 0
@@ -68,7 +68,7 @@ def _memory_format(x: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _two_copied(args: tuple[Any, ...], out: Any) -> int:
+def _two_copied(args: tuple[Any, ...], out: object) -> int:
     """Contiguous copies of the gradient and of the input, or the result that is kept in its place."""
     results = out if isinstance(out, tuple) else (out,)
     return size(*results) + copied(args[0]) + copied(args[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
@@ -167,7 +166,11 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
 
 
 def _row(step: StepDiff) -> Row:
-    values: dict[str, Any] = {"step": step.a.step, "phase": step.a.phase.replace("_", " "), "count": len(step.beyond)}
+    values: dict[str, object] = {
+        "step": step.a.step,
+        "phase": step.a.phase.replace("_", " "),
+        "count": len(step.beyond),
+    }
     values |= {"loss_a": step.a.loss, "loss_b": step.b.loss}
     if step.first:
         row = step.first[1]

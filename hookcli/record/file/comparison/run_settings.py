@@ -55,7 +55,7 @@ def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:
                     yield f"{column.title.lower()}{where}", row[column.name]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return "none" if value is None else str(value)

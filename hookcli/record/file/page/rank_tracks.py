@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hookcli.record.file.page.track import columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.record_lines import Key, StepEntry
@@ -29,7 +27,7 @@ class RankTracks:
         for rank, step in self._record.steps_of_ranks(entry, needed("")):
             self._rows.setdefault((entry.key, rank), {})[number] = model_row(step, overview(step))
 
-    def payload(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, object]:
         """The figures as JSON; None where a rank lacks a step. `table` is a report with a row per rank."""
         tracks = []
         for ((model, phase), rank), rows in self._rows.items():

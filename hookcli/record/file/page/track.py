@@ -92,7 +92,7 @@ class Track:
             for one in report.findings:
                 self._remarks["findings"].add(number, (one.check, one.severity, one.fqn), asdict(one))
 
-    def payload(self, since: int, coarse: bool) -> dict[str, Any]:
+    def payload(self, since: int, coarse: bool) -> dict[str, object]:
         """The track as JSON; its matrices hold the steps from number `since` on, with three digits if `coarse`."""
         return {
             "model": self.model,
@@ -163,7 +163,7 @@ class _Remarks:
             spans.append([number, number])
         self._found[key] = said, spans
 
-    def payload(self) -> list[dict[str, Any]]:
+    def payload(self) -> list[dict[str, object]]:
         """The remarks as JSON; `steps` are spans of numbers, with both ends."""
         return [{**said, "steps": spans} for said, spans in self._found.values()]
 

@@ -92,7 +92,7 @@ def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
 def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
     """The figures of a module or parameter in a step, of which `report` is the overview."""
     parameters = parameter_rows(step.reports)
-    values: dict[str, Any] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
+    values: dict[str, object] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
     values["loss"] = step.loss if not fqn else None
     if fqn in parameters:
         return Row({**values, **parameters[fqn].values})

@@ -37,7 +37,7 @@ def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None
             for report in query.reports(record.parts[rank])
         ]
     chosen = _chosen(record, query)
-    found: dict[tuple[Any, ...], dict[int, Report]] = {}
+    found: dict[tuple[object, ...], dict[int, Report]] = {}
     for rank in asked:
         own = [record.held(entry)[rank] for entry in chosen if rank in record.held(entry)]
         for report in query.reports(replace(record.parts[rank], entries=own)) if own else ():
@@ -110,7 +110,7 @@ def _row(
 ) -> Row:
     part, step = record.parts[rank], steps.get(rank)
     bad = next((one for one in part.non_finite), None)
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "rank": rank,
         "steps": part.end.program_steps if part.end else None,
         "recorded_steps": sum(entry.phase == "train" for entry in part.entries),

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +24,11 @@ from hookcli.tensors.random_state import accelerators, random_states
 class _Call:
     """A call of a module as it began, with copies of all that it may change."""
 
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     kwargs: dict[str, object]
     state: dict[str, Tensor]
     rng: tuple[Tensor, ...]
-    output: Any = None
+    output: object = None
 
 
 class KeepBad:
@@ -166,7 +165,7 @@ class _Values:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
-    def expression(self, value: Any, key: str) -> str:
+    def expression(self, value: object, key: str) -> str:
         """Python that makes the value; its tensors have names that begin with the key."""
         if isinstance(value, Tensor):
             self.tensors[key] = value

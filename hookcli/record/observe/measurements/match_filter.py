@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 
@@ -40,7 +39,7 @@ class MatchFilter:
         elif not self._may_come:
             self._note(f"--match: {no_match(pattern, names)}")
 
-    def __call__(self, fqn: str, operator: Any = None) -> bool:
+    def __call__(self, fqn: str, operator: object = None) -> bool:
         """True for a selected module or parameter, or an operator, given its function."""
         if self._matches is None:
             return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
@@ -55,7 +54,7 @@ class StepMeasurements:
         self._plan = plan
         compiled = self._compiled = compiled_parts(module) if not model.hidden else {}
 
-        def watched(fqn: str, part: Any) -> bool:
+        def watched(fqn: str, part: object) -> bool:
             return fqn not in compiled and matches(fqn, None if isinstance(part, nn.Module) else part)
 
         matches = self._match_filter = MatchFilter(plan.match, module, self.name, model, operators=bool(plan.ops))
@@ -102,11 +101,11 @@ class StepMeasurements:
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
-    def describe(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
+    def describe(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Note the device and dtype of the first forward."""
         self._meta = self._meta or finished(describe_run(self._module, (args, kwargs)))
 
-    def backward_over(self, scaler: Any) -> None:
+    def backward_over(self, scaler: object) -> None:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         for probe in self._probes:
             if isinstance(probe, GradsProbe):

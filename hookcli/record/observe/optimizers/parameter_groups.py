@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
@@ -61,13 +60,13 @@ def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, object]]
     )
 
 
-def _kept(setting: Any) -> object:
+def _kept(setting: object) -> object:
     if isinstance(setting, (list, tuple)):
         return [_kept(item) for item in setting]
     return setting.detach().clone() if isinstance(setting, Tensor) else setting
 
 
-def _plain(setting: Any) -> object:
+def _plain(setting: object) -> object:
     """The setting as a number or a list of numbers; None for anything else. Waits for an accelerator."""
     if isinstance(setting, list):
         numbers = [_plain(item) for item in setting]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -82,7 +82,7 @@ class ObservedStep:
 
     # Forwards.
 
-    def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def begin_forward(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Put hooks on the modules. `module` is the one called: the model, a wrapper around it, or a part."""
         self.state = State.IN_FORWARD
         self._session.modules.thread = threading.get_ident()
@@ -98,7 +98,7 @@ class ObservedStep:
         self._session.modules.enter(module, args)
         self.times.begin("forward")
 
-    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, object], output: Any) -> None:
+    def end_forward(self, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
@@ -135,7 +135,7 @@ class ObservedStep:
         self._session.modules.attach()
         self.times.begin("backward")
 
-    def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
+    def end_backward(self, terms: Sequence[Tensor] | None, scaler: object, *, counts: bool) -> None:
         """End a backward pass; its loss is the sum of `terms`, if known. `counts`: it leaves gradients in the model."""
         self.times.end("backward")
         self.measured.backward_over(scaler)
