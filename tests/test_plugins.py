@@ -116,3 +116,18 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 def test_every_built_in_plugin_loads(kind: str) -> None:
     own = [plugin for plugin in registry.plugins(kind) if plugin.distribution == "hookcli"]
     assert len(own) > 5 and all(plugin.load().__doc__ for plugin in own)
+
+
+def test_a_distribution_that_declares_plugins_is_seen_without_importlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "gone")])
+    (tmp_path / "other-1.dist-info").mkdir()
+    (tmp_path / "other-1.dist-info/entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    assert not registry._any_declared()
+    (tmp_path / "mine-1.dist-info").mkdir()
+    (tmp_path / "mine-1.dist-info/entry_points.txt").write_text("[hookcli.probes]\nmine = mine:Probe\n")
+    assert registry._any_declared()
+    (tmp_path / "some.zip").write_bytes(b"")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "some.zip")])
+    assert registry._any_declared()  # it may: a zip file is left to those who can read it

@@ -103,6 +103,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nmodels = [3]": "pyproject.toml [tool.hookcli] models: 3 is neither a name nor a table",
     "[tool.hookcli]\nseed = '3'": "pyproject.toml [tool.hookcli] seed = '3': give a whole number",
     "[tool.hookcli]\nbatch-size = 0": "pyproject.toml [tool.hookcli] batch-size = 0: give a whole number from 1",
+    f"[tool.hookcli]\nseed = '{'a' * 70}'": f"seed = '{'a' * 59}… (72 characters): give a whole number",
     "[tool.hookcli]\nmeta = 1": "pyproject.toml [tool.hookcli] meta = 1: give true or false",
     "[tool.hookcli]\nthresholds = {HK012 = 5}": "[tool.hookcli] thresholds: HK012=5: out of range; "
     "HK012 (vanishing-gradients) takes 0 to 1",

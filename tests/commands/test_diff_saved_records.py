@@ -120,3 +120,16 @@ def test_no_torch(here: Path) -> None:
     code = "import sys; from hookcli.cli import main; main(['diff', 'a.jsonl', 'a.jsonl'])"
     code += "; sys.exit('torch' in sys.modules)"
     assert forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("loss", "beyond"), [(2.1, False), (2.3, True), (1.7, True)])
+def test_a_loss_is_beyond_tolerance_by_more_than_what_is_allowed(
+    cli: Cli, here: Path, loss: float, beyond: bool
+) -> None:
+    """2 and 2.3 are 1.5 times apart as far as a relative tolerance of 0.1 allows."""
+    for name, value in (("a.jsonl", 2.0), ("b.jsonl", loss)):
+        save(here / name, (HEADER, recorded_step(0, losses=[value]), end()))
+    code, reports, _ = diffed(cli, "a.jsonl", "b.jsonl", "--rtol", "0.1")
+    assert code == int(beyond)
+    row = reports[0]["rows"][0]
+    assert row.get("times", 0) == pytest.approx(abs(loss - 2) / 0.2) if beyond else not row.get("beyond")

@@ -62,7 +62,8 @@ def test_changed_tensors(cli: Cli, base: State, monkeypatch: pytest.MonkeyPatch)
     assert (report["totals"]["compared"], report["totals"]["beyond"]) == (5, 1)
     assert compared(cli, changed, "--rtol", "1")[0] == 0
     assert compared(cli, changed, "--match", "norm")[2]["totals"]["compared"] == 1
-    assert [finding["fqn"] for finding in report["findings"]] == [name]
+    [finding] = report["findings"]
+    assert (finding["fqn"], finding["threshold"]) == (name, 1) and finding["value"] == rows[name]["times"] > 1
     table = cli("diff", "base.safetensors", "other.safetensors").out
     assert "Excess: " in table and "times" not in table
     monkeypatch.setenv("COLUMNS", "45")

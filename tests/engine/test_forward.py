@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookcli.engine.inputs import Forward
+from hookcli.engine.preserve import copied, same_layout
 from hookcli.errors import UsageError
 from hookcli.sources.data.base import AllInput
 
@@ -98,3 +99,17 @@ def test_what_forward_can_t_take_is_said(kind: type[nn.Module], given: Any, said
 def test_torchscript_tells_its_names() -> None:
     (x,), target = Forward.of(torch.jit.script(nn.ReLU())).split((X, Y))
     assert x is X and target is Y
+
+
+def test_a_copy_has_the_strides_of_its_tensor_and_the_type() -> None:
+    """Also with elements that overlap or have gaps between them, as an expanded view or every second row has."""
+    whole = torch.arange(24.0).reshape(4, 6)
+    for x in (whole, whole.T, whole[::2], whole[:, ::3], torch.ones(1, 6).expand(4, 6), nn.Parameter(whole)):
+        [copy] = copied([x])
+        assert torch.equal(copy, x) and copy.stride() == x.stride() and copy.data_ptr() != x.data_ptr()
+        assert copy.requires_grad == x.requires_grad
+    assert type(same_layout(whole.as_subclass(Named))) is Named
+
+
+class Named(Tensor):
+    """A tensor of another class, which only its own operators know to copy."""

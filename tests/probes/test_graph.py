@@ -11,6 +11,9 @@ from support import Hand, Shared, assert_stats, float64_stats, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 
+import hookcli
+from hookcli.hooks.native import build as native_build
+from hookcli.probes.graph import GraphProbe
 from hookcli.table import Report
 
 
@@ -97,3 +100,10 @@ def test_before_torch_2_15_it_is_said_what_is_not_seen(monkeypatch: pytest.Monke
     assert any("torch 2.14" in item.reason for item in report.skipped)
     never = {(row["node"], row.fqn) for row in report.rows if not row["fired"]}
     assert ("AccumulateGrad", "spare.weight") in never and ("ExpBackward0", "") not in never
+
+
+def test_hooks_in_python_build_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C++ hooks are built only for --native."""
+    monkeypatch.setattr(native_build, "load", lambda *given: pytest.fail("a library was built"))
+    report = hookcli.capture(Hand(), X, [GraphProbe()])[0]
+    assert report.totals["nodes"] == 9

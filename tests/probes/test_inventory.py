@@ -157,3 +157,15 @@ def test_every_kind_of_hook_that_a_model_can_carry_fires_in_a_run_or_with_a_stat
     kinds = {kind for tables in (module_tables(linear), tensor_tables(linear.weight)) for kind, *_ in tables}
     kinds |= {"backward"}  # the deprecated registration of full_backward's table
     assert set(inventory._FIRING) == {kind for kind in kinds if "state_dict" not in kind}
+
+
+def test_a_hook_is_named_with_its_line_if_it_is_known() -> None:
+    def hook(module: nn.Module, args: object, output: object) -> None: ...
+
+    model = nn.Linear(2, 2)
+    model.register_forward_hook(hook)
+    model.register_forward_hook(print)
+    [report] = capture(model, torch.ones(1, 2), probes=[InventoryProbe(backward=False)])
+    known, unknown = (row["name"] for row in report.rows if row["kind"] == "hook")
+    assert known.endswith(f"test_inventory.py:{hook.__code__.co_firstlineno})")
+    assert "print" in unknown and ":" not in unknown

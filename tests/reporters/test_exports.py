@@ -232,3 +232,10 @@ def test_gradients_of_two_kinds_and_calls_have_tags_of_their_own() -> None:
         "grads.input.l2/a call 1": 3.0,
         "grads.input.l2/a call 1 #2": 3.0,
     }
+
+
+def test_a_name_that_is_taken_gets_the_next_number() -> None:
+    assert [series.unused("a", taken) for taken in ((), ("a",), ("a", "a #2"), ("a", "a #3"))] == [
+        "a", "a #2", "a #3", "a #2"
+    ]  # fmt: skip
+    assert series.unused("a", ["a"], sign="") == "a 2"

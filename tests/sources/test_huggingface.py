@@ -18,7 +18,7 @@ from PIL import Image
 from hookcli.errors import HookcliError, UsageError
 from hookcli.sources.base import InputSpec
 from hookcli.sources.finding import find_recipe
-from hookcli.sources.huggingface_inputs import _pictures
+from hookcli.sources.huggingface_inputs import Inputs, _pictures
 
 pytestmark = pytest.mark.xdist_group("timm and Transformers")
 
@@ -247,3 +247,12 @@ def test_videos_have_frames_and_an_unknown_kind_of_input_must_be_given() -> None
 def test_a_name_that_other_libraries_have_is_pointed_out() -> None:
     with pytest.raises(UsageError, match=r"unknown model 'gpt2'.*\(of other libraries: hf:gpt2\)"):
         find_recipe("gpt2")
+
+
+def test_labels_of_positions_have_the_shape_of_the_sequence() -> None:
+    """Of a batch of two with five frames of three features each."""
+    inputs = Inputs(("values",), None, (("labels", "position"), ("starts", "item"), ("one", "number")))
+    named = inputs.arrange_training([torch.ones(2, 5, 3)])
+    assert {name: list(x.shape) for name, x in named.items()} == {
+        "values": [2, 5, 3], "labels": [2, 5], "starts": [2], "one": []
+    }  # fmt: skip

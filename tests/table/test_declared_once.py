@@ -85,3 +85,8 @@ def test_no_module_is_loaded_by_string_but_plugins_and_the_packages_own_function
             if text.startswith("hookcli.") and (ROOT.parent / f"{text.replace('.', '/')}.py").exists()
         }
         assert name in BY_NAME or not known, name
+
+
+def test_names_are_keys_and_titles_are_for_people() -> None:
+    assert all(name.isidentifier() and name == name.lower() for name in DECLARED)
+    assert DECLARED["hookcli_seconds"].title == "hookcli's own work"

@@ -121,6 +121,7 @@ UNFIT: dict[str, dict[str, object]] = {
         **{key: [2, 3] for key in ("shapes", "input_shapes", "output_shapes")},
         **{key: [0.1] for key in ("lr", "weight_decay", "momentum")},
         **dict.fromkeys(("betas", "sharded"), 3),
+        **dict.fromkeys(("loss", "trainable"), 2**63),
         "mesh": [None],
     },
     "totals": {

@@ -114,6 +114,9 @@ def test_gradients() -> None:
     for (fqn, p), (_, q) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         assert p.grad is not None and q.grad is not None
         assert grads[fqn]["error_l2"] == pytest.approx((p.grad - q.grad).norm().item(), rel=1e-3, abs=1e-6), fqn
+    # The last layer's gradients arrive first: the engine goes from the loss to the input.
+    assert [row["index"] for row in grads.values()] == sorted(row["index"] for row in grads.values())
+    assert {*[*grads][:2]} == {"3.weight", "3.bias"} and {*[*grads][-2:]} == {"0.conv.weight", "0.conv.bias"}
     outputs = {row.fqn: row for row in report.rows if row["kind"] == "grad_output"}
     assert outputs[""]["max_abs"] == 0  # of a sum: ones
     assert outputs["2"]["rel_l2"] == pytest.approx(error(*(torch.ones(2, 5) @ m[3].weight.detach() for m in (a, b))))

@@ -133,3 +133,16 @@ def test_select_narrows_them() -> None:
     x = torch.ones(2, 8)
     report = compare(Side(net(), x), Side(net(1), x), select=lambda fqn, module: fqn == "3")
     assert weights(report).keys() == {"3.weight", "3.bias"}
+
+
+@pytest.mark.parametrize(("number", "shown"), [(8, True), (9, False)])
+def test_a_table_has_rows_of_up_to_eight_weights_beyond_tolerance(number: int, shown: bool) -> None:
+    """For more, as after another initialization, one line says more than their rows."""
+    a = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(10)))
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        for layer in b[:number]:
+            layer.weight.mul_(2)
+    report = compared(a, b)
+    assert [row.get("aside", False) for row in weights(report).values()] == [not shown] * number
+    assert report.totals["weights"].startswith(f"{number} of 10 parameters and buffers differ, {number} beyond")

@@ -146,3 +146,16 @@ def test_of_too_many_steps_every_nth_is_shown_and_the_last_and_the_bad_ones(
     found = of(recorded(tmp_path, [HEADER, *steps[:8], bad(7), *steps[8:], end()]))["steps"]
     assert found["tracks"][0]["steps"] == [0, 4, 7, 8, 12, 16, 19]
     assert found["remarks"] == ["Net, train: 20 steps recorded, every 4th is on this page"]
+
+
+def test_a_page_is_full_with_more_than_twice_the_steps_that_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it grows; from then on a new page shows fewer of them."""
+    monkeypatch.setattr(record_page, "_MOST_STEPS", 2)
+    for steps, full in ((4, False), (5, True)):
+        page = RecordPage(recorded(tmp_path, [HEADER, *map(recorded_step, range(2))]))
+        page.take()
+        [track] = page._tracks.values()
+        track.steps[:] = range(steps)
+        assert page.is_full == full

@@ -48,6 +48,9 @@ def test_ranks_leave_a_folder_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == [f"train.run/rank{rank}.jsonl" for rank in (0, 1, 10, 2)]
     assert [path.stem for path in files.parts()] == ["rank0", "rank1", "rank2", "rank10"]
     assert RecordFiles.reserve(tmp_path, "train").record.name == "train-2.run.jsonl"
+    files.child(1, HEADER).close()
+    files.rank(1000, HEADER).close()
+    assert [path.stem for path in files.parts()] == ["rank0", "rank1", "rank2", "rank10", "rank1000", "child-1"]
 
 
 def test_a_child_writes_beside_its_parent(tmp_path: Path) -> None:
@@ -227,3 +230,9 @@ def test_of_several_programs_at_once_one_takes_the_file(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     assert sorted(found) == sorted(["train.run.jsonl", *(f"train-{n}.run.jsonl" for n in range(2, 7))])
+
+
+def test_an_empty_file_that_nobody_has_reserved_is_anothers(tmp_path: Path) -> None:
+    (tmp_path / "train.run.jsonl").write_text("")
+    assert RecordFiles(tmp_path / "train.run.jsonl").take(HEADER).path.name == "train-2.run.jsonl"
+    assert (tmp_path / "train.run.jsonl").read_bytes() == b""

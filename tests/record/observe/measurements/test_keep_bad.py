@@ -19,8 +19,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError
+from hookcli.hooks.session import HookSession
 from hookcli.record.file.views.summary import non_finite_line
 from hookcli.record.observe import recording_plan
+from hookcli.record.observe.measurements import keep_bad
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import World
 
@@ -229,3 +231,15 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_plan, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=re.escape("pip install 'hookcli[safetensors]'")):
         RecordingPlan(keep_bad="bad", first_bad="stop")
+
+
+def test_random_states_are_kept_of_the_models_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a dropout on an accelerator can be run again; here one that is not there."""
+    asked: list[object] = []
+    states = keep_bad.random_states
+    monkeypatch.setattr(keep_bad, "accelerators", lambda model, inputs: [torch.device("meta")])
+    monkeypatch.setattr(keep_bad, "random_states", lambda devices: (asked.append(devices), states(()))[1])
+    with HookSession(nn.Linear(2, 2)) as session:
+        keep_bad.KeepBad(Path("bad")).attach(session)
+        session.model(torch.ones(1, 2))
+    assert asked == [[torch.device("meta")]]

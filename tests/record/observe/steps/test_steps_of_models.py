@@ -148,6 +148,26 @@ def test_a_note_says_where_a_name_leaves_out_others_that_contain_it() -> None:
     assert not noted("0.0") and not noted("linear") and not noted("0*")
 
 
+@pytest.mark.parametrize(("match", "notes"), [("relu", 0), ("relo", 1), (None, 0), ("0", 0)])
+def test_a_pattern_may_be_for_operators_which_are_known_once_a_step_has_run(match: str | None, notes: int) -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.ModuleList([nn.Linear(4, 4)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.layer[0](x))
+
+    def program() -> nn.Module:
+        model = Plain()
+        for _ in range(2):
+            model(torch.ones(2, 4))
+        return model
+
+    told = [note for note in observed(program, match=match, ops="functions").ran["Plain"].notes if "matches" in note]
+    assert len(told) == notes and all(note.startswith("--match: no module, parameter or operator") for note in told)
+
+
 @pytest.mark.parametrize("probes", [("activations",), ("grads",), ("updates",), ("inputs", "updates")])
 def test_probes(probes: tuple[str, ...]) -> None:
     seen = observed(training(3), probes=probes, every=2)
