@@ -207,3 +207,8 @@ def test_without_a_model_it_asks_for_one(cli: Cli) -> None:
     ran = cli("check")
     assert (ran.code, ran.out) == (2, "") and len(ran.err.splitlines()) == 1
     assert "no model to check: give one, as in `hookcli check net.py:Net`" in ran.err
+
+
+def test_explain_says_the_default_threshold_or_that_there_is_none(cli: Cli) -> None:
+    assert "\nThreshold      1.000e-04: relative gradient" in cli("explain", "HK012").out
+    assert "\nThreshold      none: bytes saved for backward" in cli("explain", "HK024").out

@@ -228,3 +228,11 @@ def test_rows_that_are_left_out_change_nothing() -> None:
 def test_a_name_of_which_there_is_nothing() -> None:
     assert over_time(STEPS, "zzz") == []
     assert {"body", "body.0", "body.0.bias", "head.weight"} <= known_names(STEPS[0]) and "" not in known_names(STEPS[0])
+
+
+def test_a_module_without_gradients_has_its_type_and_an_operator_its_line() -> None:
+    operator = activation("a:relu", "relu", STATS)
+    operator = replace(operator, values={**operator.values, "source": "net.py:7"})
+    found = rows(overview(made([activation("a", "ReLU", STATS), operator])))
+    assert (found["a"]["type"], found["a"].get("source")) == ("ReLU", None)
+    assert (found["a:relu"]["type"], found["a:relu"]["source"]) == ("relu", "net.py:7")
