@@ -20,6 +20,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
 from hookcli.reporters import bars
 from hookcli.table import Column, Kind, Merge, Report, Row, columns_named, document
+from hookcli.table.columns import looks
 from hookcli.table.files import read_reports
 from hookcli.table.grouping import View, group_rows, shown
 from hookcli.table.merge import BatchRows
@@ -147,3 +148,10 @@ def test_a_suggested_kind_takes_what_a_program_may_put_there(tmp_path: Path) -> 
     report = Report("x", "m", columns, rows[1:])
     assert report.column("t").kind == Kind.SECONDS and saved(report, tmp_path).rows[0]["t"] == 2.0
     assert "0.5 B" in (text := str(Report("x", "m", columns, rows))) and "late" in text and "2.00 s" in text
+
+
+def test_its_explanation_stands_below_a_table_and_its_look_after_hookclis_columns() -> None:
+    column = Column("heat", "Heat", "joule", explanation="Heat: what a layer gives off.")
+    report = Report("x", "m", (*columns_named("fqn", "times"), column), [Row({"fqn": "a", "heat": 2.0, "times": 3.0})])
+    assert "Heat: what a layer gives off." in str(report) and "Excess: " not in str(report)
+    assert [*looks(("zeal", "heat", "fqn"), report.columns)] == ["fqn", "heat", "zeal"]

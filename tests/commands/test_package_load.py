@@ -17,6 +17,7 @@ from torch.package import PackageExporter
 
 from hookcli.cli import main
 from hookcli.sources.archive import Archive
+from hookcli.sources.package import noted_input
 
 
 @pytest.fixture
@@ -217,3 +218,11 @@ def test_the_table_at_80_columns_and_markdown(cli: Cli) -> None:
 
 def test_main_takes_the_default_model() -> None:
     assert main(["package", "--extern", "**", "--quiet", "--format", "csv"]) == 0
+
+
+def test_an_input_is_noted_only_if_it_is_of_tensors() -> None:
+    x = torch.ones(2, 3)
+    assert noted_input((x,)) == {"inputs": ["2x3"], "names": None, "listed": False}
+    assert noted_input(([x, x],)) == {"inputs": ["2x3", "2x3"], "names": None, "listed": True}
+    assert noted_input({"a": x.long()}) == {"inputs": ["2x3:int64"], "names": ["a"], "listed": False}
+    assert noted_input(()) is None and noted_input((x, 3)) is None and noted_input(({"a": x},)) is None

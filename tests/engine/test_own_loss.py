@@ -133,3 +133,9 @@ def test_diff_compares_the_gradients_of_the_models_own_losses() -> None:
     report = compare(Side(a, (X,)), Side(b, (X,)), step=Step(backward=True))
     (row,) = [row for row in report.rows if row.fqn == "w" and row.get("kind") == "grad"]
     assert row["rel_l2"] == pytest.approx(1.0)  # gradients of 2 and 4; of the sum of outputs they were 6 and 8
+
+
+@pytest.mark.parametrize(("rank", "said"), [(1, ", rank 1 shown"), ([0, 2], ", ranks 0, 2 shown"), (None, "")])
+def test_the_line_of_a_run_on_several_processes_says_which_are_shown(rank: int | list[int] | None, said: str) -> None:
+    report = Report("activations", "net", (), (), {"processes": 3, "parallel": "ddp", "rank": rank})
+    assert run_line(report) == f"net · 3 processes (ddp){said}"

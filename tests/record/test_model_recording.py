@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from hookcli.errors import UsageError
 from hookcli.record.file.reading import read_record
 from hookcli.record.model_recording import ModelRecording, _shares_parameters
 from hookcli.record.observe.recording_plan import PROBES
+from hookcli.record.record_sink import new_header
 
 
 class Net(nn.Module):
@@ -164,3 +167,9 @@ class Asked(nn.Linear):
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         self.times += 1
         return super().parameters(recurse)
+
+
+def test_a_record_names_the_versions_that_ran() -> None:
+    header = new_header("net.py", ["net.py"], 10)
+    assert header.versions["torch"] == version("torch") and header.versions["hookcli"] == version("hookcli")
+    assert header.versions["python"] == platform.python_version()

@@ -221,3 +221,11 @@ def test_a_cosine_is_never_above_one() -> None:
     """Norms of which each is rounded may say that the error is smaller than what they are apart."""
     for factor in (1 + 1e-7, 3.0, 1e6):
         assert Discrepancy(1, error_l2=abs(factor - 1) * (1 - 1e-9), a_l2=1.0, b_l2=factor).cosine == 1.0
+
+
+def test_norms_on_a_device_leave_float64s_range_only_where_the_norm_does() -> None:
+    """Squares of 3e200 do not fit into float64; those of float32 always do, and are not scaled."""
+    for size in (1e200, 1e-200):
+        x = torch.tensor([3 * size, -4 * size], dtype=torch.float64)
+        assert distance._device_norm(x, True).item() == pytest.approx(5 * size)
+    assert distance._device_norm(torch.tensor([3.0, 4.0]), False).item() == 5

@@ -146,3 +146,11 @@ def test_a_table_has_rows_of_up_to_eight_weights_beyond_tolerance(number: int, s
     report = compared(a, b)
     assert [row.get("aside", False) for row in weights(report).values()] == [not shown] * number
     assert report.totals["weights"].startswith(f"{number} of 10 parameters and buffers differ, {number} beyond")
+
+
+def test_a_buffer_that_one_side_lacks_is_told_though_all_outputs_are_identical() -> None:
+    a = net()
+    b = copy.deepcopy(a)
+    assert compared(a, b).totals["verdict"] == "Identical, bit for bit"
+    b[0].register_buffer("extra", torch.ones(1))
+    assert not compared(a, b).totals["verdict"].startswith("Identical")
