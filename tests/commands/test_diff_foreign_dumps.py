@@ -51,7 +51,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "[": (NET, "bad/index.json: damaged, or not the index of a dump: not JSON"),
     damage()[:-1] + ', "options": {"seed": "x"}}': (NET, "bad: damaged: among its options, seed is 'x'"),
     damage()[:-1] + ', "options": {"loss": "bad/run.py:it"}}': (NET, "its run had --loss bad/run.py:it, which names"),
-    damage()[:-1] + f', "inputs": {"[" * 600 + "]" * 600}' + "}": (NET, "maximum recursion depth"),
+    damage()[:-1] + f', "inputs": {"[" * 100_000 + "]" * 100_000}' + "}": (NET, "maximum recursion depth"),
     damage(fqn="layers.0"): (NET, "bad: a dump, another model than net.py:Net: they have no module in common"),
 }
 

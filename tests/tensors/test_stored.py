@@ -76,7 +76,7 @@ def test_blocks_merge_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(3000)
     monkeypatch.setattr(StoredTensor.values, "__defaults__", (7,))
     assert_alike(measured(stored("x", x)), reference(x))
-    assert measured(stored("x", torch.empty(0))) == reference(torch.empty(0))
+    assert str(measured(stored("x", torch.empty(0)))) == str(reference(torch.empty(0)))  # NaN is not equal to itself
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def test_hooks_are_gone_afterwards_and_others_stay() -> None:
     assert hooks_below(y) == before == 1
     records = timeline.nodes()
     y.backward()
-    assert timeline.nodes() == records and timeline._timeline.passes()[0] == 1 and calls == ["theirs", "theirs"]
+    assert str(timeline.nodes()) == str(records)  # since Python 3.13 dataclasses with NaN differ
+    assert timeline._timeline.passes()[0] == 1 and calls == ["theirs", "theirs"]
     assert [leaf.fired for leaf in timeline.leaf_gradients()] == [1]
 
 
