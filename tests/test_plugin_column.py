@@ -154,4 +154,4 @@ def test_its_explanation_stands_below_a_table_and_its_look_after_hookclis_column
     column = Column("heat", "Heat", "joule", explanation="Heat: what a layer gives off.")
     report = Report("x", "m", (*columns_named("fqn", "times"), column), [Row({"fqn": "a", "heat": 2.0, "times": 3.0})])
     assert "Heat: what a layer gives off." in str(report) and "Excess: " not in str(report)
-    assert [*looks(("zeal", "heat", "fqn"), report.columns)] == ["fqn", "heat", "zeal"]
+    assert [*looks(("zeal", "heat", "a", "call", "fqn"), report.columns)] == ["fqn", "call", "a", "heat", "zeal"]
