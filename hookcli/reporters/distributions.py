@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hookcli.table import Row, TensorStats, formatting
 from hookcli.table.columns.statistics import OF_QUANTILES, OUTSIDE, QUANTILES
-from hookcli.table.histogram import Histogram
+from hookcli.table.histogram import Histogram, bound
 
 NEEDS = ("p50", "zeros")
 """Columns of a report that was made with `--hist`."""
@@ -75,13 +75,11 @@ def fitted(stats: TensorStats, most: int) -> list[Bin]:
 
 def _bins(hist: Histogram, zeros: int, step: int) -> list[Bin]:
     """All bins between the outermost that hold elements, each over `step` powers of two; zeros are one of their own."""
+    begin, *counted = hist.coarser(step)
     sides: list[Sequence[Bin]] = []
-    for counts in (hist.negative, hist.positive):
-        found: dict[int, int] = {}
-        for exponent, count in enumerate(counts, hist.low):
-            found[exponent // step] = found.get(exponent // step, 0) + count
-        used = [place for place, count in found.items() if count]
-        places = range(min(used), max(used) + 1) if used else range(0)
-        sides.append([Bin(2.0 ** (place * step), 2.0 ** ((place + 1) * step), found[place]) for place in places])
+    for counts in counted:
+        used = [i for i, count in enumerate(counts) if count]
+        places = range(used[0], used[-1] + 1) if used else range(0)
+        sides.append([Bin(bound(step * (begin + i)), bound(step * (begin + i + 1)), counts[i]) for i in places])
     below = [Bin(-high, -low, count) for low, high, count in reversed(sides[0])]
     return [*below, *([Bin(0.0, 0.0, zeros)] if zeros else []), *sides[1]]

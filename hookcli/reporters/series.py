@@ -8,15 +8,15 @@ for a module's name shows all its figures. Those of the whole model are in the s
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
 
 from hookcli.system.escaping import visible
-from hookcli.table import STATS_KEYS, Report, Row, raised
+from hookcli.table import STATS_KEYS, Report, Row
 from hookcli.table.columns.recorded import OF_STEP, REPEATS
+from hookcli.table.histogram import Histogram, bound
 from hookcli.table.meta import Meta, without
 
 MODEL = "(model)"
@@ -107,11 +107,8 @@ def buckets(flat: Mapping[str, Any], most: float = math.inf) -> tuple[list[float
 
 
 def _buckets(flat: Mapping[str, Any], powers: int) -> tuple[list[float], list[int]]:
-    low, *sides = (flat["hist"][key] for key in ("low", "negative", "positive"))
-    before = low % powers
-    padded = [[*[0] * before, *side] for side in sides]
-    negative, positive = ([sum(side[i : i + powers]) for i in range(0, len(side), powers)] for side in padded)
-    sizes = [min(raised(1.0, low - before + powers * i), sys.float_info.max) for i in range(len(positive) + 1)]
+    begin, negative, positive = Histogram.from_dict(flat["hist"]).coarser(powers)
+    sizes = [bound(powers * (begin + i)) for i in range(len(positive) + 1)]
     limits, counts = [*(-size for size in reversed(sizes)), *sizes], [*reversed(negative), flat["zeros"], *positive]
     used = [i for i, count in enumerate(counts) if count]
     first, last = (used[0], used[-1]) if used else (len(negative), len(negative))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,6 +29,11 @@ FORMATS = (
     Format("float8_e4m3", "float8 e4m3", -9, 464.0, beyond=True),
     Format("float8_e5m2", "float8 e5m2", -16, 61440.0),
 )
+
+
+def bound(exponent: int) -> float:
+    """The end of a bin: two to this power, or the largest float where that is beyond it."""
+    return 2.0**exponent if exponent < sys.float_info.max_exp else sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,15 @@ class Histogram:
         overflows = [sum(count for side in sides for k, count in side.items() if k >= limit) for limit in above]
         return Histogram.of(sides[0], sides[1], overflows)
 
+    def coarser(self, powers: int) -> tuple[int, list[int], list[int]]:
+        """The counts, negative and positive, of bins over so many powers of two each, and where the first begins.
+
+        Bin i is from ``bound(powers * (begin + i))`` on.
+        """
+        padded = ([*[0] * (self.low % powers), *counts] for counts in (self.negative, self.positive))
+        negative, positive = ([sum(side[i : i + powers]) for i in range(0, len(side), powers)] for side in padded)
+        return self.low // powers, negative, positive
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         lists = {key: list(getattr(self, key)) for key in ("negative", "positive", "overflows")}
@@ -106,8 +121,8 @@ class Histogram:
         """
         total = sum(self.negative) + zeros + sum(self.positive)
         left = share * (total - 1)
-        bins = [(-(2.0 ** (k + 1)), -(2.0**k), n) for k, n in [*enumerate(self.negative, self.low)][::-1]]
-        bins += [(0.0, 0.0, zeros), *((2.0**k, 2.0 ** (k + 1), n) for k, n in enumerate(self.positive, self.low))]
+        bins = [(-bound(k + 1), -bound(k), n) for k, n in [*enumerate(self.negative, self.low)][::-1]]
+        bins += [(0.0, 0.0, zeros), *((bound(k), bound(k + 1), n) for k, n in enumerate(self.positive, self.low))]
         for begin, end, count in bins:
             if count and left < count:
                 begin, end = max(begin, least), min(end, most)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hookcli.reporters import distributions, series
 from hookcli.table import Report, Row, TensorStats
 from hookcli.table.histogram import FORMATS, Histogram
 from hookcli.tensors import distance, histograms
@@ -158,3 +160,16 @@ def test_json_and_back() -> None:
     assert found.stats is not None and row.stats is not None and found.stats.hist == row.stats.hist
     with pytest.raises(ValueError, match="hist can't be"):
         Row.from_flat({**row.flat(), "hist": {"low": 0, "negative": [1], "positive": [], "overflows": [0] * 4}})
+
+
+def test_bins_that_end_beyond_the_largest_float() -> None:
+    """As the last bin of float64 does: its end is the largest float, in quantiles, bars and charts alike."""
+    found = of(torch.tensor([1e-3, 1.7e308, -1.5e308, 1.6e308], dtype=torch.float64))
+    for key, element in (("p1", -1.5e308), ("p50", 1e-3), ("p99", 1.7e308)):
+        quantile = found.of_histogram(key)
+        assert quantile is not None and 0.5 < quantile / element < 2  # to within a bin
+    assert found.hist is not None
+    bars = distributions.fitted(found, 8)
+    assert (bars[0].low, bars[-1].high) == (-1.5e308, 1.7e308) and sum(bar.elements for bar in bars) == 4
+    limits, counts = series.buckets({"hist": found.hist.to_dict(), "zeros": 0}, 512)
+    assert limits == sorted(limits) and limits[-1] == sys.float_info.max and sum(counts) == 4
