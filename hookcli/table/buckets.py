@@ -16,8 +16,7 @@ from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.meta import Meta, without
 from hookcli.table.norms import norm as l2_norm
-from hookcli.table.norms import total
-from hookcli.table.ranks import ALIKE
+from hookcli.table.ranks import ALIKE, sum_of_losses
 
 
 def bucket_row(
@@ -85,8 +84,8 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
     complete = all(report.meta.get("complete", True) for report in reports)
     meta: Meta = {**without(reports[0].meta, "rank"), "complete": complete}
-    if meta.get("loss_value") is not None:
-        meta["loss_value"] = total(report.meta["loss_value"] or 0 for report in reports) / len(reports)
+    if (loss := sum_of_losses([report.meta for report in reports])) is not None:
+        meta["loss_value"] = loss / len(reports)
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 
 

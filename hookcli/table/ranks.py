@@ -110,9 +110,15 @@ def common_meta(parts: Parts) -> Meta:
     meta: Meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
     if "seconds" in meta:
         meta["seconds"] = max(m["seconds"] for m in metas)
-    if meta.get("loss_value") is not None:
-        meta["loss_value"] = total(m["loss_value"] or 0 for m in metas)
+    if "loss_value" in meta:
+        meta["loss_value"] = sum_of_losses(metas)
     return meta
+
+
+def sum_of_losses(metas: Sequence[Meta]) -> float | None:
+    """The sum of the ranks' losses; None if one of them has none."""
+    losses = [loss for meta in metas if (loss := meta.get("loss_value")) is not None]
+    return total(losses) if len(losses) == len(metas) else None
 
 
 def common_skipped(parts: Parts) -> list[Skipped]:

@@ -220,3 +220,13 @@ def test_rows_of_two_places_stay_apart(key) -> None:
         assert_stats(each.stats, float64_stats(x))
     beside = ranks.beside({rank: replace(part, grouping="nested") for rank, part in parts.items()})
     assert [(each[key], each["rank"]) for each in beside.rows] == [(value, rank) for value in values for rank in (0, 1)]
+
+
+def test_the_loss_of_ranks_is_their_sum_unless_one_has_none() -> None:
+    def merged_loss(*losses: float | None) -> float | None:
+        parts = {
+            rank: replace(report(row("a", torch.ones(2))), meta={"loss_value": x}) for rank, x in enumerate(losses)
+        }
+        return ranks.common_meta(parts)["loss_value"]
+
+    assert merged_loss(1.5, 0.25) == 1.75 and merged_loss(1.5, None) is None and merged_loss(None, 1.5) is None
