@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -106,22 +105,7 @@ NEEDED = {
     "updates": ("weight", "update"),
     **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),
 }
-_COLUMN: Mapping[str, Fits] = {
-    "str": is_text,
-    "str | None": optional(is_text),
-    "bool": _is_flag,
-    "int | None": optional(_is_number),
-    "float | None": optional(_is_number),
-    "tuple[str, ...]": listed(is_text),
-    "Any": lambda value: value is None or isinstance(value, (bool, str)) or _is_number(value),
-    **dict.fromkeys(("Kind", "Merge", "Shown", "Bar"), lambda value: isinstance(value, StrEnum)),
-}
-COLUMN: Mapping[str, Fits] = {field.name: _COLUMN[str(field.type)] for field in fields(Column) if field.name != "moves"}
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
-FINDING: Mapping[str, Fits] = {
-    field.name: is_text if field.type == "str" else optional(is_count if "int" in str(field.type) else is_figure)
-    for field in fields(Finding)
-} | {"file": optional(is_text)}
 _KINDS: Mapping[Kind, Fits] = {
     Kind.ANY: is_plain,
     **dict.fromkeys((Kind.TEXT, Kind.SOURCE), is_text),
@@ -159,20 +143,28 @@ def value_type(column: Column) -> type | None:
 
 
 def _of_type(hint: object) -> Fits:
-    """The test of an entry's values that the entry's type asks for."""
+    """The test of a value that its type asks for."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return is_plain
     if kind is Literal:
         return lambda value: value in arguments
-    if kind is Sequence:
+    if kind in (Sequence, tuple):
         return listed(_of_type(arguments[0]))
     if kind in (Union, UnionType):
         tests = [*map(_of_type, arguments)]
         return lambda value: any(fit(value) for fit in tests)
+    if isinstance(hint, type) and issubclass(hint, (StrEnum, bool)):
+        return lambda value: isinstance(value, hint)
     return {str: is_text, int: is_count, float: is_figure, NoneType: lambda value: value is None}.get(hint, is_mapping)
 
 
+COLUMN: Mapping[str, Fits] = {
+    **{name: _of_type(hint) for name, hint in get_type_hints(Column).items() if name != "moves"},
+    **dict.fromkeys(("tolerance", "drop"), optional(_is_number)),
+    "usual": lambda value: value is None or isinstance(value, (bool, str)) or _is_number(value),
+}
+FINDING: Mapping[str, Fits] = {name: _of_type(hint) for name, hint in get_type_hints(Finding).items()}
 META: Mapping[str, Fits] = {
     **{name: _of_type(hint) for name, hint in get_type_hints(Meta, include_extras=True).items()},
     "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
