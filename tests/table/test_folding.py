@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookcli.diff.rows import diff
 from hookcli.engine.capture import capture
 from hookcli.reporters.table import TableReporter
-from hookcli.table import Column, Report, Row, TensorStats, columns_named
+from hookcli.table import Column, Report, Row, TensorStats
 from hookcli.table.folding import folded
 from hookcli.table.formatting import cell
 from hookcli.table.grouping import View, as_asked, deepest, group_rows
@@ -247,11 +247,3 @@ def test_a_group_of_calls_with_keyword_arguments_of_several_shapes() -> None:
     assert cell(rows["enc"], "input_shape") == "-" and "input_names" not in rows["enc"].values
     assert "query=1x1x4, key=1x2x4" in TableReporter().render([report], View(depth=2, width=160))
     assert cell(rows["enc"], "fqn") == "enc x2"
-
-
-def test_a_hidden_part_that_is_beyond_tolerance_is_named_and_others_counted() -> None:
-    columns = columns_named("fqn", "type", "times")
-    values = {"": False, "a": False, "a.b": True, "a.c": True, "a.d": True}
-    rows = [Row({"fqn": fqn, "type": "T", "beyond": beyond, "times": 2.0}) for fqn, beyond in values.items()]
-    grouped = {row.fqn: row for row in group_rows(Report("diff", "m", columns, rows), 1).rows}
-    assert grouped["a"]["note"] == "beyond in b and 2 more"

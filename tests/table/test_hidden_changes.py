@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hookcli.table import Column, Report, Row
+from hookcli.table import Column, Report, Row, columns_named
 from hookcli.table.grouping import group_rows
 
 
@@ -24,3 +24,11 @@ def test_changes_of_hidden_parts_are_named_on_the_row_that_hides_them() -> None:
     renamed = group_rows(changed(b="renamed: c", b_pool="renamed: c.pool"), 1)
     assert [row.get("note") for row in renamed.rows] == [None] * 3  # the row says it already
     assert group_rows(changed(b_pool="renamed: b.max"), 1).rows[2]["note"] == "pool: renamed: b.max"
+
+
+def test_a_hidden_part_that_is_beyond_tolerance_is_named_and_others_counted() -> None:
+    columns = columns_named("fqn", "type", "times")
+    values = {"": False, "a": False, "a.b": True, "a.c": True, "a.d": True}
+    rows = [Row({"fqn": fqn, "type": "T", "beyond": beyond, "times": 2.0}) for fqn, beyond in values.items()]
+    grouped = {row.fqn: row for row in group_rows(Report("diff", "m", columns, rows), 1).rows}
+    assert grouped["a"]["note"] == "beyond in b and 2 more"
