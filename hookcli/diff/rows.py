@@ -191,11 +191,8 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
     if name is None:
         return Row({**values, "change": "removed" if where == "A" else "added"})
     reason = next((item.reason for item in other.skipped if item.fqn == name), None)
-    alone = {
-        "only": where,
-        "reason": reason,
-        "differs": f"measured in {where} only" + (f": {reason}" if reason else ""),
-    }
+    differs = f"measured in {where} only" + (f": {reason}" if reason else "")
+    alone = {"only": where, "reason": reason, "differs": differs}
     return Row({**values, **alone, "figure": "measured", "times": math.inf, "beyond": True})
 
 

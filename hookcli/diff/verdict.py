@@ -152,13 +152,13 @@ def _changed(alignment: Alignment, reset: int) -> str:
     operators = {what: sum(place.is_operator for place in places) for what, places in alone.items()}
     modules = {"renamed": len(alignment.renamed), "with other settings": reset}
     modules |= {what: len(places) - operators[what] for what, places in alone.items()}
-    counts_text = [
+    parts = [
         f"{counted(number, noun)} {what}"
         for noun, counts in (("module", modules), ("operator", operators))
         for what, number in counts.items()
         if number
     ]
-    return f" ({', '.join(counts_text)})" if counts_text else ""
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -> list[Finding]:
@@ -169,9 +169,8 @@ def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -
     first = found.first
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
-    message = f"{found.said(title(first))}: {first['differs']}" + (
-        f"; {others} more beyond tolerance" if others else ""
-    )
+    more = f"; {others} more beyond tolerance" if others else ""
+    message = f"{found.said(title(first))}: {first['differs']}{more}"
     return [Finding(CHECK, "error", found.fqn, message, first.get("times"), 1.0), *notes]
 
 

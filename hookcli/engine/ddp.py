@@ -53,7 +53,7 @@ class DDPSteps:
 
     @property
     def meta(self) -> Meta:
-        """What a report says of the steps."""
+        """The entries of a report's `meta` for these steps."""
         return {"steps": self.steps, "no_sync": self.no_sync, "bucket_cap_mb": self.bucket_cap_mb}
 
 

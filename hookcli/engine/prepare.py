@@ -83,7 +83,7 @@ def prepare_run(
 
 
 def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None) -> Meta:
-    """What the recipe, its setting and real input say of a run."""
+    """The entries that come from the recipe, the setting and the real input."""
     meta: Meta = {"seed": setting.seed, **recipe.meta, **torchvision_version()}
     meta |= {"data": data.said, **data.how} if data else {"fill": setting.fill}
     if setting.backend:

@@ -46,7 +46,7 @@ class TensorboardReporter(Exporter):
 
 
 class _Run:
-    """An event file in a folder of its own."""
+    """One run: a folder with an event file."""
 
     def __init__(self, folder: Path, about: Mapping[str, object]) -> None:
         self.folder = folder

@@ -50,14 +50,13 @@ class HuggingFaceSource:
         model_class = _class(library, config, request.task, spec)
         _run_on_meta(library)
         inputs = Inputs.of(model_class, config)
-        if request.weights:
-            _check_weights(place, request.weights, spec)
         meta: Meta = {
             "transformers": library.__version__,
             "architecture": model_class.__name__,
             "config": str(place.folder or f"defaults of the type {place.name}"),
         }
         if request.weights:
+            _check_weights(place, request.weights, spec)
             meta["weights"] = str(place.folder)
         return Recipe(
             name=spec,

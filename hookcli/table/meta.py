@@ -14,12 +14,12 @@ Plain = Annotated[T, "any plain value"]
 
 
 class Source(TypedDict, total=False):
-    """What a model's source, or its real input, adds to `meta`."""
+    """The entries that a model's source, or its real input, adds."""
 
     weights: Plain[str | None]
     """The published weights, or their file."""
     kind: Plain[str | None]
-    """Of a model of torchvision: classification, detection ..."""
+    """The kind of a torchvision model: classification, detection ..."""
     timm: Plain[str]
     """The version of timm."""
     transformers: Plain[str]
@@ -43,7 +43,7 @@ class Source(TypedDict, total=False):
     same_weights: Plain[bool]
     """True if the second model of a comparison got the first one's weights."""
     plugin: Mapping[str, object]
-    """What a plugin adds, by names of its own. Its values can be saved as JSON."""
+    """A plugin's entries, under names that it chooses. Their values can be saved as JSON."""
 
 
 class Meta(Source, total=False):
@@ -80,7 +80,7 @@ class Meta(Source, total=False):
     rank: int | Sequence[int] | None
     """The process, or those whose rows are shown beside each other."""
     backend: Plain[str]
-    """The backend of torch.distributed; of a side of a comparison, that of torch.compile."""
+    """The backend of torch.distributed, or in one side of a comparison that of torch.compile."""
     parallel: str | None
     """How the processes share the model: ddp, fsdp ..."""
     fastpath: Plain[bool]
@@ -146,7 +146,7 @@ class Meta(Source, total=False):
     bucket_cap_mb: Plain[float | None]
     """The size of DistributedDataParallel's buckets in MiB; None: PyTorch's own."""
     ddp: Mapping[str, object]
-    """What DistributedDataParallel logged of itself, by communication hook."""
+    """DistributedDataParallel's own log, by communication hook."""
 
     # Of a recorded step.
     phase: str | None
@@ -154,11 +154,11 @@ class Meta(Source, total=False):
     step: int
     """The step's number, from 0."""
     forward: int | None
-    """Of a forward without gradients: its number after the step; else None."""
+    """Number of a forward without gradients, counted from the last step; None for a step."""
     forwards: int
     """Number of forwards in the step."""
     observed_forwards: int
-    """Those of them that were measured."""
+    """Number of forwards that were measured."""
     losses: Sequence[float]
     """The loss of each backward pass."""
     plain_seconds: float | None
@@ -188,9 +188,9 @@ class Meta(Source, total=False):
     b: Meta
     """The `meta` of the second side."""
     record: Plain[str]
-    """Of a side: the record's path."""
+    """Path of the record that is one side of a comparison."""
     compile: Plain[str]
-    """Of a side: how torch.compile compiled it."""
+    """Modules of one side that torch.compile compiled, as a pattern."""
     against: Mapping[str, str]
     """The paths of two records whose steps are beside each other, as `a` and `b`."""
     of: Plain[str]
@@ -233,7 +233,7 @@ def with_notes(meta: Meta, *notes: str) -> Meta:
 
 
 def of_both(a: Meta, b: Meta) -> Meta:
-    """What the runs of a comparison share, `A → B` for texts that differ, and the whole of each side."""
+    """The entries that both runs of a comparison share, `A → B` for texts that differ, and both sides whole."""
     shared: dict[str, object] = {}
     for key, value in a.items():
         other = b.get(key)

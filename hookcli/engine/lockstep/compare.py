@@ -100,8 +100,7 @@ def compare(
     if error is not None:
         error.reports = (report,)  # type: ignore[attr-defined]
         raise error
-    for changes in run.edits:
-        check_applied(changes, [report])
+    check_applied([edit for edits in run.edits for edit in edits], [report])
     return report
 
 
@@ -207,9 +206,8 @@ class _Comparison:
     def _in_place(self, seed: int) -> Iterator[tuple[ProcessState, ProcessState]]:
         """Make both models ready to run, and restore them and the process after the block."""
         with ExitStack() as stack:
-            stack.callback(
-                ProcessState({d for side in self.sides for d in accelerators(side.model, side.inputs)}).enter
-            )
+            devices = {device for side in self.sides for device in accelerators(side.model, side.inputs)}
+            stack.callback(ProcessState(devices).enter)
             states, operators = [], []
             for number, side in enumerate(self.sides):
                 stack.enter_context(preserved(side.model, side.inputs))

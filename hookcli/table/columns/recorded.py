@@ -41,7 +41,7 @@ TIMED = (*columns_named("fqn", "type", "calls"), *TIMES)
 UPDATES = columns_named(
     *("fqn", "type", "shape", "dtype", "weight", "update", "ratio"), fqn="Parameter", weight="|w|", update="|dw|"
 )
-"""What an optimizer's step changed."""
+"""The changes that an optimizer's step made to parameters."""
 SETTINGS = columns_named("lr", "weight_decay", "momentum", "betas")
 """Settings of optimizers."""
 NORMS_OF_GROUP = columns_named("unclipped_grad", "param_grad", "weight", "update", param_grad="Grad")

@@ -132,20 +132,18 @@ def step_meta(step: RecordedStep) -> Meta:
 
 def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
     """The modules by fqn, in the order in which they ran; one that never ran by itself comes after its siblings."""
-    modules_in_order: dict[str, _Module] = {}
+    ran: dict[str, _Module] = {}
     late: dict[str, _Module] = {}
 
     def module_of(fqn: str, row: Row) -> _Module:
-        module = modules_in_order.get(fqn) or late.setdefault(fqn, _Module())
+        module = ran.get(fqn) or late.setdefault(fqn, _Module())
         module.type = module.type or row.get("type")
         module.source = module.source or row.get("source")
         return module
 
     by_probe = {report.probe: report for report in reports}
     for row in by_probe["activations"].rows if "activations" in by_probe else ():
-        modules_in_order.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[
-            row.get("path", "")
-        ] = row
+        ran.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[row.get("path", "")] = row
     for row in by_probe["updates"].rows if "updates" in by_probe else ():
         module_of(row.fqn.rpartition(".")[0], row)
     for row in by_probe["grads"].rows if "grads" in by_probe else ():
@@ -153,7 +151,7 @@ def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
             module_of(row.fqn.rpartition(".")[0], row)
         else:
             module_of(row.fqn, row).grads[row.get("path", "")] = row
-    modules = _in_place(modules_in_order, late)
+    modules = _in_place(ran, late)
     for fqn, row in parameter_rows(by_probe.values()).items():
         modules[fqn.rpartition(".")[0]].parameters.append(row)
     return modules
