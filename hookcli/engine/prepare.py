@@ -71,6 +71,8 @@ def prepare_run(
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
     info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data), "input": described}
+    if not recipe.batched and "batch" in info:
+        info["batch"] = described.count(",") + 1
     if data:
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
@@ -86,6 +88,8 @@ def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None) -> Me
     """The entries that come from the recipe, the setting and the real input."""
     meta: Meta = {"seed": setting.seed, **recipe.meta, **torchvision_version()}
     meta |= {"data": data.said, **data.how} if data else {"fill": setting.fill}
+    if setting.weights and is_file(setting.weights):
+        meta["weights"] = setting.weights
     if setting.backend:
         meta["backend"] = setting.backend
     if setting.parallel:

@@ -14,7 +14,7 @@ _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should
 _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
 _SIGN = "▲"
-_ENOUGH = 8  # elements from which on it is no chance that they are equal
+_ENOUGH = 8  # elements that are not equal by chance; see HK010
 
 
 def mark(row: Row) -> str:
@@ -43,7 +43,7 @@ def _all_zero(row: Row) -> str:
 
 def _constant(row: Row) -> str:
     stats = row.stats
-    same = stats and stats.finite == stats.numel >= _ENOUGH and stats.min == stats.max != 0
+    same = stats and stats.finite == stats.numel and stats.min == stats.max != 0
     return f"all {stats.min:.4g}" if stats and same and "kind" not in row.values else ""
 
 
@@ -73,10 +73,16 @@ class Fault:
 def fault(row: Row, probe: str) -> Fault | None:
     """The worst fault of a row of this probe's report.
 
-    No faults: the infinities of a mask, zeros of a tensor of integers or of a module that drops tensors by chance.
+    No faults: the infinities of a mask; zeros of a few elements, of integers, or of a module that drops tensors by chance.
     """
     masks = row.stats is not None and row.stats.masks
-    varies = probe in _JUDGED and not is_operator(row.fqn) and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
+    enough = row.stats is not None and row.stats.numel >= _ENOUGH
+    varies = (
+        enough
+        and probe in _JUDGED
+        and not is_operator(row.fqn)
+        and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
+    )
     varies = varies and not any(word in str(row.get("type")) for word in _RANDOM)
     for rule in RULES:
         if (varies or not rule.carries) and not masks and (words := rule.words(row)):
