@@ -71,23 +71,22 @@ class Fault:
 
 
 def fault(row: Row, probe: str) -> Fault | None:
-    """The worst fault of a row of this probe's report.
-
-    No faults: the infinities of a mask; zeros of a few elements, of integers, or of a module that drops tensors by chance.
-    """
-    masks = row.stats is not None and row.stats.masks
-    enough = row.stats is not None and row.stats.numel >= _ENOUGH
-    varies = (
-        enough
-        and probe in _JUDGED
-        and not is_operator(row.fqn)
-        and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
-    )
-    varies = varies and not any(word in str(row.get("type")) for word in _RANDOM)
+    """The worst fault of a row of this probe's report; the infinities of a mask are none."""
+    if row.stats and row.stats.masks:
+        return None
+    varies = _should_vary(row, probe)
     for rule in RULES:
-        if (varies or not rule.carries) and not masks and (words := rule.words(row)):
+        if (varies or not rule.carries) and (words := rule.words(row)):
             return Fault(row.fqn, rule.severity, f"gradient {words}" if probe == "grads" else words)
     return None
+
+
+def _should_vary(row: Row, probe: str) -> bool:
+    """False for a few elements, for integers, and for a module that drops tensors by chance."""
+    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH or is_operator(row.fqn):
+        return False
+    dropped = any(word in str(row.get("type")) for word in _RANDOM)
+    return not dropped and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
 
 
 def faults(report: Report) -> list[Fault | None]:
