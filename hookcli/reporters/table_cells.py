@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,13 +16,12 @@ from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest, for_people
 from hookcli.table.levels import Levels
-from hookcli.table.marks import alarms
-from hookcli.table.names import around
+from hookcli.table.marks import alarms, signed
+from hookcli.table.names import abbreviated, around
 from hookcli.table.screen import fitted, leading
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
-_MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 _LEAST = 12  # rows shown on a screen that is too small for them
 _TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
@@ -49,6 +47,8 @@ class Table:
     """For each column a bar per row, all of one width; nothing for a column without bars."""
     alarms: bool = False
     """True if the first line above is on faults."""
+    remarks: Sequence[str] = ()
+    """For each row a remark that stands below it, or ""; nothing without any."""
     verdict: str = ""
     """The verdict once more, below a table that is longer than the screen."""
 
@@ -59,11 +59,8 @@ class Table:
 
     def lines(self, width: int | None) -> int:
         """The lines that the table takes on a screen of this width, with the command and the next prompt."""
-        room = max((width or PIPE) - (self.width - self.widths[-1] if self.widths else 0), _MARK)
-        marks = (line[-1] for line in self.cells) if self.columns and self.columns[-1].name == "mark" else ()
-        folded = sum(len(textwrap.wrap(mark, room)) - 1 for mark in marks if mark)
-        said = sum(line.count("\n") + 1 for text in (self.above, *self.below) for line in [wrapped(text, width)])
-        return said + len(self.cells) + folded + 2 + _TYPED  # two: headings and the line below them
+        said = (self.above, *self.below, *filter(None, self.remarks))
+        return sum(wrapped(text, width).count("\n") + 1 for text in said) + len(self.cells) + 2 + _TYPED  # 2: headings
 
     @property
     def least(self) -> int:
@@ -99,14 +96,9 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     names = {column.name for column in report.columns}
     in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
     cells = _cells(shown, columns, tree=in_call_order and not view.sort)  # which reads as a tree
-    wraps = view.width is not None or view.color  # a heading of several words may take several lines
-    headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
-    widths = {
-        c.name: max([heading, *(cell_len(line[i]) for line in cells)])
-        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
-    }
-    narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
-    kept = columns if view.columns else table_columns.fitted(shown, columns, narrow, view.width or PIPE)
+    widths = _widths(columns, cells, view)
+    columns, remarks = _with_remarks(shown, columns, cells, widths, view.width or PIPE)
+    kept = _kept(shown, columns, cells, widths, view)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
@@ -122,8 +114,54 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         "\n".join(filter(None, (str(report.totals.get("verdict", "")), footer.run_line(report)))),
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
+        remarks=remarks,
         alarms=alarms(report),
     )
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: View) -> dict[str, int]:
+    wraps = view.width is not None or view.color  # a heading of several words may take several lines
+    headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
+    return {
+        c.name: max([heading, *(cell_len(line[i]) for line in cells)])
+        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
+    }
+
+
+def _with_remarks(
+    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], width: int
+) -> tuple[list[Column], list[str]]:
+    """The columns, and remarks that stand below rows since they would evict figures; takes these from the cells."""
+    if not cells or columns[-1].name != "mark":
+        return columns, []
+    room = width - sum(widths[column.name] + 2 for column in columns[:-1])
+    beside = table_columns.marks_beside(cells, room)
+    lead = [" " * (len(line[0]) - len(line[0].lstrip()) + 2) for line in cells]
+    rows = zip(shown.rows, cells, lead, beside, strict=True)
+    remarks = ["" if stays or not line[-1] else before + signed(row, line[-1]) for row, line, before, stays in rows]
+    for line, stays in zip(cells, beside, strict=True):
+        line[-1] = line[-1] if stays else ""
+    widths["mark"] = max(cell_len(line[-1]) for line in cells)
+    return (columns if any(beside) else columns[:-1]), remarks if any(remarks) else []
+
+
+def _kept(
+    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], view: View
+) -> list[Column]:
+    """The columns that fit beside the names, which are shortened to a terminal's width."""
+    place = next((i for i, column in enumerate(columns) if column.name == "fqn"), None)
+    if not view.width or place is None:
+        return columns if view.columns else table_columns.fitted(shown, columns, widths, view.width or PIPE)
+    names = [line[place] for line in cells]
+    title = len(columns[place].title)
+    widths["fqn"] = max([title, *map(cell_len, abbreviated(names, table_columns.NAME))])
+    kept = columns if view.columns else table_columns.fitted(shown, columns, widths, view.width)
+    room = view.width - (1 + sum(column.bar in bars.SCALES for column in kept) if view.bars else 0)
+    room -= sum(widths[column.name] + 2 for column in kept if column.name != "fqn")
+    for line, name in zip(cells, abbreviated(names, max(room, widths["fqn"])), strict=True):
+        line[place] = name
+    widths["fqn"] = max([title, *(cell_len(line[place]) for line in cells)])
+    return kept
 
 
 def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:

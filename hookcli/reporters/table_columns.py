@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from hookcli.hooks.kinds import HookKind
 from hookcli.reporters.footer import by_reason
 from hookcli.table import Column, Report, Row, Shown
@@ -21,9 +23,12 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
+MARK = 16  # columns of a short mark
+_MANY = 4  # a row in so many
+NAME = 28  # columns of a name that always have room
 _CALL = [name for name in IDENTITY if name != "path"]
 _ON_REQUEST = (Shown.ASKED, Shown.PAGE)
-_GRADIENTS = ("parameter", "output", "input")
+GRADIENTS = ("parameter", "output", "input")
 """The `kind` of rows of gradients, which vanish or explode by their norms."""
 
 
@@ -66,7 +71,7 @@ def _informs(report: Report, column: Column) -> bool:
     if name == "dtype":  # the run's dtype is above the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
     if name == "kind":
-        return len(set(values)) > 1 or not set(values) <= {*_GRADIENTS}
+        return len(set(values)) > 1 or not set(values) <= {*GRADIENTS}
     if shown == Shown.VARIED:
         return len(set(values)) > 1
     if shown == Shown.SET or any(isinstance(value, bool) for value in values):
@@ -90,11 +95,23 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
     return [c for c in columns if c.name not in dropped and c.pair not in pairs]
 
 
+def marks_beside(cells: Sequence[Sequence[str]], room: int) -> list[bool]:
+    """For each row whether its mark, in the last cell, stands beside its figures, as far as there is room; else below.
+
+    Short marks of many rows stand beside them in any case: lines below would double the table.
+    """
+    marks = [line[-1] for line in cells]
+    fits = max(map(cell_len, marks), default=0) <= room
+    short = [bool(mark) and cell_len(mark) <= MARK for mark in marks]
+    many = sum(short) * _MANY > len(marks)
+    return [bool(mark) and (fits or (many and is_short)) for mark, is_short in zip(marks, short, strict=True)]
+
+
 def _order(report: Report, columns: Sequence[Column], column: Column) -> float | None:
     """The order in which a column leaves a narrow table, the lowest first; None for one that stays."""
     if column.unit == "firings" and column.name in _COUNTS:  # rare kinds first
         return _COUNTS.index(HookKind(column.name)) - 1000
-    if column.name == "l2" and report.rows and report.rows[0].get("kind") in _GRADIENTS:
+    if column.name == "l2" and report.rows and report.rows[0].get("kind") in GRADIENTS:
         return math.inf
     if column.name in INCLUSIVE and not any(other.name == INCLUSIVE["forward_us"] for other in columns):
         return -100.0  # times that nobody asked for

@@ -111,9 +111,10 @@ def within(fqn: str, found: Sequence[Fault]) -> str:
     return f"{_SIGN} {relative(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
 
 
-def signed(text: str) -> str:
-    """A mark that stands on a line of its own."""
-    return text if text.startswith(_SIGN) else f"{_SIGN} {text}"
+def signed(row: Row, text: str) -> str:
+    """The mark of a row on a line of its own: a fault has a sign, other remarks have none."""
+    faulty = row.get("beyond") or any(rule.words(row) for rule in RULES)
+    return f"{_SIGN} {text}" if faulty and not text.startswith(_SIGN) else text
 
 
 def alarms(report: Report) -> bool:
