@@ -25,7 +25,7 @@ def mark(row: Row) -> str:
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     words += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    words += filter(None, (_not_finite(row), _all_zero(row)))
+    words += [text for text in (_not_finite(row), _all_zero(row)) if text and text not in note]
     words += ["empty"] if row.stats and not row.stats.numel else []
     return ", ".join(words)
 
@@ -71,8 +71,8 @@ class Fault:
 
 
 def fault(row: Row, probe: str) -> Fault | None:
-    """The worst fault of a row of this probe's report; the infinities of a mask are none."""
-    if row.stats and row.stats.masks:
+    """The worst fault of a row of this probe's report; the infinities of a mask are none, nor is what --edit made."""
+    if row.get("edited") or (row.stats and row.stats.masks):
         return None
     varies = _should_vary(row, probe)
     for rule in RULES:
