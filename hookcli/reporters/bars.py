@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hookcli.reporters.table_columns import GRADIENTS
 from hookcli.table import Bar, Column, Kind, Row
 
+GRADIENTS = ("parameter", "output", "input")
+"""The `kind` of rows of gradients, which vanish or explode by their norms."""
 SCALES = (Bar.LOG, Bar.SHARE)
 _DECADES = 3  # that a logarithmic bar spans at least, so that figures that are nearly equal look so
 _LONGEST = 8

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-from rich.cells import cell_len
 
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
@@ -16,10 +15,11 @@ from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest, for_people
 from hookcli.table.levels import Levels
-from hookcli.table.marks import alarms, signed
-from hookcli.table.names import abbreviated, around
+from hookcli.table.marks import alarms
+from hookcli.table.names import around
 from hookcli.table.screen import fitted, leading
 
+_COUNTED = 6  # kinds of rows that a summary counts
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
@@ -88,7 +88,26 @@ def _shown(report: Report, view: View, around: int) -> Report:
     lines = max(view.height - around, _LEAST) if view.height else SCREEN
     if view.depth is not None:
         return report
-    return leading(report, view, lines) if view.sort else fitted(report, lines)
+    if view.sort:
+        return leading(report, view, lines)
+    fits = fitted(report, lines)
+    return replace(fits, rows=fits.rows[:lines]) if view.height and _is_sequence(report) else fits
+
+
+def _is_sequence(report: Report) -> bool:
+    """True for events and calls in order, of which a screen shows the first."""
+    return report.grouping == "events" or any(column.name == "inputs" for column in report.columns)
+
+
+def _summary(report: Report, shown: Report, view: View) -> str:
+    """What a sequence that is longer than the screen consists of."""
+    if not view.height or not _is_sequence(report) or len(shown.rows) == len(report.rows):
+        return ""
+    key, what = ("kind", "event") if report.grouping == "events" else ("type", "call")
+    counts = Counter(str(row.get(key)) for row in report.rows).most_common()
+    more = f" and {len(counts) - _COUNTED} more kinds" if len(counts) > _COUNTED else ""
+    parts = ", ".join(f"{number:,} {name}" for name, number in counts[:_COUNTED])
+    return f"{formatting.counted(len(report.rows), what)}: {parts}{more}"
 
 
 def _laid_out(report: Report, shown: Report, view: View) -> Table:
@@ -96,72 +115,28 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     names = {column.name for column in report.columns}
     in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
     cells = _cells(shown, columns, tree=in_call_order and not view.sort)  # which reads as a tree
-    widths = _widths(columns, cells, view)
-    columns, remarks = _with_remarks(shown, columns, cells, widths, view.width or PIPE)
-    kept = _kept(shown, columns, cells, widths, view)
+    widths = table_columns.widths_of(columns, cells, view)
+    columns, remarks = table_columns.with_remarks(shown, columns, cells, widths, view.width or PIPE)
+    kept = table_columns.kept(shown, columns, cells, widths, view)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
     below = _footer(report, shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
+    summary = _summary(report, shown, view)
     return Table(
         shown.rows,
         [columns[i] if i not in drawn.alone else replace(columns[i], title="") for i in places],
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
-        "\n".join(filter(None, (str(report.totals.get("verdict", "")), footer.run_line(report)))),
+        "\n".join(filter(None, (str(report.totals.get("verdict", "")), summary, footer.run_line(report)))),
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
         remarks=remarks,
         alarms=alarms(report),
     )
-
-
-def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: View) -> dict[str, int]:
-    wraps = view.width is not None or view.color  # a heading of several words may take several lines
-    headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
-    return {
-        c.name: max([heading, *(cell_len(line[i]) for line in cells)])
-        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
-    }
-
-
-def _with_remarks(
-    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], width: int
-) -> tuple[list[Column], list[str]]:
-    """The columns, and remarks that stand below rows since they would evict figures; takes these from the cells."""
-    if not cells or columns[-1].name != "mark":
-        return columns, []
-    room = width - sum(widths[column.name] + 2 for column in columns[:-1])
-    beside = table_columns.marks_beside(cells, room)
-    lead = [" " * (len(line[0]) - len(line[0].lstrip()) + 2) for line in cells]
-    rows = zip(shown.rows, cells, lead, beside, strict=True)
-    remarks = ["" if stays or not line[-1] else before + signed(row, line[-1]) for row, line, before, stays in rows]
-    for line, stays in zip(cells, beside, strict=True):
-        line[-1] = line[-1] if stays else ""
-    widths["mark"] = max(cell_len(line[-1]) for line in cells)
-    return (columns if any(beside) else columns[:-1]), remarks if any(remarks) else []
-
-
-def _kept(
-    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], view: View
-) -> list[Column]:
-    """The columns that fit beside the names, which are shortened to a terminal's width."""
-    place = next((i for i, column in enumerate(columns) if column.name == "fqn"), None)
-    if not view.width or place is None:
-        return columns if view.columns else table_columns.fitted(shown, columns, widths, view.width or PIPE)
-    names = [line[place] for line in cells]
-    title = len(columns[place].title)
-    widths["fqn"] = max([title, *map(cell_len, abbreviated(names, table_columns.NAME))])
-    kept = columns if view.columns else table_columns.fitted(shown, columns, widths, view.width)
-    room = view.width - (1 + sum(column.bar in bars.SCALES for column in kept) if view.bars else 0)
-    room -= sum(widths[column.name] + 2 for column in kept if column.name != "fqn")
-    for line, name in zip(cells, abbreviated(names, max(room, widths["fqn"])), strict=True):
-        line[place] = name
-    widths["fqn"] = max([title, *(cell_len(line[place]) for line in cells)])
-    return kept
 
 
 def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:
@@ -214,6 +189,8 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
+    if _is_sequence(report) and view.height and view.depth is None:
+        return f"the first {len(shown.rows)} of {rows:,} rows (--depth all shows all)"
     level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
     if view.sort:
         folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 from commands.shown import on_terminal
 from commands.test_marked_rows import GPT, INPUT
@@ -139,3 +147,32 @@ def test_bars_are_shares_after_a_space() -> None:
     small = next(line for line in said.splitlines() if line.startswith("blocks.0"))
     assert 1 <= len(re.sub("[^▏▎▍▌▋▊▉█]", "", small)) <= 2  # a seventh of the model, not half of a scale of decades
     assert not re.search(r"\d[▏▎▍▌▋▊▉█▁▂▃▄▅▆▇]", said)
+
+
+def test_what_is_piped_from_a_terminal_is_not_wider_than_it(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    argv = [sys.executable, "-m", "hookcli", "grads", "adapted.py:model", "-i", "4x16", "--depth", "all", "-q"]
+    for columns, stream in ((80, subprocess.PIPE), (None, (tmp_path / "file.txt").open("w"))):
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        ran = forks.run(argv, stdout=stream, stderr=theirs, env=environment, text=True)
+        text = ran.stdout if columns else Path("file.txt").read_text()
+        rows = [line for line in text.splitlines() if ".lora_" in line and "  " in line]
+        assert len(rows) >= 12 and (max(map(len, rows)) <= 80) == bool(columns)
+        assert not re.search("[▏▎▍▌▋▊▉█]", text)
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("command", "first", "heading"),
+    [
+        ("flow resnet18", "71 calls: 20 Conv2d, 20 BatchNorm2d, 17 ReLU, 8 add_, ", {"Layer", "Type", "From"}),
+        ("trace resnet18 -i 2x3x64x64", r"1,\d+ events: \d+ saved_tensor_pack, ", {"Kind", "Where"}),
+    ],
+)
+def test_a_long_sequence_begins_with_a_summary_and_fits_the_screen(command: str, first: str, heading: set[str]) -> None:
+    lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
+    assert re.match(first, lines[0]) and len(lines) <= 26
+    assert heading <= {*next(line for line in lines if re.match(" *(Id|Kind|µs) ", line)).split()}
+    assert any(line.startswith("the first ") and "(--depth all shows all)" in line for line in lines)
