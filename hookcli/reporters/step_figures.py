@@ -63,10 +63,13 @@ def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
     """The figure of each column."""
     for column in columns:
         title = f"{column.title} ({column.unit})" if column.unit in ("seconds", "bytes") else column.title
+        losses = (report.meta.get("loss_of_steps", ()), report.meta.get("loss_of_steps_b", ()))
+        whole = [[(int(step), loss) for step, loss in known if column.name == "loss"] for known in losses]
         if against(report):
-            yield _compared(title, *(_own_points(report, name) for name in (column.name, f"{column.name}_b")))
+            names = (column.name, f"{column.name}_b")
+            yield _compared(title, *(own or _own_points(report, name) for own, name in zip(whole, names, strict=True)))
         else:
-            yield _alone(title, [(row["step"], row.get(column.name)) for row in report.rows])
+            yield _alone(title, whole[0] or [(row["step"], row.get(column.name)) for row in report.rows])
 
 
 def against(report: Report) -> Mapping[str, str]:
