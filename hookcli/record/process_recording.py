@@ -66,7 +66,7 @@ class ProcessRecording:
         for note in observer.notes():
             sink.note(note)
         if sink.lost and not self._plan.first_bad:
-            sink.note(f"`{self._run.search()}` finds the first value that is not finite")
+            sink.note(f"Next: {self._run.search()}")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]

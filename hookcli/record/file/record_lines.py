@@ -1,7 +1,8 @@
-"""The lines of a record: a header, each recorded step, the first non-finite value, and the end.
+"""The lines of a record: a header, each recorded step, the losses of all steps, the first non-finite value, the end.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
+Schema 3 has added the losses.
 """
 
 from __future__ import annotations
