@@ -56,7 +56,7 @@ class Slow(nn.Identity):
 def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     slow = ("activations", f"{tmp_path}/slow.py:Slow", "--input", "2x3")
-    title = "slow.py:Slow · input"  # of the table
+    title = "slow.py:Slow · weights"  # of the table
     assert "Slow" in in_a_terminal(*slow).partition(title)[0]
     assert "Slow" not in in_a_terminal(*slow, "--quiet").partition(title)[0]
 

@@ -103,7 +103,7 @@ class Output:
             write_report(text)  # what was measured is not lost
             lost = f"{self._option} {self.path}: {error.strerror}"
             raise UsageError(f"{lost}; the report went to stdout instead") from error
-        remark(f"wrote {self.path}{self._as}: {parts}", self.options)
+        remark("; ".join(filter(None, [f"wrote {self.path}{self._as}: {parts}", self.then])), self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:
         assert self.path is not None
@@ -126,7 +126,7 @@ class Output:
 
     @property
     def then(self) -> str:
-        """The advice on how to open the file that an exporter writes."""
+        """The advice on how to open the file."""
         return str(selection.declared(self._reporter, "then")).replace("{path}", shell_path(self.path))
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:

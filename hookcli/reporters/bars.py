@@ -42,7 +42,7 @@ class Scale:
 def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
     """The scale of a column's bars; None for a column without bars, or where they say nothing.
 
-    Shares of the whole are linear, the norms of gradients logarithmic, since they vanish and explode by powers of ten.
+    Shares of the whole are linear. Norms are logarithmic, and of use for gradients, which vanish and explode.
     """
     if column.bar not in SCALES:
         return None
@@ -50,7 +50,7 @@ def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
     if column.bar == Bar.SHARE:
         most = 1.0 if column.kind in (Kind.ELEMENTS, Kind.SHARE) else max(values, default=0.0)
         return Scale(column, 0.0, most, False) if values else None
-    if len(values) < 2 or not (column.about == "gradient" or rows[0].get("kind") in GRADIENTS):
+    if len(values) < 2 or (column.name == _ALONE and rows[0].get("kind") not in GRADIENTS):
         return None
     low, high = math.log10(min(values)), math.log10(max(values))
     return Scale(column, min(low, high - _DECADES), high, True)

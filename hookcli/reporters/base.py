@@ -35,6 +35,8 @@ class Reporter(Protocol):
     """True if the output includes totals and remarks in words; commands then don't repeat them on stderr."""
     with_figures: ClassVar[bool] = False
     """True if `hookcli check` gives it, beside the findings, the reports that the checks read."""
+    then: ClassVar[str] = ""
+    """Remark on how to open the file; `{path}` stands for it."""
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Return the reports as text. They are sorted and filtered already.

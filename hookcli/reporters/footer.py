@@ -143,7 +143,7 @@ def run_line(report: Report) -> str:
         shown = f"rank {rank}" if isinstance(rank, int) else f"ranks {', '.join(map(str, rank or ()))}"
         said.append(f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else ""))
     own = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
-    said += [duration(meta["seconds"]) + own] if "seconds" in meta else []
+    said += [f"{'ran ' * bool(own)}{duration(meta['seconds'])}{own}"] if "seconds" in meta else []
     if plain := meta.get("plain_seconds"):
         said.append(f"{duration(plain)} without hooks")
     if meta.get("complete") is False:

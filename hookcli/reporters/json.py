@@ -14,6 +14,7 @@ class JsonReporter(Reporter):
     """One strict JSON document with one row per line, easy to grep and diff."""
 
     suffixes = (".json",)
+    then = "`hookcli show {path}` shows it"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write the reports as one JSON document; rows have only the columns that were chosen."""

@@ -43,7 +43,9 @@ def test_under_torchrun(net: Path) -> None:
     ran = forks.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0 and ran.stdout == "", ran.stderr
     said = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
-    assert said == ["hookcli: wrote comm.json: 9 rows"]  # of one bucket each, in which nothing hangs
+    assert said == [
+        "hookcli: wrote comm.json: 9 rows; `hookcli show comm.json` shows it"
+    ]  # of one bucket each, in which nothing hangs
     [report] = json.loads(Path("comm.json").read_text())["reports"]
     assert [row["hook"] for row in report["rows"]] == ["fp16", "powersgd", "noop"] * 3
     assert {len(row["fqns"]) for row in report["rows"]} == {4}

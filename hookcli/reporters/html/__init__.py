@@ -32,6 +32,7 @@ class HtmlReporter(Reporter):
     suffixes = (".html", ".htm")
     for_people = True
     with_figures = True
+    then = "open it in a browser"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a page."""
