@@ -17,6 +17,7 @@ from hookcli.table.meta import Meta
 MOST = 2**20
 """The largest batch that is tried: a model whose peak is still within the limit has nothing that grows with it."""
 _FARTHEST = 64
+_SEARCH = "rows: the batches that were computed to find the largest"
 _CPU = (
     "kernels and workspaces are a CPU's; --device cuda has those of a GPU",
     "not included: the GPU's context, workspaces of libraries, and fragmentation, which need room too",
@@ -44,7 +45,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
         largest = search.largest(lowest=2)
     best = profiles[largest or min(profiles)]
     general = () if best.info.get("simulated") == "cuda" else _CPU  # the notes of CUDA say it in detail
-    meta: Meta = {**finished(best.info), "notes": [*best.notes, *general]}
+    meta: Meta = {**finished(best.info), "notes": [_SEARCH, *best.notes, *general]}
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = []
     for batch, profile in sorted(profiles.items()):

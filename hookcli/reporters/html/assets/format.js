@@ -186,9 +186,8 @@ export function mark(row) {
   const said = row.edited ? [`edited: ${row.edited}`] : [];
   said.push(...["change", "reset"].filter((key) => row[key]).map((key) => String(row[key])));
   if (row.note) said.push(String(row.note));
-  if (row.nan) said.push(`${count(row.nan)} NaN`);
-  if (row.inf) said.push(`${count(row.inf)} Inf`);
-  if (row.numel && row.zeros === row.numel) said.push("all zero");
+  const faults = [row.nan && `${count(row.nan)} NaN`, row.inf && `${count(row.inf)} Inf`, row.numel && row.zeros === row.numel && "all zero"];
+  said.push(...faults.filter((text) => text && !String(row.note ?? "").includes(text)));
   if (row.numel === 0) said.push("empty");
   return said.join(", ");
 }
