@@ -13,13 +13,14 @@ from hookcli.commands.diff_files import compare_records, compare_weights, is_rec
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.option_fields import OnlyFields, option, tolerance_option
+from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.rows import beyond, diff_reports, unlike
+from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import UsageError
@@ -61,6 +62,9 @@ class DiffOptions:
     )
     atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].")
     same_weights: bool = option(False, "Copy A's weights into B.")
+    allow_settings: list[str] = option(
+        list, "Settings that modules of two models may differ in: eps,p; '*' allows all.", metavar="NAMES"
+    )
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
 
 
@@ -83,14 +87,19 @@ def diff(
     beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by tensor with
     another one, or with a model, which runs on the same inputs. Of two files or folders of weights (.safetensors,
     .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
-    makes them. Exit code 1: a difference is beyond tolerance.
+    makes them. Exit code 1: a difference is beyond tolerance, or a module of two models has another setting that can
+    change figures of this run (an eps, a stride; not Dropout's p in eval mode).
     """
-    switches = (("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time))
+    allowed = words_of(own.allow_settings)
+    switches = (
+        *(("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time)),
+        ("--allow-settings", bool(allowed)),
+    )
     of_models = next((name for name, on in switches if on), "")
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if of_models and (named(a) or named(b)):
             raise UsageError(f"{of_models}: both sides must be models, not {what}")
-    tolerance = Tolerance(own.rtol, own.atol)
+    tolerance = Tolerance(own.rtol, own.atol, allowed)
     if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
         raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):
@@ -179,7 +188,7 @@ def narrowing(options: Options) -> Narrowing:
 
 
 def _judged(reports: Sequence[Report], output: Output) -> int:
-    """Write the comparison, and remark on what its format does not show. Returns 1 if it is beyond tolerance."""
+    """Write the comparison, and remark on what its format does not show. Returns 1 if the sides differ."""
     output.write(reports)
     for report in reports:
         lines: list[str | None] = [unlike(report)]
@@ -187,11 +196,11 @@ def _judged(reports: Sequence[Report], output: Output) -> int:
             totals = report.totals
             counts = f"{totals['beyond']:,} of {totals['compared']:,} beyond tolerance"
             lines += [
-                totals.get("structure"),
                 f"{totals['verdict']}; {counts}",
-                totals.get("weights"),
-                totals.get("times"),
+                *map(totals.get, ("settings", "structure", "weights", "times")),
             ]
+        if (allow := advice(report.findings)) and not any(row.get("beyond") for row in report.rows):
+            lines.append(f"exit code 1: settings differ ({allow} allows that)")
         for text in filter(None, lines):
             remark(text, output.options)
     if not any(report.totals["compared"] for report in reports):
