@@ -23,6 +23,7 @@ from hookcli.table import Report
 from hookcli.table.columns.layouts import DIFF, FILES
 from hookcli.table.columns.recorded import RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
+from hookcli.table.validation import HEADLINES
 from hookcli.tensors.files.opening import open_tensors
 
 
@@ -59,13 +60,13 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
     output = Output(options)
     records, reports = records_compared(a, b, tolerance, narrow, options)
     output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
-    for text in record_remarks(*records):
-        remark(text, options)
     output.write(reports, mixed=True)
     for report in reports if not output.for_people else ():
-        for key in ("settings", "structure", "verdict", "grew"):
+        for key in (*HEADLINES, "structure", "grew"):
             if report.grouping == "list" and key in report.totals:
                 remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
+    for text in record_remarks(*records):
+        remark(text, options)
     return int(beyond(reports) or any(report.meta.get("different_models") for report in reports))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -10,6 +11,7 @@ from textwrap import dedent
 import forks
 import pytest
 from commands.diffed import Cli, diffed
+from commands.shown import on_terminal
 
 SCRIPT = """
     import sys
@@ -55,7 +57,9 @@ def runs(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_same_seed_is_the_same_run(cli: Cli, runs: Path) -> None:
     code, (report,), err = diffed(cli, "a.run.jsonl", "again.run.jsonl")
     assert code == 0 and (report["totals"]["compared"], report["totals"]["beyond"]) == (4, 0)
-    assert report["totals"]["verdict"] == "all within tolerance" and "settings" not in report["totals"]
+    loss = report["rows"][-1]["loss_a"]
+    assert report["totals"]["verdict"] == f"all within tolerance: both have loss {loss:.3f} at step 9"
+    assert "settings" not in report["totals"] and not report["findings"]
     assert [row["loss_a"] for row in report["rows"]] == [row["loss_b"] for row in report["rows"]]
     assert "the runs differ" not in err
 
@@ -70,20 +74,32 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path) -
     assert place["model"] == "Sequential: updates of step 0"
     twice = [row for row in place["rows"] if row["figure"] in ("update", "ratio")]
     assert len(twice) == 4 and all(row["b"] == pytest.approx(2 * row["a"], rel=1e-4) for row in twice)
-    verdict, settings = over["totals"]["verdict"], over["totals"]["settings"]
-    assert verdict.startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
-    assert "learning rate 0.05 → 0.1" in settings and "train.py 0.05 ReLU 12 → train.py 0.1 ReLU 12" in settings
-    assert over["totals"]["grew"].startswith("grew most, in times the tolerance from step 0 to 9: ")
-    for said in (verdict, settings):
-        assert said in err
+    headlines = [over["totals"][key] for key in ("verdict", "settings", "first")]
+    a, b = (over["rows"][-1][f"loss_{side}"] for side in "ab")
+    times = f"{a / b:.2g} times lower"
+    assert headlines[0] == f"B is better: loss {b:.4f} at step 9, where A has {a:.3f} ({times}); they part at step 3"
+    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1; argument 1 0.05 → 0.1"
+    assert headlines[2].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
+    assert over["totals"]["grew"].startswith("grew most from step 0 to 9: ") and "where A has" in over["totals"]["grew"]
+    assert all(line in err for line in headlines)
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: int) -> None:
+    """What differs is the second line; remarks on the records come after the table."""
+    text = on_terminal(columns, "diff", "short.run.jsonl", "rate.run.jsonl", NO_COLOR="1", LINES="24", both=True)
+    better, _, why = text.partition("the runs differ: ")
+    assert re.match(r"B is better: loss \d\.\d+ at step 3, the last in both, where A has \d\.\d+ \(", better), text
+    assert why.startswith("learning rate 0.05 → 0.1;") and "2 recorded steps only in B (6 to 9)" in why
+    assert "first beyond tolerance: step 0, updates: 0.weight (Linear)" in " ".join(why.split())
 
 
 def test_another_layer_is_the_first_place(cli: Cli, runs: Path) -> None:
     code, (over, place), _ = diffed(cli, "a.run.jsonl", "layer.run.jsonl")
-    assert code == 1 and "step 0, activations: 1 (ReLU): zeros" in over["totals"]["verdict"]
+    assert code == 1 and "step 0, activations: 1 (ReLU): zeros" in over["totals"]["first"]
     rows = {row["fqn"]: row for row in place["rows"]}
     assert rows["1"]["change"] == "ReLU → GELU" and rows["1"]["beyond"] and not rows["0"].get("beyond")
-    assert "learning rate" not in over["totals"]["settings"]
+    assert over["totals"]["settings"] == "the runs differ: module 1 ReLU → GELU; argument 2 ReLU → GELU"
 
 
 def test_a_shorter_run_is_compared_as_far_as_it_goes(cli: Cli, runs: Path) -> None:
@@ -105,7 +121,7 @@ def test_a_tolerance_and_a_part(cli: Cli, runs: Path) -> None:
     assert diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--rtol", "1000")[0] == 0
     code, (over, place), _ = diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--match", "2.*")
     assert code == 1 and {row["fqn"] for row in place["rows"]} == {"2.weight", "2.bias"}
-    assert "2.weight" in over["totals"]["verdict"]
+    assert "2.weight" in over["totals"]["first"]
     for narrowing, said in (
         (("--match", "2.wight"), "--match: no module or parameter matches '2.wight'; did you mean '2.weight'"),
         (("--type", "Linea"), "unknown --type 'Linea'; did you mean Linear?"),

@@ -9,6 +9,7 @@ import { histogram } from "./histogram.js";
 import { ownerOf } from "./names.js";
 import { onSelect, select, selected } from "./selection.js";
 
+const MANY = 1000; // times the tolerance, which say less than both figures
 const MOST_ROWS = 8; // with their figures at once
 const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
 const WHAT = { received: "input", grad_output: "gradient of its output", grad_input: "gradient of its input", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
@@ -61,7 +62,8 @@ function firstCard(diff) {
   const name = button({ class: "place" }, () => select(row.fqn, "diff", row), row.fqn || "(model)");
   const kind = tensorKind(diff, row);
   const what = [row.type, Object.hasOwn(WHAT, kind) ? WHAT[kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
-  const facts = [what.join(" · "), row.differs, `${number(num(row.times))} times the tolerance`].filter(Boolean);
+  const times = num(row.times) ?? MANY;
+  const facts = [what.join(" · "), row.differs, times < MANY && `${number(times)} times the tolerance`].filter(Boolean);
   return h("div", { class: "diff-first" }, h("strong", {}, "First divergence"), name, facts.map((fact) => h("span", {}, fact)));
 }
 

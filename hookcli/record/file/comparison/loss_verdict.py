@@ -1,0 +1,78 @@
+"""Which of two runs is better: their losses in the last step that both have, the best ones, and where they part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from hookcli.diff.tolerance import times_allowed
+from hookcli.record.file.reading import Record
+from hookcli.table.formatting import loss as text_of
+
+Losses = Mapping[int, float]
+"""The loss of each training step."""
+_TOLD = (1.999, 100)  # factors: below, a share says more; above, the two losses speak for themselves
+
+
+def losses(record: Record, model: str) -> Losses:
+    """The losses of a model in the recorded training steps."""
+    entries = [entry for entry in record.entries if entry.key == (model, "train") and record.counts(entry)]
+    steps = record.steps(entries, keep=lambda row: False)
+    return {step.step: step.loss for step in steps if step.loss is not None}
+
+
+def parting(a: Losses, b: Losses, rtol: float, atol: float) -> int | None:
+    """The first common step whose losses differ beyond tolerance; None if none do."""
+    common = sorted(a.keys() & b.keys())
+    return next((step for step in common if times_allowed(a[step], b[step], rtol * abs(a[step]) + atol) > 1), None)
+
+
+def loss_verdict(a: Losses, b: Losses, rtol: float, atol: float) -> str:
+    """The losses of both in a sentence; "" if they have none in common.
+
+    "B is better: loss 0.0285 at step 57, where A has 2.54; they part at step 3". One that is not finite is the worst.
+    """
+    common = a.keys() & b.keys()
+    if not common:
+        return ""
+    last = max(common)
+    when = f"step {last:,}{', the last in both' if max(a) != max(b) else ''}"
+    of = {"A": a, "B": b}
+    parted = parting(a, b, rtol, atol)
+    not_finite = [text for side, own in of.items() if (text := _not_finite(side, own))]
+    if parting({last: a[last]}, {last: b[last]}, rtol, atol) is None:
+        after = [] if parted is None else [f"they part at step {parted:,} and meet again"]
+        return "; ".join([f"both have loss {text_of(b[last])} at {when}", *not_finite, *after])
+    better, worse = sorted(of, key=lambda side: _rank(of[side][last]))
+    low, high = of[better][last], of[worse][last]
+    lead = f"{better} is better: loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
+    best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
+    return "; ".join([lead, *not_finite, *best, f"they part at step {parted:,}"])
+
+
+def _rank(loss: float) -> float:
+    return loss if math.isfinite(loss) else math.inf
+
+
+def _less(low: float, high: float) -> str:
+    """By how much one loss is below the other, in parentheses: a share, or a factor."""
+    if not (math.isfinite(high) and 0 < low < high):
+        return ""
+    if (factor := high / low) < _TOLD[0]:
+        return f" ({100 * (1 - low / high):.2g} % lower)"
+    return f" ({factor:.2g} times lower)" if factor < _TOLD[1] else ""
+
+
+def _not_finite(side: str, own: Losses) -> str:
+    first = min((step for step, loss in own.items() if not math.isfinite(loss)), default=None)
+    return "" if first is None else f"{side}'s loss is {text_of(own[first])} from step {first:,} on"
+
+
+def _best_step(own: Losses) -> int | None:
+    return min((step for step, loss in own.items() if math.isfinite(loss)), key=lambda step: own[step], default=None)
+
+
+def _best(of: Mapping[str, Losses]) -> str:
+    steps = {side: _best_step(own) for side, own in of.items()}
+    named = [f"{side} {text_of(of[side][step])} (step {step:,})" for side, step in steps.items() if step is not None]
+    return f"best: {', '.join(named)}"

@@ -1,0 +1,74 @@
+"""Which of two runs is better, in a sentence."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hookcli.record.file.comparison.loss_verdict import Losses, loss_verdict
+
+A = {0: 3.0, 10: 2.0, 20: 1.2}
+AT_20 = "loss 1.200 at step 20"
+B_HAS = f"A is better: {AT_20}, where B has"
+CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
+    "alike": (A, (f"both have {AT_20}",)),
+    "rounding": ({**A, 10: 2.00001}, (f"both have {AT_20}",)),
+    "meet again": ({**A, 10: 4.0}, (f"both have {AT_20}", "they part at step 10 and meet again")),
+    "far lower": (
+        {**A, 10: 0.5, 20: 0.0003},
+        ("B is better: loss 3.000e-04 at step 20, where A has 1.200", "they part at step 10"),
+    ),
+    "a little lower": (
+        {**A, 20: 1.1},
+        ("B is better: loss 1.100 at step 20, where A has 1.200 (8.3 % lower)", "they part at step 20"),
+    ),
+    "higher, and was better": (
+        {**A, 10: 1.0, 20: 6.0},
+        (f"{B_HAS} 6.000 (5 times lower)", "best: A 1.200 (step 20), B 1.000 (step 10)", "they part at step 10"),
+    ),
+    "a longer run": (
+        {**A, 20: 0.9, 30: 0.8},
+        (
+            "B is better: loss 0.9000 at step 20, the last in both, where A has 1.200 (25 % lower)",
+            "best: A 1.200 (step 20), B 0.8000 (step 30)",
+            "they part at step 20",
+        ),
+    ),
+    "negative": ({**A, 20: -4.0}, ("B is better: loss -4.000 at step 20, where A has 1.200", "they part at step 20")),
+    "not a number": (
+        {**A, 10: math.nan, 20: math.nan},
+        (
+            f"{B_HAS} NaN",
+            "B's loss is NaN from step 10 on",
+            "best: A 1.200 (step 20), B 3.000 (step 0)",
+            "they part at step 10",
+        ),
+    ),
+    "minus infinity is no success": (
+        {**A, 20: -math.inf},
+        (
+            f"{B_HAS} -inf",
+            "B's loss is -inf from step 20 on",
+            "best: A 1.200 (step 20), B 2.000 (step 10)",
+            "they part at step 20",
+        ),
+    ),
+    "no step in common": ({5: 1.0}, ()),
+    "none": ({}, ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_sentence(case: str) -> None:
+    b, parts = CASES[case]
+    sentence = loss_verdict(A, b, 3.5e-4, 0.0)
+    assert sentence == "; ".join(parts)
+    mirrored = {"A": "B", "B": "A"}.get(sentence[:1], sentence[:1])
+    assert loss_verdict(b, A, 3.5e-4, 0.0)[:1] == mirrored
+
+
+def test_both_are_nan() -> None:
+    lost = {0: 3.0, 20: math.nan}
+    parts = "both have loss NaN at step 20; A's loss is NaN from step 20 on; B's loss is NaN from step 20 on"
+    assert loss_verdict(lost, lost, 3.5e-4, 0.0) == parts
