@@ -10,8 +10,10 @@ import typer
 
 from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_files import compare_records, compare_weights, is_record
+from hookcli.commands.diff_files import example as example_of
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
@@ -68,6 +70,11 @@ class DiffOptions:
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
 
 
+def example(typed: Sequence[str]) -> str:
+    """A command that runs, for messages."""
+    return example_of(typed, EXAMPLES[0])
+
+
 def diff(
     ctx: typer.Context,
     a: Annotated[str, model_argument("A", _A)],
@@ -114,7 +121,8 @@ def diff(
         for name in sorted(typed_names(ctx) & _RUNNING):
             raise UsageError(f"--{name.replace('_', '-')}: is for models; both sides are files of tensors")
         return compare_weights(a, b, tolerance, options)
-    sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
+    with ending_in_example(example((a, b))):
+        sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     of_loss = "--loss" if step.loss else "--backward-vector" if step.backward_vector else ""
     if of_loss and not own.backward:
         raise UsageError(f"{of_loss}: without --backward nothing is differentiated")
@@ -134,12 +142,15 @@ def _compare_runs(
     with salvaging(output, torch=False) as progress:
         live = ModelRuns(options, progress, own.backward, step, time)
         if of_files:
-            left, right = both_sides(sides, live)
+            with ending_in_example(EXAMPLES[0]):
+                left, right = both_sides(sides, live)
             wanted = narrowing(options)(left, right)
             left, right = (_require_rows(wanted, side, options) for side in (left, right))
             reports = diff_reports(left, right, tolerance)
         else:
-            report = live.compare(live.pair(sides[0], sides[1], own.same_weights), tolerance)
+            with ending_in_example(EXAMPLES[0]):
+                pair = live.pair(sides[0], sides[1], own.same_weights)
+            report = live.compare(pair, tolerance)
             reports = [next_compared(report, sides, own, step, options)]
     return _judged(reports, output)
 
