@@ -67,6 +67,8 @@ def test_a_loss_alone(cli: Cli, here: Path) -> None:
     save(here / "b.jsonl", (HEADER, recorded_step(0), replace(recorded_step(100, std=1.5), losses=[7.0]), end()))
     code, (over,), _ = diffed(cli, "a.jsonl", "b.jsonl")
     assert code == 1 and over["totals"]["first"] == "first beyond tolerance: step 100, loss: loss 0.01980 → 7.000"
+    unknown = "the runs differ in no setting that is recorded: look at code, data and seeds"
+    assert over["totals"]["settings"] == unknown
     assert [row["step"] for row in over["rows"]] == [0, 100] and over["rows"][1]["module"] == "(loss)"
 
 

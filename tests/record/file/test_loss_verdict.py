@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
         {**A, 10: math.nan, 20: math.nan},
         (
             f"{B_HAS} NaN",
-            "B's loss is NaN from step 10 on",
+            "B's loss was NaN from step 10 on (2 of 3 steps)",
             "best: A 1.200 (step 20), B 3.000 (step 0)",
             "they part at step 10",
         ),
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
         {**A, 20: -math.inf},
         (
             f"{B_HAS} -inf",
-            "B's loss is -inf from step 20 on",
+            "B's loss was Inf from step 20 on (1 of 3 steps)",
             "best: A 1.200 (step 20), B 2.000 (step 10)",
             "they part at step 20",
         ),
@@ -69,6 +69,6 @@ def test_the_sentence(case: str) -> None:
 
 
 def test_both_are_nan() -> None:
-    lost = {0: 3.0, 20: math.nan}
-    parts = "both have loss NaN at step 20; A's loss is NaN from step 20 on; B's loss is NaN from step 20 on"
+    lost, nan = {0: 3.0, 20: math.nan}, "NaN from step 20 on (1 of 2 steps)"
+    parts = "; ".join(["both have loss NaN at step 20", *(f"{side}'s loss was {nan}" for side in "AB")])
     assert loss_verdict(lost, lost, 3.5e-4, 0.0) == parts

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hookcli.diff.tolerance import times_allowed
 from hookcli.record.file.reading import Record
 from hookcli.table.formatting import loss as text_of
+from hookcli.table.losses import LossCourse
 
 Losses = Mapping[int, float]
 """The loss of each training step."""
@@ -15,7 +16,9 @@ _TOLD = (1.999, 100)  # factors: below, a share says more; above, the two losses
 
 
 def losses(record: Record, model: str) -> Losses:
-    """The losses of a model in the recorded training steps."""
+    """The losses of a model in its training steps: in the recorded ones, where an older record has no others."""
+    if every := record.losses_of(model):
+        return every
     entries = [entry for entry in record.entries if entry.key == (model, "train") and record.counts(entry)]
     steps = record.steps(entries, keep=lambda row: False)
     return {step.step: step.loss for step in steps if step.loss is not None}
@@ -64,8 +67,10 @@ def _less(low: float, high: float) -> str:
 
 
 def _not_finite(side: str, own: Losses) -> str:
-    first = min((step for step, loss in own.items() if not math.isfinite(loss)), default=None)
-    return "" if first is None else f"{side}'s loss is {text_of(own[first])} from step {first:,} on"
+    course = LossCourse()
+    for step, loss in own.items():
+        course.add(step, [loss])
+    return f"{side}'s loss was {fault}" if (fault := course.fault()) else ""
 
 
 def _best_step(own: Losses) -> int | None:

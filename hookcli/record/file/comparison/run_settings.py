@@ -78,7 +78,7 @@ def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield word, next(words)[0]
         else:
             number += 1
-            yield f"argument {number}", word
+            yield f"argument {number}:", word
 
 
 def _text(value: object) -> str:
