@@ -90,9 +90,9 @@ def diff(
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
-    apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
-    beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by tensor with
-    another one, or with a model, which runs on the same inputs. Of two files or folders of weights (.safetensors,
+    apply to both. Of two records from `hookcli run`: which run is better, in which settings they differ, the first step
+    and module beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by
+    tensor with another one, or with a model, which runs on the same inputs. Of two files or folders of weights (.safetensors,
     .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
     makes them. Exit code 1: a difference is beyond tolerance, or a module of two models has another setting that can
     change figures of this run (an eps, a stride; not Dropout's p in eval mode).

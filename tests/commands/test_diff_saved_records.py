@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,8 @@ def test_a_long_run_is_followed_in_part(cli: Cli, here: Path) -> None:
     _, (over, _), _ = diffed(cli, "a.jsonl", "b.jsonl")
     shown = [row["step"] for row in over["rows"]]
     assert shown[:2] == [50, 51] and shown[-1] == 399 and len(shown) < 30
+    for_people = [int(step) for step in re.findall(r"^ +(\d+) ", cli("diff", "a.jsonl", "b.jsonl").out, re.MULTILINE)]
+    assert for_people[:2] == [50, 51] and for_people[-1] == 399 and len(for_people) < 9
     assert over["totals"]["first"].startswith("first beyond tolerance: step 51, activations: body.0 (Linear): std")
 
 

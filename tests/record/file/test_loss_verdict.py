@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hookcli.record.file.comparison.loss_verdict import Losses, loss_verdict
+from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses
 
 A = {0: 3.0, 10: 2.0, 20: 1.2}
 AT_20 = "loss 1.200 at step 20"
@@ -62,13 +62,13 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_sentence(case: str) -> None:
     b, parts = CASES[case]
-    sentence = loss_verdict(A, b, 3.5e-4, 0.0)
+    sentence = TwoLosses(A, b, 3.5e-4, 0.0).verdict()
     assert sentence == "; ".join(parts)
     mirrored = {"A": "B", "B": "A"}.get(sentence[:1], sentence[:1])
-    assert loss_verdict(b, A, 3.5e-4, 0.0)[:1] == mirrored
+    assert TwoLosses(b, A, 3.5e-4, 0.0).verdict()[:1] == mirrored
 
 
 def test_both_are_nan() -> None:
     lost, nan = {0: 3.0, 20: math.nan}, "NaN from step 20 on (1 of 2 steps)"
     parts = "; ".join(["both have loss NaN at step 20", *(f"{side}'s loss was {nan}" for side in "AB")])
-    assert loss_verdict(lost, lost, 3.5e-4, 0.0) == parts
+    assert TwoLosses(lost, lost, 3.5e-4, 0.0).verdict() == parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hookcli.diff.tolerance import times_allowed
 from hookcli.record.file.reading import Record
@@ -24,33 +25,43 @@ def losses(record: Record, model: str) -> Losses:
     return {step.step: step.loss for step in steps if step.loss is not None}
 
 
-def parting(a: Losses, b: Losses, rtol: float, atol: float) -> int | None:
-    """The first common step whose losses differ beyond tolerance; None if none do."""
-    common = sorted(a.keys() & b.keys())
-    return next((step for step in common if times_allowed(a[step], b[step], rtol * abs(a[step]) + atol) > 1), None)
+@dataclass(frozen=True)
+class TwoLosses:
+    """The losses of two runs, and their tolerances."""
 
+    a: Losses
+    b: Losses
+    rtol: float
+    atol: float
 
-def loss_verdict(a: Losses, b: Losses, rtol: float, atol: float) -> str:
-    """The losses of both in a sentence; "" if they have none in common.
+    def parting(self) -> int | None:
+        """The first common step whose losses differ beyond tolerance; None if none do."""
+        return next(filter(self._differ, sorted(self.a.keys() & self.b.keys())), None)
 
-    "B is better: loss 0.0285 at step 57, where A has 2.54; they part at step 3". One that is not finite is the worst.
-    """
-    common = a.keys() & b.keys()
-    if not common:
-        return ""
-    last = max(common)
-    when = f"step {last:,}{', the last in both' if max(a) != max(b) else ''}"
-    of = {"A": a, "B": b}
-    parted = parting(a, b, rtol, atol)
-    not_finite = [text for side, own in of.items() if (text := _not_finite(side, own))]
-    if parting({last: a[last]}, {last: b[last]}, rtol, atol) is None:
-        after = [] if parted is None else [f"they part at step {parted:,} and meet again"]
-        return "; ".join([f"both have loss {text_of(b[last])} at {when}", *not_finite, *after])
-    better, worse = sorted(of, key=lambda side: _rank(of[side][last]))
-    low, high = of[better][last], of[worse][last]
-    lead = f"{better} is better: loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
-    best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
-    return "; ".join([lead, *not_finite, *best, f"they part at step {parted:,}"])
+    def _differ(self, step: int) -> bool:
+        a, b = self.a[step], self.b[step]
+        return times_allowed(a, b, self.rtol * abs(a) + self.atol) > 1
+
+    def verdict(self) -> str:
+        """The losses of both in a sentence; "" if they have none in common.
+
+        "B is better: loss 0.0285 at step 57, where A has 2.54; they part at step 3". One that is not finite is the
+        worst.
+        """
+        of = {"A": self.a, "B": self.b}
+        if not (common := self.a.keys() & self.b.keys()):
+            return ""
+        last, parted = max(common), self.parting()
+        when = f"step {last:,}{', the last in both' if max(self.a) != max(self.b) else ''}"
+        not_finite = [text for side, own in of.items() if (text := _not_finite(side, own))]
+        if not self._differ(last):
+            after = [] if parted is None else [f"they part at step {parted:,} and meet again"]
+            return "; ".join([f"both have loss {text_of(self.b[last])} at {when}", *not_finite, *after])
+        better, worse = sorted(of, key=lambda side: _rank(of[side][last]))
+        low, high = of[better][last], of[worse][last]
+        lead = f"{better} is better: loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
+        best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
+        return "; ".join([lead, *not_finite, *best, f"they part at step {parted:,}"])
 
 
 def _rank(loss: float) -> float:

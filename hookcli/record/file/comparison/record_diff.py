@@ -12,7 +12,7 @@ from hookcli.diff.tolerance import Tolerance, times_allowed
 from hookcli.diff.verdict import CHECK, text_of, title
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import are_different, whole_models
-from hookcli.record.file.comparison.loss_verdict import Losses, loss_verdict, losses, parting
+from hookcli.record.file.comparison.loss_verdict import TwoLosses, losses
 from hookcli.record.file.comparison.remarks import nothing_in_common
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
@@ -29,6 +29,7 @@ Narrowing = Callable[[Iterable[Report], Iterable[Report]], Wanted]
 _ORDER = ("inputs", "activations", "loss", "grads", "updates")
 _NOT_COMPARED = ("time", "optimizer", "check")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
+_FOR_PEOPLE = 6  # of these steps have rows for people
 _NAMED = 3
 _OF_FIRST = [column.name for column in RECORD_DIFF if column.merge == Merge.WORST]
 """The columns that a step's row takes from its first row beyond tolerance."""
@@ -70,7 +71,8 @@ def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) 
     for model, steps in pairs.items():
         compared = list(_compared(a, b, steps, tolerance, wanted, settings))
         _require_rows(compared)
-        _note_classes(compared[0], settings)
+        if "activations" in compared[0].reports:
+            settings.see_classes(compared[0].reports["activations"].rows)
         found += _reports(model, compared, a, b, tolerance)
     said = settings.line()
     if not said and any(report.findings for report in found):
@@ -117,15 +119,6 @@ def _require_rows(steps: Sequence[StepDiff]) -> None:
         raise UsageError("nothing to compare: no module or parameter that is selected is in both records")
 
 
-def _note_classes(step: StepDiff, settings: Settings) -> None:
-    """Note the modules without parts whose class differs."""
-    rows = {row.fqn: row for row in step.reports["activations"].rows} if "activations" in step.reports else {}
-    containers = {fqn.rpartition(".")[0] for fqn in rows}
-    retyped = [row for fqn, row in rows.items() if " → " in (row.get("change") or "") and fqn not in containers]
-    for row in retyped[:_NAMED]:
-        settings.note(f"module {row.fqn or '(model)'}", *row["change"].split(" → ", 1))
-
-
 def _is_followed(place: int, steps: int) -> bool:
     """True for up to `_FOLLOWED` of these steps, evenly spread, and the last one."""
     return place == steps or place * _FOLLOWED // steps != (place - 1) * _FOLLOWED // steps
@@ -163,23 +156,21 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
     parted = next((step for step in steps if step.first), None)
     first = steps[0]
     name = model if model == first.b.model else f"{model} → {first.b.model}"
-    both = losses(a, model), losses(b, first.b.model)
-    limits = _limits(first.a, first.b, tolerance)
-    better = loss_verdict(*both, *limits)
+    both = TwoLosses(losses(a, model), losses(b, first.b.model), *_limits(first.a, first.b, tolerance))
     meta: Meta = {"a": {"record": str(a.path)}, "b": {"record": str(b.path)}}
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     if are_different(first.a, first.b):
-        return [whole_models([(step.a, step.b) for step in steps], meta, better)]
+        return [whole_models([(step.a, step.b) for step in steps], meta, both.verdict())]
     rows = [_row(step) for step in steps]
     structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
     totals: dict[str, object] = {
         "compared": len(steps),
         "beyond": sum(bool(row.get("beyond")) for row in rows),
         **({"structure": structure} if structure else {}),
-        **_verdict(parted, better, both, limits),
+        **_verdict(parted, both),
         **({"grew": grew} if (grew := _grown(steps)) else {}),
     }
-    apart = parted is not None or parting(*both, *limits) is not None
+    apart = parted is not None or both.parting() is not None
     findings = [Finding(CHECK, "error", "", str(totals["verdict"]))] if apart else []
     over = Report("diff", name, RECORD_DIFF, _shown(rows), meta, totals, findings=findings, grouping="list")
     if parted is None or parted.first is None or parted.first[0] == "loss":
@@ -203,16 +194,19 @@ def _row(step: StepDiff) -> Row:
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    """The rows from the step before the first one beyond tolerance; the first and the last if there is none."""
+    """The rows from the step before the first one beyond tolerance, some `aside`; the first and the last if none is."""
     parted = next((place for place, row in enumerate(rows) if row.get("beyond")), None)
-    return [*rows[:1], *rows[1:][-1:]] if parted is None else [*rows[max(parted - 1, 0) :]]
+    if parted is None:
+        return [*rows[:1], *rows[1:][-1:]]
+    shown = rows[max(parted - 1, 0) :]
+    every = -(-len(shown) // _FOR_PEOPLE)
+    told = {0, 1, len(shown) - 1, *range(1, len(shown), every)}
+    return [row if n in told else Row({**row.values, "aside": True}) for n, row in enumerate(shown)]
 
 
-def _verdict(
-    parted: StepDiff | None, better: str, both: tuple[Losses, Losses], limits: tuple[float, float]
-) -> dict[str, str]:
+def _verdict(parted: StepDiff | None, both: TwoLosses) -> dict[str, str]:
     """The headlines: which run is better, and the first figure beyond tolerance."""
-    agree = parting(*both, *limits) is None
+    better, agree = both.verdict(), both.parting() is None
     if parted is None or parted.first is None:
         return {"verdict": f"all within tolerance{f': {better}' if better else ''}" if agree else better}
     probe, row = parted.first

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
+_NAMED = 3
 _NOT_GIVEN = "not given"
 _NEGATIVE = re.compile(r"-\.?\d")
 
@@ -32,6 +34,14 @@ class Settings:
         settings, others = (dict(_groups(step)) for step in (a, b))
         for key in filter(others.__contains__, settings):
             self.note(key, settings[key], others[key], a.step)
+
+    def see_classes(self, compared: Iterable[Row]) -> None:
+        """Note the modules without parts whose class differs, the first of them."""
+        rows = {row.fqn: row for row in compared}
+        containers = {fqn.rpartition(".")[0] for fqn in rows}
+        retyped = [row for fqn, row in rows.items() if " → " in (row.get("change") or "") and fqn not in containers]
+        for row in retyped[:_NAMED]:
+            self.note(f"module {row.fqn or '(model)'}", *row["change"].split(" → ", 1))
 
     def line(self) -> str:
         """The differences in one line, those that change a step first; "" if there are none."""
