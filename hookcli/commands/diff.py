@@ -92,10 +92,10 @@ def diff(
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
     apply to both. Of two records from `hookcli run`: which run is better, in which settings they differ, the first step
     and module beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by
-    tensor with another one, or with a model, which runs on the same inputs. Of two files or folders of weights (.safetensors,
-    .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
-    makes them. Exit code 1: a difference is beyond tolerance, or a module of two models has another setting that can
-    change figures of this run (an eps, a stride; not Dropout's p in eval mode).
+    tensor with another one, or with a model, which runs on the same inputs. Of two files or folders of weights
+    (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low
+    rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a module of two models has another
+    setting that can change figures of this run (an eps, a stride; not Dropout's p in eval mode).
     """
     allowed = words_of(own.allow_settings)
     switches = (
