@@ -36,8 +36,10 @@ def draw(tables: Sequence[Table], view: View) -> str:
     )
     for number, one in enumerate(tables):
         if one.above:
-            above = wrapped(one.above, view.width)
-            console.print(Text(("\n" if number else "") + above, style="bold"), soft_wrap=True)
+            first, _, rest = one.above.partition("\n") if one.alarms else ("", "", one.above)
+            lines = [(wrapped(first, view.width), "bold red"), (wrapped(rest, view.width), "bold")]
+            above = Text("\n").join(Text(text, style) for text, style in lines if text)
+            console.print(Text.assemble("\n" if number else "", above), soft_wrap=True)
         for entry in one.entries:
             _print_entry(console, entry)
         if one.columns:

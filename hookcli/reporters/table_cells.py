@@ -17,6 +17,7 @@ from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest, for_people
 from hookcli.table.levels import Levels
+from hookcli.table.marks import alarms
 from hookcli.table.names import around
 from hookcli.table.screen import fitted, leading
 
@@ -46,6 +47,8 @@ class Table:
     """Findings, in place of rows and columns."""
     bars: Sequence[Sequence[str]] = ()
     """For each column a bar per row, all of one width; nothing for a column without bars."""
+    alarms: bool = False
+    """True if the first line above is on faults."""
     verdict: str = ""
     """The verdict once more, below a table that is longer than the screen."""
 
@@ -119,6 +122,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         "\n".join(filter(None, (str(report.totals.get("verdict", "")), footer.run_line(report)))),
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
+        alarms=alarms(report),
     )
 
 

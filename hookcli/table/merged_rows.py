@@ -19,7 +19,7 @@ from hookcli.table.times import remaining_times
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterable[Column]) -> Row:
     """One row named `fqn` for all these, merged by the rules of their columns; `below` are the rows that it hides."""
     values = dict(rows[0].values)
-    notes = [_note(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
+    notes = [_beyond(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
     if len(rows) > 1:
         shapes = _each_shape(rows) if all(row.fqn == fqn for row in rows) else {}
         values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | shapes
@@ -71,15 +71,9 @@ def _apart(rows: Sequence[Row]) -> str | None:
 _APART = 10  # times the least norm: more is worth a word
 
 
-def _note(below: Sequence[Row], fqn: str) -> str | None:
-    beyond = [row.fqn for row in below if row.get("beyond")]
-    if beyond:
-        return f"beyond in {listed([relative(name, fqn) for name in beyond], 1)}"
-    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
-    if not bad:
-        return None
-    what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
-    return f"{what} in {relative(bad[0].fqn, fqn)}"
+def _beyond(below: Sequence[Row], fqn: str) -> str | None:
+    beyond = [relative(row.fqn, fqn) for row in below if row.get("beyond")]
+    return f"beyond in {listed(beyond, 1)}" if beyond else None
 
 
 def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
