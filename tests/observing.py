@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from support import equal, hooks_on
@@ -16,11 +17,13 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.exchange import DataLoaderIterator
-from hookcli.record.file.record_lines import ModelRun, NonFinite, RecordedStep
+from hookcli.record.file.parsing import parsed
+from hookcli.record.file.record_lines import ModelRun, NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row
 
+HERE = Path("record")
 WRAPPED = (
     (torch.autograd, "backward"),
     (torch_optimizer.Optimizer, "add_param_group"),
@@ -39,15 +42,20 @@ class Seen:
 
     recorded: list[RecordedStep] = field(default_factory=list)
     non_finites: list[NonFinite] = field(default_factory=list)
+    every_loss: dict[str, dict[int, float | None]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     ran: dict[str, ModelRun] = field(default_factory=dict)
     others: dict[str, int] = field(default_factory=dict)
 
     def step(self, step: RecordedStep) -> None:
-        self.recorded.append(RecordedStep.from_dict(step.to_dict()))
+        self.recorded.append(cast(RecordedStep, parsed(step.to_dict(), HERE)))
+
+    def losses(self, losses: StepLosses) -> None:
+        read = cast(StepLosses, parsed(losses.to_dict(), HERE))
+        self.every_loss.setdefault(read.model, {}).update(enumerate(read.values, read.first))
 
     def non_finite(self, found: NonFinite) -> None:
-        self.non_finites.append(NonFinite.from_dict(found.to_dict()))
+        self.non_finites.append(cast(NonFinite, parsed(found.to_dict(), HERE)))
 
     def begin_step(self) -> None:
         pass

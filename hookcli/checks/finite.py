@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
-from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
+from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory, ReadsLosses
 from hookcli.table import Finding, Row
 from hookcli.table.names import is_operator, is_within
 
@@ -166,6 +166,26 @@ class ParameterNotFinite(_NotFinite):
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
         return self.of_rows(rows, "values", "tensor")
+
+
+class LossNotFinite(Check):
+    """The loss of a recorded run was NaN or infinite in some step, recorded or not.
+
+    `hookcli run --check` judges the loss of every step: the number on which `backward()` was called, or the sum of
+    several whose gradients one optimizer's step took. The finding names the first such step of the model.
+    """
+
+    id = "HK038"
+    name = "loss-not-finite"
+    severity = ERROR
+    means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
+    advice = "`hookcli run --first-bad stop` finds the first value that is not finite"
+    needs = ("losses",)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
+        if fault := measured.losses.fault():
+            yield self.finding("", f"the loss was {fault}", measured.losses.first_not_finite)
 
 
 def _is_mask(row: Row) -> bool:

@@ -11,6 +11,7 @@ from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError
 from hookcli.table import Report
+from hookcli.table.losses import LossCourse
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,18 @@ class Measurements:
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None
     baseline: Baseline | None = None
+    losses: LossCourse | None = None
     tolerance: Tolerance = Tolerance()
     crash: ModelError | None = None
     eval_crash: ModelError | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
+
+
+class ReadsLosses(Protocol):
+    """Measurements for a check that needs the losses of a recorded run."""
+
+    losses: LossCourse
 
 
 class ReadsInventory(Protocol):

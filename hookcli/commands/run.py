@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from hookcli import registry
+from hookcli.checks.base import ERROR
+from hookcli.checks.judgement import fails
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import as_typed, choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find, why_unseen
-from hookcli.record.launching.launched import Launched, become
+from hookcli.record.launching.launched import Launched, attended, become
 from hookcli.record.observe.recording_plan import (
-    DEFAULT_EVERY,
     FIRST_BAD,
     PROBES,
     RecordingPlan,
@@ -31,6 +32,7 @@ from hookcli.record.observe.recording_plan import (
 )
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
+from hookcli.table.losses import faults
 
 if TYPE_CHECKING:
     from hookcli.commands.output import Output
@@ -54,7 +56,13 @@ class RunOptions:
     panel = "Recording"
 
     module: bool = option(False, "SCRIPT is a module, as for python -m.", "-m", panel=None)
-    every: int = option(DEFAULT_EVERY, "Record every Nth step.", metavar="N", min=1, max=2**63 - 1)
+    every: int | None = option(
+        None,
+        "Record every Nth step [the first, then fewer; 2% of the time].",
+        metavar="N",
+        min=1,
+        max=2**63 - 1,
+    )
     steps: str | None = option(None, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
     match: str | None = option(None, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
@@ -67,7 +75,7 @@ class RunOptions:
     keep_bad: str | None = option(
         None, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
     )
-    check: bool = option(False, "Run checks on the recorded steps, as hookcli check does on a model.")
+    check: bool = option(False, "Check the losses and the recorded steps; exit code 1 for an error.")
     no_grad: str | None = option(
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )
@@ -120,12 +128,12 @@ def run(
     ] = None,
     *,
     own: RunOptions,
-) -> NoReturn:
+) -> int:
     """Record an unmodified script, and find where a NaN begins.
 
-    Starts python with the script, or a command that starts python in the end (torchrun, accelerate launch), and records
-    activations, gradients and the size of updates of each module in every Nth step. The script's output, results and
-    exit code stay its own. `hookcli show` displays the record.
+    Starts python with the script, or a command that starts python in the end (torchrun, accelerate launch). Records the
+    loss of every step and, in some steps, activations, gradients and the size of updates of each module. The script's
+    output and results stay its own, and so does its exit code without --check. `hookcli show` displays the record.
     """
     plan = own.plan()
     if own.live:
@@ -144,11 +152,27 @@ def run(
     output = _live(own.live, files, remarks) if own.live and files else None
     for remark in remarks if not own.quiet else []:
         say(remark)
-    if output and files:
-        from hookcli.commands.live import start_live
+    code = attended() if own.check and files else None
+    if code is None:
+        if output and files:
+            from hookcli.commands.live import start_live
 
-        start_live(output, files)
-    _become(program, files, own, plan, [script, *(arguments or [])])
+            start_live(output, files)
+        _become(program, files, own, plan, [script, *(arguments or [])])
+    return code or (_failed(files) if files else 0)
+
+
+def _failed(files: RecordFiles) -> int:
+    """Exit code 1 if a loss of the recorded run was not finite, or a check found an error in its last steps."""
+    from hookcli.record.file.ranks.ranked_record import open_record
+    from hookcli.record.file.views.overview import findings
+
+    try:
+        record = open_record(files.record)
+    except UsageError:  # no model ran, or the record could not be written
+        return 0
+    reports = [report for step in record.last() for report in findings(step)]
+    return int(bool(record.non_finite or faults(record.courses())) or fails(reports, ERROR))
 
 
 def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFiles | None:

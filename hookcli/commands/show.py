@@ -27,6 +27,7 @@ from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
 from hookcli.table.columns.recorded import EVERY_STEP
 from hookcli.table.files import read_reports, unfamiliar
+from hookcli.table.losses import faults
 from hookcli.table.ranks import ranks_named
 
 EXAMPLES = (
@@ -199,15 +200,16 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
+    lines = [lost] if (lost := faults(record.courses())) else []
     if record.header:
-        lines = [ran_line(record.header, record.end, record.path)]
+        lines += [ran_line(record.header, record.end, record.path)]
     else:
         error = f"; it ended with {record.end.error}" if record.end and record.end.error else ""
-        lines = [f"{record.path}: has no header, so the script and its settings are unknown{error}"]
+        lines += [f"{record.path}: has no header, so the script and its settings are unknown{error}"]
     if record.end is None:
         ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
-    lines += map(non_finite_line, record.non_finite[:1])
+    lines += map(non_finite_line, [] if lost else record.non_finite[:1])
     return [*lines, *lacking(record)]
 
 

@@ -17,7 +17,6 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import (
-    DEFAULT_EVERY,
     NO_GRAD,
     PROBES,
     RecordingPlan,
@@ -35,9 +34,10 @@ from hookcli.tensors.weak import WeakIds
 class ModelRecording:
     """Records one model as `hookcli run` records a script, from `start` to `stop` or in a `with` block.
 
-    Observes calls of the model, of its wrappers and of its parts. One in `every` steps of its optimizer (or
-    forwards, without one) goes into the file `output`, which `hookcli show` reads; by default `MODEL.run.jsonl` in the
-    working directory, numbered. Each of several ranks records its part, `rank0.jsonl` and so
+    Observes calls of the model, of its wrappers and of its parts. One in `every` steps of its optimizer (or forwards,
+    without one) goes into the file `output`, which `hookcli show` reads; by default the first steps and then fewer, as
+    their time allows, and the file is `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks
+    records its part, `rank0.jsonl` and so
     on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of
     `hookcli run`. Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the
     recording with one warning, not the program.
@@ -48,7 +48,7 @@ class ModelRecording:
         model: nn.Module,
         *,
         output: str | Path | None = None,
-        every: int = DEFAULT_EVERY,
+        every: int | None = None,
         steps: str | None = None,
         probes: str | Sequence[str] = PROBES,
         match: str | None = None,
@@ -76,6 +76,7 @@ class ModelRecording:
             writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
         self._sink = RecordSink(writer.path, writer.begun, header, say)
         self._sink.open()
+        self._first_bad = first_bad
         self._observer = Observer(plan, self._sink, _shares_parameters(model))
 
     @property
@@ -108,8 +109,8 @@ class ModelRecording:
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
-        if loss := self._observer.non_finite_loss():
-            self._sink.note(f"the last loss is {loss}; first_bad='stop' finds the first value that is not finite")
+        if self._sink.lost and not self._first_bad:
+            self._sink.note("first_bad='stop' finds the first value that is not finite")
         models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._sink.note(note)

@@ -66,8 +66,8 @@ class ProcessRecording:
         observer.stop()
         for note in observer.notes():
             sink.note(note)
-        if loss := observer.non_finite_loss():
-            sink.note(f"the last loss is {loss}; `{self._run.search()}` finds the first value that is not finite")
+        if sink.lost and not self._plan.first_bad:
+            sink.note(f"Next: {self._run.search()}")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]

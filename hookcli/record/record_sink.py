@@ -11,18 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 
-from hookcli.record.file.record_lines import End, Header, ModelRun, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import End, Header, ModelRun, NonFinite, RecordedStep, StepLosses
 from hookcli.record.file.views.summary import non_finite_line, summary
 from hookcli.record.file.writer import RecordWriter
+from hookcli.table.losses import LossCourse
 
 
-def new_header(name: str, argv: Sequence[str], every: int) -> Header:
+def new_header(name: str, argv: Sequence[str], every: int | None) -> Header:
     """The header of a record that begins now. Looks versions up without importing the packages."""
     versions = {"python": sys.version.split()[0]}
     for distribution in ("torch", "hookcli"):
         with suppress(PackageNotFoundError):
             versions[distribution] = version(distribution)
-    return Header(name, list(argv), datetime.now(UTC).isoformat(timespec="seconds"), every, versions)
+    return Header(name, list(argv), datetime.now(UTC).isoformat(timespec="seconds"), every or 0, versions)
 
 
 class RecordSink:
@@ -54,7 +55,8 @@ class RecordSink:
         self._header = header
         self._say = say
         self._debug = debug
-        self._first_losses: dict[str, float] = {}
+        self._unwritten: list[StepLosses] = []
+        self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
@@ -76,6 +78,7 @@ class RecordSink:
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
         self.open().write(step)
+        self._write_losses()
         if self.announce:
             self.announce = False
             self._say(f"recording in {self.path}")
@@ -83,8 +86,23 @@ class RecordSink:
         is_bad = any((x.model, x.step, x.phase) == (step.model, step.step, step.phase) for x in self._non_finite)
         if is_bad or step.complete or before is None or not before.complete:
             self.latest[step.model, step.phase] = step
-        if step.loss is not None and step.complete:
-            self._first_losses.setdefault(step.model, step.loss)
+
+    def losses(self, losses: StepLosses) -> None:
+        """Append the losses of steps, once there is a file. Raises OSError if it can take no more."""
+        self._unwritten.append(losses)
+        self._courses.setdefault(losses.model, LossCourse()).add(losses.first, losses.values)
+        if self.opened:
+            self._write_losses()
+
+    @property
+    def lost(self) -> bool:
+        """True if the loss of a step was NaN or infinite."""
+        return any(course.not_finite for course in self._courses.values())
+
+    def _write_losses(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for losses in unwritten:
+            self.open().write(losses)
 
     def non_finite(self, value: NonFinite) -> None:
         """Append the first non-finite value, and say so at once: the program may run for hours more."""
@@ -130,6 +148,8 @@ class RecordSink:
             return end
         failed = None
         try:
+            self.open()
+            self._write_losses()
             self.open().write(end)
         except OSError as problem:
             failed = problem
@@ -144,4 +164,4 @@ class RecordSink:
 
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
         where = path if self.kept else None
-        return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._first_losses)
+        return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._courses)

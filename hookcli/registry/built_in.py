@@ -65,6 +65,7 @@ BUILT_IN = {
         "HK035": "hookcli.checks.wiring:BiasWithoutEffect",
         "HK036": "hookcli.checks.wiring:InputChanged",
         "HK037": "hookcli.checks.wiring:PlainWeight",
+        "HK038": "hookcli.checks.finite:LossNotFinite",
     },
     "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

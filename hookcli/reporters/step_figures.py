@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hookcli.reporters import footer
 from hookcli.table import Column, Report, Shown, agree, formatting
 from hookcli.table.columns.recorded import CHARTED
+from hookcli.table.formatting import counted
 
 _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
 _FLAT = 1e-6  # relative change of a figure that counts as none
@@ -63,10 +64,13 @@ def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
     """The figure of each column."""
     for column in columns:
         title = f"{column.title} ({column.unit})" if column.unit in ("seconds", "bytes") else column.title
+        losses = (report.meta.get("loss_of_steps", ()), report.meta.get("loss_of_steps_b", ()))
+        whole = [[(int(step), loss) for step, loss in known if column.name == "loss"] for known in losses]
         if against(report):
-            yield _compared(title, *(_own_points(report, name) for name in (column.name, f"{column.name}_b")))
+            names = (column.name, f"{column.name}_b")
+            yield _compared(title, *(own or _own_points(report, name) for own, name in zip(whole, names, strict=True)))
         else:
-            yield _alone(title, [(row["step"], row.get(column.name)) for row in report.rows])
+            yield _alone(title, whole[0] or [(row["step"], row.get(column.name)) for row in report.rows])
 
 
 def against(report: Report) -> Mapping[str, str]:
@@ -83,7 +87,9 @@ def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
     if _is_flat(known):
         where = "throughout" if len(known) >= len(points) else f"in {len(known)} of {len(points)} recorded steps"
         flat = f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
-    return Curves(title, [points], _is_logarithmic(known), flat=flat, lost=lost)
+    more = f" and {counted(len(lost) - 1, 'more step')}" if lost[1:] else ""
+    remark = f"NaN or Inf in step {lost[0]:,}{more}" if lost else ""
+    return Curves(title, [points], _is_logarithmic(known), remark, flat=flat, lost=lost)
 
 
 def _compared(title: str, ours: Points, theirs: Points) -> Curves:
@@ -141,14 +147,14 @@ def above(report: Report) -> str:
         return f"{footer.run_line(report)} · nothing was recorded"
     where = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
     what = "recorded forward" if report.meta.get("mode") == "no grad" else "recorded step"
-    return f"{footer.run_line(report)} · {formatting.counted(len(steps), what)} ({where})"
+    return f"{footer.run_line(report)} · {counted(len(steps), what)} ({where})"
 
 
 def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
     """The steps with non-finite values, what is not shown, and further columns that could be."""
     counts = [column.name for column in report.known_columns() if column.shown == Shown.MARK]
     if steps := [row["step"] for row in report.rows if any(map(row.get, counts))]:  # which the charts leave out
-        more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
+        more = f" and {counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
         yield f"NaN or Inf in step {steps[0]:,}{more}"
     if report.skipped:
         yield f"not shown: {footer.skipped_line(report)}"

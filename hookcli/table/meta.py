@@ -161,6 +161,10 @@ class Meta(Source, total=False):
     """Number of forwards that were measured."""
     losses: Sequence[float]
     """The loss of each backward pass."""
+    loss_of_steps: Sequence[Sequence[float]]
+    """The number and the loss of each step of a history, recorded or not."""
+    loss_of_steps_b: Sequence[Sequence[float]]
+    """The same of the record beside it."""
     plain_seconds: float | None
     """Duration of the same step without hooks, in seconds; None if unknown."""
     replicas: int

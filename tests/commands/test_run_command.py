@@ -34,7 +34,9 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     assert recording == f"hookcli: recording in {Path('train.run.jsonl').absolute()}"
     assert headline.startswith("hookcli: train.py: 5 steps of 1 model in ")
     assert "3 recorded steps in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
-    found = lines("train.run.jsonl")
+    *found, losses, last = lines("train.run.jsonl")
+    found = [*(line for line in found if line["line"] != "losses"), last]
+    assert (losses["line"], losses["model"], losses["first"]) == ("losses", "Sequential", 4)
     assert [line["line"] for line in found] == ["run", *["layout"] * 5, "step", "step", "step", "end"]
     assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[6:9]] == [0, 2, 4]
     assert found[8]["losses"] == [float(ran.out.split()[1])]

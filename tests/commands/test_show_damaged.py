@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from records import HEADER, end, recorded_step, text
 
+from hookcli.record.file import reading
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record_lines import RecordedStep
 
 Cli = Callable[..., Any]
 Damage = Callable[[dict[str, Any]], object]
@@ -82,10 +82,13 @@ def test_a_damaged_step_is_an_error_like_one_that_is_not_there(cli: Cli, damage:
 def test_no_step_is_read_that_is_not_needed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged(strings, 8)
     read = []
-    whole = RecordedStep.from_dict.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        RecordedStep, "from_dict", classmethod(lambda cls, data: (read.append(data["step"]), whole(cls, data))[1])
-    )
+    whole = reading.parsed
+
+    def noted(data: Mapping[str, Any], path: Path) -> object:
+        read.extend([data["step"]] if data["line"] == "step" else [])
+        return whole(data, path)
+
+    monkeypatch.setattr(reading, "parsed", noted)
     assert cli("show", "r.jsonl").code == 0 and read == [6, 5]
 
 

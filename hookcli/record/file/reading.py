@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.packing import Layout, SharedRows, unpack, unpack_layout
+from hookcli.record.file.parsing import FITS, parsed
 from hookcli.record.file.recent import Recent
 from hookcli.record.file.record_lines import (
-    FITS,
     LAYOUT,
     End,
     Header,
@@ -24,11 +24,12 @@ from hookcli.record.file.record_lines import (
     NonFinite,
     RecordedStep,
     StepEntry,
-    parsed,
+    StepLosses,
 )
 from hookcli.record.file.whole_lines import whole_line, whole_lines
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
+from hookcli.table.losses import LossCourse
 from hookcli.table.validation import is_mapping, listed, require
 
 Keep = Callable[[Mapping[str, Any]], bool]
@@ -47,6 +48,7 @@ class Record:
     header: Header | None = None
     entries: list[StepEntry] = field(default_factory=list)
     non_finite: list[NonFinite] = field(default_factory=list)
+    losses: list[StepLosses] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     cut: bytes = b""
@@ -89,8 +91,24 @@ class Record:
                 self.header = self.header or line
             case NonFinite():
                 self.non_finite.append(line)
+            case StepLosses():
+                self.losses.append(line)
             case End():
                 self.end = line
+
+    def losses_of(self, model: str) -> dict[int, float]:
+        """The loss of every step of a model, as far as it is known; empty in records before schema 3."""
+        lines = (line for line in self.losses if line.model == model)
+        numbered = (item for line in lines for item in enumerate(line.values, line.first))
+        return {step: loss for step, loss in numbered if loss is not None}
+
+    def courses(self) -> dict[str, LossCourse]:
+        """The course of the loss of each model that was trained."""
+        courses = {line.model: LossCourse() for line in self.losses}
+        for model, course in courses.items():
+            for step, loss in self.losses_of(model).items():
+                course.add(step, [loss])
+        return courses
 
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:
         """The last step of each model and phase, among these entries or all.

@@ -1,44 +1,22 @@
-"""The lines of a record: a header, each recorded step, the first non-finite value, and the end.
+"""The lines of a record: a header, each recorded step, the losses of all steps, the first non-finite value, the end.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
+Schema 3 has added the losses.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from hookcli.errors import UsageError
-from hookcli.table import Report, relaxed, strict
-from hookcli.table.files import sound
-from hookcli.table.validation import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
+from hookcli.table import Report, strict
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""
-RUN_SCHEMA = 2
+RUN_SCHEMA = 3
 LAYOUT = "layout"  # the kind of a line that defines a layout of reports, by its `id`
-
-_FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
-_BY_TYPE: Mapping[str, Fits] = {
-    "str": is_text,
-    "Sequence[str]": listed(is_text),
-    "int": is_count,
-    "int | None": optional(is_count),
-    "float": _FINITE,
-    "float | None": optional(_FINITE),
-    "Sequence[float]": listed(is_figure),
-    "bool": lambda value: isinstance(value, bool),
-    "str | None": optional(is_text),
-    "Mapping[str, str]": lambda value: is_mapping(value) and all(map(is_text, value.values())),
-    "Mapping[str, int]": lambda value: is_mapping(value) and all(map(is_count, value.values())),
-    "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
-    "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
-}
-"""A test for the value of a field, by the field's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +32,15 @@ class _Line:
             values["reports"] = [r.to_dict() for r in values["reports"]] if packed is None else packed
         return {"line": self.kind} | dict(strict(values))
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The line from JSON; fields that an older hookcli did not know have their defaults.
-
-        Raises KeyError, TypeError or ValueError if it is incomplete or of another kind.
-        """
-        values = {name: relaxed(data[name]) for name in FITS[cls] if name in data and name != "reports"}
-        if "reports" in FITS[cls]:
-            values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
-        require(values, FITS[cls])
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
 class Header(_Line):
     """The first line: what was run, and how it was recorded.
 
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
-    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps. `rank` is the process's
-    number among the program's `ranks` processes. `launch` is the same for a program and its children, or for the ranks
-    of one launcher.
+    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps, 0 without a fixed one.
+    `rank` is the process's number among the program's `ranks` processes. `launch` is the same for a program and its
+    children, or for the ranks of one launcher.
     """
 
     kind: ClassVar[str] = "run"
@@ -224,26 +190,18 @@ class End(_Line):
     hookcli_seconds: float = 0.0
 
 
-Line = Header | RecordedStep | NonFinite | End
-FITS: Mapping[type, Mapping[str, Fits]] = {
-    kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
-    for kind in (Header, RecordedStep, NonFinite, End, ModelRun, StepEntry)
-}
-"""A test for the value of each field, by class."""
-LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, RecordedStep, NonFinite, End)}
+@dataclass(frozen=True, slots=True)
+class StepLosses(_Line):
+    """The losses of consecutive steps of one model, recorded or not, from the step `first` on.
+
+    Each is the sum over the backward passes whose gradients the step took; None if it is not known.
+    """
+
+    kind: ClassVar[str] = "losses"
+
+    model: str
+    first: int
+    values: Sequence[float | None]
 
 
-def parsed(data: Mapping[str, Any], path: Path) -> Line:
-    """The line from JSON. Raises UsageError for the header of a newer hookcli, else as `from_dict` does."""
-    schema = data["schema"] if data["line"] == Header.kind else RUN_SCHEMA
-    if schema > RUN_SCHEMA:
-        raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
-    return LINES[data["line"]].from_dict(data)
-
-
-def _is_model_run(value: Any) -> bool:
-    """True if a mapping has the fields of a `ModelRun`, but for those that earlier records lack."""
-    needed = FITS[ModelRun].keys() - {"left_out", "recorded_forwards"}
-    if not (is_mapping(value) and needed <= value.keys()):
-        return False
-    return all(fit(value[name]) for name, fit in FITS[ModelRun].items() if name in value)
+Line = Header | RecordedStep | NonFinite | StepLosses | End

@@ -96,6 +96,27 @@ class Launched:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(self))}
 
 
+def attended() -> int | None:
+    """Fork. Returns None in the child, which becomes the program; in this process the program's exit code, at its end.
+
+    Signals reach the program as if this process were not there, and end this process as they end the program. A
+    terminal's Ctrl-C and Ctrl-\\ reach both.
+    """
+    child = os.fork()
+    if not child:
+        return None
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda got, _: os.kill(child, got))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        with suppress(OSError):  # SIGKILL needs none
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
 def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Replace this process by a program, with signals that Python ignores reset. Raises OSError if it can't start."""
     for name in ("SIGPIPE", "SIGXFSZ"):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
@@ -20,6 +19,7 @@ from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.schedule import Schedule
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
 from hookcli.tensors import torch_private
 
@@ -36,17 +36,18 @@ class Observer:
         self.models = ObservedModels(self.optimizer_steps, only)
         self.clock = ProgramClock()
         self._sink = sink
-        self._steps = OpenSteps(plan, sink, self.safe, self.clock)
-        self._forwards = Forwards(plan, self.models, self._steps, self.clock)
+        schedule = Schedule(plan, self.clock)
+        self._steps = OpenSteps(plan, sink, self.safe, self.clock, schedule)
+        self._forwards = Forwards(plan, schedule, self.models, self._steps, self.clock)
         self._passes = BackwardPasses(self._steps)
-        self._optimizer_calls = OptimizerCalls(plan, self.optimizer_steps, self.models, self._steps, self.clock)
+        self._optimizer_calls = OptimizerCalls(
+            plan, schedule, self.optimizer_steps, self.models, self._steps, self.clock
+        )
         self.data_wait_begins, self.data_wait_over = self.clock.wait_begins, self.clock.wait_over
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
         self._on = self._active = False
-        self._notes_losses = not plan.first_bad  # else the first bad value is searched for already
-        self._last_loss: Tensor | None = None
 
     def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
         """Begin to observe. `optimizers` are those that exist already; None searches for them."""
@@ -66,6 +67,7 @@ class Observer:
                 self._forwards.fail()
                 for step in self._steps:
                     self._steps.leave(step)
+                self._steps.losses.flush(all_of_them=True)
         self._active = False
         self._steps.discard()
         return True
@@ -78,13 +80,6 @@ class Observer:
     def serves_parent(self) -> bool:
         """True in a forked child that loads its parent's data, or keeps its objects."""
         return self._hooks.children.serves_parent
-
-    def non_finite_loss(self) -> str:
-        """The last loss if it was "NaN" or "Inf" and `first_bad` is off; else "". Waits for an accelerator."""
-        with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
-            if self._last_loss is not None and not self._last_loss.isfinite().all():
-                return "NaN" if self._last_loss.isnan().any() else "Inf"
-        return ""
 
     def notes(self) -> list[str]:
         return [*torch_private.notes(), *self.models.notes]
@@ -145,15 +140,15 @@ class Observer:
     # Backward passes.
 
     def backward_begins(self, tensors: Any, gradients: object, inputs: object) -> None:
-        if self._notes_losses:
-            self._safely(self._note_loss, tensors)
-        if self._steps:
-            self._safely(self._passes.begin, tensors, gradients, inputs)
+        self._safely(self._begin_backward, tensors, gradients, inputs)
 
-    def _note_loss(self, tensors: Any) -> None:
-        """Copy a loss, which may be part of a large tensor that the program is about to free."""
-        alone = type(tensors) is Tensor and tensors.numel() == 1 and not why_unobservable()
-        self._last_loss = Tensor.detach(tensors).clone() if alone else None
+    def _begin_backward(self, tensors: Any, gradients: Any, inputs: object) -> None:
+        if inputs is None and not why_unobservable():
+            self._steps.losses.begin_pass(self._passes.losses(tensors, gradients))
+            if not len(self.optimizer_steps) and len(models := list(self.models.alive())) == 1:
+                self._steps.losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
+        if self._steps:
+            self._passes.begin(tensors, gradients, inputs)
 
     def backward_over(self) -> None:
         if self._active:
@@ -162,8 +157,7 @@ class Observer:
             self._steps.stop_if_asked()
 
     def loss_scaled(self, scaler: object, losses: object, made: object) -> None:
-        if self._steps:
-            self._safely(self._passes.scaled, scaler, losses, made)
+        self._safely(self._passes.scaled, scaler, losses, made)
 
     # Optimizers.
 

@@ -13,6 +13,7 @@ from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.schedule import Schedule
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 from hookcli.table.formatting import counted
@@ -24,12 +25,14 @@ class OptimizerCalls:
     def __init__(
         self,
         plan: RecordingPlan,
+        schedule: Schedule,
         optimizer_steps: OptimizerSteps,
         models: ObservedModels,
         steps: OpenSteps,
         clock: ProgramClock,
     ) -> None:
         self._plan = plan
+        self._schedule = schedule
         self._optimizer_steps = optimizer_steps
         self._models = models
         self._steps = steps
@@ -40,6 +43,7 @@ class OptimizerCalls:
     def begin(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
         """Begin an optimizer's step. Returns a function to call when it is over or has failed; None if not needed."""
         self._optimizer_steps.add(optimizer)
+        self._steps.losses.begin_step(closure=closure)
         self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
         for step in self._steps.of(optimizer):
             if step.goes_on and id(optimizer) in step.stepped:  # the others do not step in turns with it after all
@@ -54,7 +58,7 @@ class OptimizerCalls:
                 self._steps.search(step)
         if not steps:  # the next one may be recorded all the same; unknown models go by the optimizer's own count
             numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
-            if not any(map(self._plan.records, numbers or [self._optimizer_steps.count(optimizer)])):
+            if not any(map(self._schedule.records, numbers or [self._optimizer_steps.count(optimizer)])):
                 return None
         if capturing():
             return None
@@ -82,6 +86,7 @@ class OptimizerCalls:
                     step.measured.take_gradients(optimizer)
                 step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)
+        self._steps.losses.stepped({model.name: model.next_step_of(optimizer) for model in models})
         for model in models:
             model.training.lap()
             model.stepped(optimizer)
@@ -115,7 +120,7 @@ class OptimizerCalls:
     def _await_hidden(self, model: ObservedModel) -> None:
         """Open the next step of a model whose forward no hook sees, for its losses, if it is observed."""
         if model.hidden and self._steps.training(model) is None:
-            position = Position("train", number := model.step(), None, self._plan.records(number))
+            position = Position("train", number := model.step(), None, self._schedule.records(number))
             if self._steps.wants(position) and (step := self._steps.open(model, position)) is not None:
                 step.await_backward()
 
@@ -126,7 +131,7 @@ class OptimizerCalls:
             if model in awaited:
                 continue
             number = model.step() - 1
-            position = Position("train", number, None, self._plan.records(number))
+            position = Position("train", number, None, self._schedule.records(number))
             if position.kept and (step := self._steps.open(model, position)) is not None:
                 step.record_update(optimizer, snapshot)
                 self._steps.close_finished(step)
@@ -134,6 +139,7 @@ class OptimizerCalls:
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """A GradScaler has let the optimizer step, or has skipped the step."""
         models = self._models.of(optimizer)
+        self._steps.losses.skipped()
         for model in models:
             model.training.lap()
         for step in self._steps.of(optimizer):

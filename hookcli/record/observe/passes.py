@@ -18,6 +18,7 @@ from hookcli.record.observe.models.model import ObservedModel, why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.schedule import Schedule
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import MOST_FORWARDS, ObservedStep, Position, State
 from hookcli.tensors import tree
@@ -27,8 +28,16 @@ from hookcli.tensors.weak import WeakIds
 class Forwards:
     """Begins and ends the outermost forwards, one at a time in each thread."""
 
-    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: OpenSteps, clock: ProgramClock) -> None:
+    def __init__(
+        self,
+        plan: RecordingPlan,
+        schedule: Schedule,
+        models: ObservedModels,
+        steps: OpenSteps,
+        clock: ProgramClock,
+    ) -> None:
         self._plan = plan
+        self._schedule = schedule
         self._clock = clock
         self._models = models
         self._steps = steps
@@ -65,7 +74,7 @@ class Forwards:
             step.updated_by_hand(before)
         module = model.module
         follows = model.differentiated is not False and "updates" in self._plan.probes and not model.has_optimizer
-        if follows and module is not None and self._plan.records(number + 1):
+        if follows and module is not None and self._schedule.records(number + 1):
             model.before = Snapshot(module.parameters())
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
@@ -88,14 +97,15 @@ class Forwards:
 
     def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
         """The position of a forward. Forwards without gradients between training steps have numbers of their own."""
-        plan = self._plan
+        plan, schedule = self._plan, self._schedule
         if grad:
-            return Position("train", number, None, plan.records(number))
+            return Position("train", number, None, schedule.records(number))
         if not model.has_optimizer:
-            kept = plan.records(number) and model.takes_no_grad(math.inf if plan.no_grad else 0, number)
+            kept = schedule.records(number) and model.takes_no_grad(math.inf if plan.no_grad else 0, number)
             return Position("no_grad", number, None, kept)
-        kept = plan.covers(number) and model.due(plan.every)
-        kept = kept and model.takes_no_grad(plan.no_grad, number // plan.every)
+        every = schedule.interval(number)
+        kept = plan.covers(number) and schedule.affordable(number) and model.due(every)
+        kept = kept and model.takes_no_grad(plan.no_grad, number // every)
         return Position("no_grad", number, forward, kept)
 
     def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
@@ -166,13 +176,30 @@ class BackwardPasses:
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
             self._scaled[scaled] = scaler, loss.detach().clone()
 
+    def losses(self, tensors: Any, gradients: Any) -> list[Tensor] | None:
+        """The numbers whose sum is differentiated, without a GradScaler's scale; None if they can't be read here."""
+        roots = [x for _, x in tree.leaves(tensors)]
+        if any(type(x) is not Tensor or x.is_meta for x in roots):
+            return None
+        unscaled, _, _ = self._unscaled(roots, self._scalers.get(threading.get_ident()))
+        return _terms(unscaled, _list(gradients))
+
+    def _unscaled(self, roots: Sequence[Tensor], last: Any) -> tuple[list[Tensor], Any, bool]:
+        """Losses without the scale of their scaler, which may be the `last` one; and whether that is only assumed."""
+        known = [self._scaled.get(x) for x in roots]
+        scaler = next((scaler_and_loss[0] for scaler_and_loss in known if scaler_and_loss), last)
+        unsure = scaler is not None and not any(known)
+        losses = [one[1] if one else x.detach() for x, one in zip(roots, known, strict=True)]
+        if unsure:  # made of scaled losses, such as their sum
+            losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
+        return losses, scaler, unsure
+
     def begin(self, tensors: Any, gradients: Any, inputs: object) -> None:
         """Note that `backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
         for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
         steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
         roots = [x for _, x in tree.leaves(tensors)]
-        weights = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
-        self._running[threading.get_ident()] = _Pass(roots, weights, steps)
+        self._running[threading.get_ident()] = _Pass(roots, _list(gradients), steps)
         for step, _, _ in steps:
             step.begin_backward(roots)
 
@@ -182,13 +209,9 @@ class BackwardPasses:
         running, last = self._running.pop(thread, None), self._scalers.pop(thread, None)
         if running is None:
             return
-        unscaled = [self._scaled.get(x) for x in running.tensors]
-        scaler = next((scaler_and_loss[0] for scaler_and_loss in unscaled if scaler_and_loss), last)
-        unsure = scaler is not None and not any(unscaled)
-        losses = [known[1] if known else x.detach() for x, known in zip(running.tensors, unscaled, strict=True)]
-        if unsure:  # made of scaled losses, such as their sum
-            losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
+        losses, scaler, unsure = self._unscaled(running.tensors, last)
         terms = _terms(losses, running.gradients)
+        terms = None if terms is None else [term.clone() for term in terms]
         for step, arrived, counts in running.steps:
             step.detach()
             if step.arrived != arrived or not step.sees_gradients:
@@ -207,10 +230,12 @@ def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list
     if not losses or any(loss.numel() != 1 or loss.is_complex() for loss in losses):
         return None
     weights = [*gradients, *[None] * (len(losses) - len(gradients))]
-    return [
-        loss.clone() if weight is None else loss * weight.detach()
-        for loss, weight in zip(losses, weights, strict=False)
-    ]
+    pairs = zip(losses, weights, strict=False)
+    return [loss if weight is None else loss * weight.detach() for loss, weight in pairs]
+
+
+def _list(gradients: Any) -> list[Tensor | None]:
+    return [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
 
 
 _UNSURE = (

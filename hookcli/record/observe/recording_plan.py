@@ -13,7 +13,6 @@ from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
 from hookcli.hooks.option_values import OPS
 
-DEFAULT_EVERY = 100
 PROBES = ("activations", "grads", "updates", "optimizer", "time")
 FIRST_BAD = ("report", "stop")
 NO_GRAD = 1
@@ -23,6 +22,8 @@ NO_GRAD = 1
 @dataclass(frozen=True)
 class RecordingPlan:
     """Records one in `every` steps, from `start` until before `stop`, for `max_seconds` from now on.
+
+    Without `every` a Schedule chooses: the first steps, then fewer, as the run's time allows.
 
     `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
@@ -35,7 +36,7 @@ class RecordingPlan:
     range.
     """
 
-    every: int = DEFAULT_EVERY
+    every: int | None = None
     start: int = 0
     stop: int | None = None
     max_seconds: float | None = None
@@ -53,7 +54,7 @@ class RecordingPlan:
     """Set when the record can take no more; no step is observed from then on."""
 
     def __post_init__(self) -> None:
-        if self.every < 1:
+        if self.every is not None and self.every < 1:
             raise UsageError(f"every {self.every} steps: give a number from 1")
         if self.first_bad not in (None, *FIRST_BAD):
             raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
@@ -65,9 +66,6 @@ class RecordingPlan:
             raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
         if self.keep_bad is not None and find_spec("safetensors") is None:
             raise UsageError("--keep-bad: needs safetensors: pip install 'hookcli[safetensors]'")
-
-    def records(self, step: int) -> bool:
-        return self.covers(step) and (step - self.start) % self.every == 0
 
     def covers(self, step: int) -> bool:
         in_range = step >= self.start and (self.stop is None or step < self.stop)

@@ -121,7 +121,7 @@ RECORDED_MODELS = columns_named(
     *("name", "parameters", "steps", "forwards", "no_grad_forwards", "recorded_steps", "recorded_forwards"),
     *("first_loss", "loss", "seconds"),
     name="Model",
-    loss="Last recorded loss",
+    loss="Last loss",
     seconds="Step time",
 )
 """The models that a recorded program ran."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hookcli import capture
-from hookcli.hooks.operators.functions import ArgumentTensors
+from hookcli.hooks.operators.functions import ArgumentTensors, writes
 
 
 class Calls(nn.Module):
@@ -89,3 +89,9 @@ def test_names_of_functions_of_two_names_and_the_reason_inside_of_torch_func() -
     assert ":mm_1" in [row.fqn for row in report.rows]
     reasons = {skipped.fqn: skipped.reason for skipped in report.skipped}
     assert reasons[":pow_1"] == "can't be reduced (float32, inside torch.func)"
+
+
+def test_operators_that_write_into_an_argument_end_in_an_underscore_or_take_an_output() -> None:
+    aten = torch.ops.aten
+    assert writes(aten.add_.Tensor) and writes(aten.add.out)
+    assert not writes(aten.add.Tensor) and not writes(torch.add)

@@ -134,7 +134,7 @@ def test_steps_without_a_header(tmp_path: Path) -> None:
         ("empty.jsonl", b"", "is empty: nothing has been recorded"),
         ("train.py", b"import torch\n", "`hookcli run "),
         ("model.pt", b"PK\x03\x04\x00\n\x80\x02", "not a record, or damaged: none of its lines"),
-        ("new.jsonl", b'{"line": "run", "schema": 99}\n', "schema 99 is of a newer hookcli; this one knows 2"),
+        ("new.jsonl", b'{"line": "run", "schema": 99}\n', "schema 99 is of a newer hookcli; this one knows 3"),
     ],
 )
 def test_what_is_no_record(tmp_path: Path, name: str, content: bytes, said: str) -> None:

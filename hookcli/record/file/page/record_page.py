@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from hookcli.checks.judgement import PROBE
 from hookcli.record.file.page.rank_tracks import RankTracks
 from hookcli.record.file.page.track import Track
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import about
-from hookcli.record.file.views.overview import overview, probe_reports, rows_before
+from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import finished
 from hookcli.record.file.views.summary import non_finite_line
 from hookcli.reporters.html.page import shown_columns
@@ -20,8 +22,10 @@ from hookcli.table import Report, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
+from hookcli.table.losses import LossCourse
 
 _MOST_STEPS = 10_000
+_MOST_LOSSES = 4_000
 _MOST_CELLS = 1_000_000  # modules times steps of a model in a phase: megabytes per statistic
 _MOST_FINE_CELLS = 250_000  # figures have four digits with as many, and three with more
 
@@ -101,7 +105,10 @@ class RecordPage:
             "remarks": [*remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
             "charts": STEP_CHARTS,
-            "tracks": [track.payload(number, coarse) for track, number in zip(tracks, have, strict=True)],
+            "tracks": [
+                {**track.payload(number, coarse), "losses": self._losses(track)}
+                for track, number in zip(tracks, have, strict=True)
+            ],
             "ranks": self._ranks.payload() if self._ranks else None,
             "non_finite": [
                 {name: getattr(one, name) for name in _OF_NON_FINITE} | {"line": non_finite_line(one), "reports": at}
@@ -115,6 +122,13 @@ class RecordPage:
         columns = shown_columns([*documents, *ranked], figures.union(names(RECORDED)))
         return {"reports": documents, "steps": steps, "columns": columns}
 
+    def _losses(self, track: Track) -> dict[str, Sequence[object]] | None:
+        """The loss of every step of a model that was trained; of very many, of every Nth and those not finite."""
+        losses = self.record.losses_of(track.model) if track.phase == "train" else {}
+        stride = -(-len(losses) // _MOST_LOSSES)
+        kept = [item for n, item in enumerate(losses.items()) if not n % stride or not math.isfinite(item[1])]
+        return {"steps": [step for step, _ in kept], "values": [strict(loss) for _, loss in kept]} if kept else None
+
     def _reports(self) -> tuple[list[Report], list[list[int]]]:
         """The reports of the last steps, and of those with a non-finite value; and where the rows before such begin."""
         bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
@@ -122,7 +136,8 @@ class RecordPage:
         chosen = [entry for entry in entries if (*entry.key, entry.step) in bad]
         steps = list(self.record.steps(chosen)) if chosen else []  # the file may not exist yet
         steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in bad]
-        found = [report for step in steps for report in _in_full(step)]
+        courses = self.record.courses()
+        found = [report for step in steps for report in _in_full(step, courses.get(step.model))]
         places = []
         for one in self.record.non_finite:
             rows = rows_before(one)
@@ -156,6 +171,6 @@ _OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", 
 _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "reports"]
 
 
-def _in_full(step: RecordedStep) -> Iterator[Report]:
+def _in_full(step: RecordedStep, losses: LossCourse | None) -> Iterator[Report]:
     for probe in dict.fromkeys(report.probe for report in step.reports):
-        yield from probe_reports(step, probe)
+        yield from findings(step, losses) if probe == PROBE else probe_reports(step, probe)

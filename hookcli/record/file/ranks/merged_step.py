@@ -42,7 +42,7 @@ def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) 
         reports=tuple(whole.values()),
         forwards=max(step.forwards for step in steps),
         observed_forwards=max(step.observed_forwards for step in steps),
-        losses=[_mean(each) for each in zip(*losses, strict=True)],
+        losses=[mean_loss(each) for each in zip(*losses, strict=True)],
         seconds=_slowest(step.seconds for step in steps),
         plain_seconds=_slowest(step.plain_seconds for step in steps),
         notes=tuple(notes),
@@ -61,7 +61,7 @@ def _notes(parts: Mapping[int, RecordedStep], missing: Sequence[int]) -> list[st
     return notes + ([f"{ranks_named(missing)} did not record this step"] if missing else [])
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_loss(values: Sequence[float]) -> float:
     """The mean of the ranks' values; equal ones, as tensor parallel ranks have them, stay as they are."""
     return values[0] if len(set(values)) == 1 else total(values) / len(values)
 

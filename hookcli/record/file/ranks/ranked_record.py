@@ -16,7 +16,7 @@ from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.record.file.packing import SharedRows
-from hookcli.record.file.ranks.merged_step import merge_steps
+from hookcli.record.file.ranks.merged_step import mean_loss, merge_steps
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import Keep, Record, read_record
 from hookcli.record.file.record_lines import End, Key, NonFinite, RecordedStep, StepEntry
@@ -117,6 +117,7 @@ class RankedRecord(Record):
         self.header = replace(headers[0], name=f"{headers[0].name} on {self.ranks:,} ranks") if headers else None
         self.lines = sum(part.lines for part in self.parts.values())
         self.non_finite = [found for _, found in self.non_finite_by_rank()]
+        self.losses = [line for part in self.parts.values() for line in part.losses]
         self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())
         for place, held in _steps(self.parts).items():
@@ -146,6 +147,12 @@ class RankedRecord(Record):
             next(one for one in reversed(self.parts[other].entries) if one.key == entry.key).step > entry.step
             for other in ([rank] if entry.key in self._keys[rank] else held)
         )
+
+    def losses_of(self, model: str) -> dict[int, float]:
+        """The loss of every step that all ranks have: that of the whole batch, the mean of theirs."""
+        ranks = [losses for part in self.parts.values() if (losses := part.losses_of(model))]
+        shared = [step for step in ranks[0] if all(step in losses for losses in ranks)] if ranks else []
+        return {step: mean_loss([losses[step] for losses in ranks]) for step in shared}
 
     def non_finite_by_rank(self) -> list[tuple[int, NonFinite]]:
         """The first non-finite values of the ranks, the earliest first."""

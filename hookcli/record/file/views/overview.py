@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookcli.checks.finite import LossNotFinite
+from hookcli.checks.judgement import Judgement, judge
+from hookcli.checks.measurements import Measurements
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.record_lines import NonFinite, RecordedStep
 from hookcli.table import Reason, Report, Row
@@ -13,6 +16,7 @@ from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import with_operators
 from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
+from hookcli.table.losses import LossCourse
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta, only
 from hookcli.table.norms import norm
@@ -94,9 +98,16 @@ def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
     return [replace(r, meta={**r.meta, **step_meta(step)}) for r in step.reports if r.probe == probe]
 
 
-def findings(step: RecordedStep) -> list[Report]:
-    """The verdict of the checks on a step, if it was judged."""
-    return probe_reports(step, "check")
+def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:
+    """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model."""
+    return [_with_losses(report, losses) if losses else report for report in probe_reports(step, "check")]
+
+
+def _with_losses(report: Report, losses: LossCourse) -> Report:
+    of_run = judge([LossNotFinite()], Measurements(losses=losses))
+    checks = [*report.meta["checks"], *of_run.checks]
+    whole = Judgement([*of_run.findings, *report.findings], report.skipped, checks)
+    return whole.report(report.model, report.meta, modules=report.totals["modules"])
 
 
 def rows_before(found: NonFinite) -> list[Report]:

@@ -61,7 +61,10 @@ class Query:
             raise NothingToShowError(self._nothing(record, chosen, entries))
         measured = [step for step in steps if step.reports]
         if not self.probe:
-            return [report for step in measured for report in (overview(step), *findings(step))]
+            courses = record.courses()
+            return [
+                report for step in measured for report in (overview(step), *findings(step, courses.get(step.model)))
+            ]
         found = [report for step in measured for report in probe_reports(step, self.probe)]
         if not found:
             raise UsageError(_no_probe(self.probe, record))
@@ -102,6 +105,8 @@ class Query:
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: no statistics were recorded for it")
             found = self._figure(record, fqn, shown, known)
+        if fqn in ("", "loss"):
+            found = [_with_every_loss(report, record) for report in found]
         left_out = [entry for entry in entries if entry not in shown]
         return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in found]
 
@@ -118,7 +123,7 @@ class Query:
     def _at_step(self, entries: Sequence[StepEntry], record: Record) -> list[StepEntry]:
         of_step = [entry for entry in entries if entry.step == self.step]
         if not of_step:
-            every = f" (every {record.header.every:,})" if record.header else ""
+            every = f" (every {record.header.every:,})" if record.header and record.header.every else ""
             raise UsageError(f"step {self.step} was not recorded{self._nearest(entries) or '; no step was'}{every}")
         return of_step
 
@@ -136,6 +141,11 @@ class Query:
         below, above = [s for s in steps if s < step][-1:], [s for s in steps if s > step][:1]
         near = [f"{s:,}" for s in (*below, *above)]
         return f"; nearest: {' and '.join(near)}" if near else ""
+
+
+def _with_every_loss(report: Report, record: Record) -> Report:
+    losses = record.losses_of(report.model) if report.meta["mode"] == "train" else {}
+    return replace(report, meta={**report.meta, "loss_of_steps": sorted(losses.items())}) if losses else report
 
 
 def finished(record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:

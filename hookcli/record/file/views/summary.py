@@ -18,6 +18,7 @@ from hookcli.system.wrapping import wrapped
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
+from hookcli.table.losses import LossCourse, faults
 from hookcli.table.screen import fitted
 
 _MODELS = 10  # rows in the table of models
@@ -34,21 +35,22 @@ def summary(
     path: str | Path | None,
     width: int | None,
     color: bool,
-    first_losses: Mapping[str, float] = MappingProxyType({}),
+    courses: Mapping[str, LossCourse] = MappingProxyType({}),
 ) -> str:
     """The text that ends a run, for a terminal of this `width` (None: no terminal).
 
-    `latest` is the last recorded step of each model and phase, `first_losses` the first loss of each model, if known;
-    `path` is the record's path as the user would type it, None if no record was kept.
+    `latest` is the last recorded step of each model and phase, `courses` the course of each model's loss, if
+    known; `path` is the record's path as the user would type it, None if no record was kept.
     """
     view = View(depth=math.inf, width=width, color=color, bars=width is not None)
     if header.ranks > 1:
         header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
-    parts = [wrapped(visible(f"hookcli: {ran_line(header, end, path)}"), width)]
+    parts = [_red(wrapped(visible(f"hookcli: {lost}"), width), color)] if (lost := faults(courses)) else []
+    parts += [wrapped(visible(f"hookcli: {ran_line(header, end, path)}"), width)]
     if not end.models or path is None:
         return _lines([*parts, *_said(end.notes or [_nothing(end)], width)])
     shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
-    rows = [_model_row(model, latest, first_losses) for model in _most_recorded(end.models, _MODELS)]
+    rows = [_model_row(model, latest, courses) for model in _most_recorded(end.models, _MODELS)]
     parts += ["", _rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")], view)]
     bad = [one for one in non_finite[:1] if one.reports]
     tables = [report for one in bad for report in rows_before(one)]
@@ -56,17 +58,21 @@ def summary(
     whole = (step for step in shown if step.complete or (step.model, step.phase, step.step) not in stopped)
     tables += [condensed(overview(step)) for step in whole]
     parts += [_rendered(tables, view)] if tables else []
-    verdicts = [report for step in shown for report in findings(step)]
+    verdicts = [report for step in shown for report in findings(step, courses.get(step.model))]
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
-    said = [*map(non_finite_line, non_finite[:1]), *_notes(end, others)]
+    said = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
     said = [*dict.fromkeys([*said, *end.notes]), _further(shown, path, non_finite)]
     return _lines([*parts, *_said(said, width)])
 
 
 def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
     return (wrapped(visible(line), width) for line in lines)
+
+
+def _red(text: str, color: bool) -> str:
+    return f"\x1b[1;31m{text}\x1b[0m" if color else text
 
 
 def _lines(parts: Iterable[str]) -> str:
@@ -133,12 +139,13 @@ def _called(others: Mapping[str, int]) -> str:
 
 
 def _model_row(
-    model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], first_losses: Mapping[str, float]
+    model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], courses: Mapping[str, LossCourse]
 ) -> Row:
     """A model's steps and forwards, and its loss at the beginning and the end."""
     name = model["model"]
     step = latest.get((name, "train"))
-    losses = {"first_loss": first_losses.get(name), "loss": step.loss if step else None}
+    course = courses.get(name, LossCourse())
+    losses = {"first_loss": course.first, "loss": course.last}
     return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
 
 

@@ -11,9 +11,11 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
-from hookcli.record.file.record_lines import NonFinite, RecordedStep
+from hookcli.record.file.record_lines import NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.schedule import Schedule
+from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 
@@ -34,6 +36,9 @@ class StepSink(Protocol):
     def step(self, step: RecordedStep) -> None:
         """A recorded step is over."""
 
+    def losses(self, losses: StepLosses) -> None:
+        """The losses of the next steps of a model."""
+
     def non_finite(self, value: NonFinite) -> None:
         """The first non-finite value was found."""
 
@@ -44,12 +49,16 @@ class StepSink(Protocol):
 class OpenSteps:
     """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
-    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:
+    def __init__(
+        self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock, schedule: Schedule
+    ) -> None:
         self._plan = plan
         self._sink = sink
         self._guard = guard
         self._clock = clock
+        self._schedule = schedule
         self._search = Search(plan)
+        self.losses = EveryLoss(self._write_losses, self._loss_found)
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
 
@@ -120,6 +129,9 @@ class OpenSteps:
     def _record(self, step: ObservedStep) -> None:
         recorded = step.recorded()
         stopwatch = step.model.training if step.phase == "train" else step.model.inference
+        if recorded.loss is not None and recorded.complete:
+            self.losses.correct(step.model.name, step.number, recorded.loss)
+        self.losses.flush()
         with self._until_full():
             self._sink.step(replace(recorded, plain_seconds=stopwatch.mean()))
             step.model.counts.count_recorded(step.phase)
@@ -136,6 +148,18 @@ class OpenSteps:
             step.kept = True
             with self._until_full():
                 self._sink.non_finite(value)
+
+    def _loss_found(self, value: NonFinite) -> None:
+        """Hand on the first loss that is not finite, unless a search finds where it begins."""
+        self._schedule.look_after(value.step)
+        if not self._plan.first_bad and not self._plan.ended.is_set():
+            with self._until_full():
+                self._sink.non_finite(value)
+
+    def _write_losses(self, losses: StepLosses) -> None:
+        if not self._plan.ended.is_set():
+            with self._until_full():
+                self._sink.losses(losses)
 
     @contextmanager
     def _until_full(self) -> Iterator[None]:

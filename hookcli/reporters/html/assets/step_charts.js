@@ -35,7 +35,10 @@ export class StepCharts {
 
   #draw(title, lines, name, place) {
     const chart = this.charts.get(title);
-    const spec = { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => figureText(declared(name), value) };
+    const format = (value) => figureText(declared(name), value);
+    const steps = chartOfSteps(this.track, this.onStep);
+    const every = name === "loss" && lines.length === 1 && this.x === this.track.steps && this.track.losses;
+    const spec = every ? { ...steps, ...lossesOf(this.track, lines[0], this.onStep), title, format } : { ...steps, title, lines, format };
     if (!lines.length) {
       chart?.destroy();
       this.charts.delete(title);
@@ -82,6 +85,18 @@ function chartOfSteps(track, onSelect) {
   const x = placesOf(track.steps);
   const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
   return { x, ticks, names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+}
+
+/** The loss of every step, recorded or not; a click chooses the recorded step that is nearest. */
+function lossesOf({ steps, losses, marks = [] }, line, onStep) {
+  const nearest = (step) => steps.reduce((best, one, i) => (Math.abs(one - step) < Math.abs(steps[best] - step) ? i : best), 0);
+  return {
+    x: losses.steps,
+    names: losses.steps.map((step) => `step ${step}`),
+    lines: [{ ...line, values: losses.values.map(num) }],
+    marks: marks.map((mark) => ({ ...mark, index: Math.max(losses.steps.indexOf(steps[mark.index]), 0) })),
+    onSelect: (index) => onStep(nearest(losses.steps[index])),
+  };
 }
 
 function linesOf(track, labels) {

@@ -15,8 +15,10 @@ from records import HEADER, activation, bad, end, ran, recorded_step
 from hookcli.record.file.record_lines import End, RecordedStep
 from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
 from hookcli.table import Column, Report, TensorStats
+from hookcli.table.losses import LossCourse
 
 GOLDEN = Path(__file__).parents[3] / "golden"
+COURSES = {"Net": LossCourse(steps=201, first=2.0, last=2 / 201)}
 LATEST = {
     ("Net", "train"): recorded_step(200, std=2.0),
     ("Net", "no_grad"): recorded_step(100, phase="no_grad", forward=2),
@@ -41,7 +43,7 @@ NOTED = {
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_golden(width: int, request: pytest.FixtureRequest) -> None:
-    found = text(TWO, NOTED, width, bad=[bad()], first_losses={"Net": 2.0})
+    found = text(TWO, NOTED, width, bad=[bad()], courses=COURSES)
     file = GOLDEN / f"summary{width}.txt"
     if request.config.getoption("--golden"):
         file.write_text(found)
@@ -50,7 +52,7 @@ def test_golden(width: int, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 160, None])
 def test_the_figures_are_there_and_fit(width: int | None) -> None:
-    found = text(TWO, NOTED, width, bad=[bad()], first_losses={"Net": 2.0})
+    found = text(TWO, NOTED, width, bad=[bad()], courses=COURSES)
     assert "\x1b" not in found and found.endswith("\n") and not re.search(r"[ \t]\n", found)
     tables = [line for line in found.splitlines() if not line.startswith(("hookcli: ", "over time"))]
     assert width is None or max(map(len, tables)) <= width

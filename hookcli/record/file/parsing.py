@@ -1,0 +1,74 @@
+"""The lines of a record from JSON, each field tested by its type: a record may be damaged, or made by others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from hookcli.errors import UsageError
+from hookcli.record.file.record_lines import (
+    RUN_SCHEMA,
+    End,
+    Header,
+    Line,
+    ModelRun,
+    NonFinite,
+    RecordedStep,
+    StepEntry,
+    StepLosses,
+)
+from hookcli.table import Report, relaxed
+from hookcli.table.files import sound
+from hookcli.table.validation import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
+
+_FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
+_BY_TYPE: Mapping[str, Fits] = {
+    "str": is_text,
+    "Sequence[str]": listed(is_text),
+    "int": is_count,
+    "int | None": optional(is_count),
+    "float": _FINITE,
+    "float | None": optional(_FINITE),
+    "Sequence[float]": listed(is_figure),
+    "Sequence[float | None]": listed(optional(is_figure)),
+    "bool": lambda value: isinstance(value, bool),
+    "str | None": optional(is_text),
+    "Mapping[str, str]": lambda value: is_mapping(value) and all(map(is_text, value.values())),
+    "Mapping[str, int]": lambda value: is_mapping(value) and all(map(is_count, value.values())),
+    "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
+    "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
+}
+"""A test for the value of a field, by the field's type."""
+_LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, RecordedStep, NonFinite, StepLosses, End)}
+FITS: Mapping[type, Mapping[str, Fits]] = {
+    kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
+    for kind in (*_LINES.values(), ModelRun, StepEntry)
+}
+"""A test for the value of each field, by class."""
+
+
+def parsed(data: Mapping[str, Any], path: Path) -> Line:
+    """The line from JSON; fields that an older hookcli did not know have their defaults.
+
+    Raises UsageError for the header of a newer hookcli; KeyError, TypeError or ValueError if the line is incomplete.
+    """
+    schema = data["schema"] if data["line"] == Header.kind else RUN_SCHEMA
+    if schema > RUN_SCHEMA:
+        raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
+    kind = _LINES[data["line"]]
+    values = {name: relaxed(data[name]) for name in FITS[kind] if name in data and name != "reports"}
+    if "reports" in FITS[kind]:
+        values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
+    require(values, FITS[kind])
+    return kind(**values)
+
+
+def _is_model_run(value: Any) -> bool:
+    """True if a mapping has the fields of a `ModelRun`, but for those that earlier records lack."""
+    needed = FITS[ModelRun].keys() - {"left_out", "recorded_forwards"}
+    if not (is_mapping(value) and needed <= value.keys()):
+        return False
+    return all(fit(value[name]) for name, fit in FITS[ModelRun].items() if name in value)

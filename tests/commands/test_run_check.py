@@ -1,0 +1,88 @@
+"""`hookcli run --check`: a loss that was not finite in any step fails it, whatever the recorded steps were like."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import forks
+import pytest
+from commands.test_run_nan import run
+from record.launching.support import ENV
+
+from hookcli.record.file.reading import read_record
+
+LOST = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+lost = range(*map(int, sys.argv[1:3]))
+for step in range(60):
+    x = torch.randn(16, 8)
+    loss = (net(x) - x.sum(1, keepdim=True)).square().mean() + (float("nan") if step in lost else 0.0)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("done")
+sys.exit(int(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("every", [(), ("--every", "100")])
+def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_path: Path, every: tuple[str]) -> None:
+    (tmp_path / "train.py").write_text(LOST)
+    ran = run(tmp_path, "run", "--check", *every, "train.py", "37", "60", "0")
+    assert ran.returncode == 1 and ran.stdout == "done\n"
+    at_once, *rest = [line for line in ran.stderr.splitlines() if "recording in" not in line]
+    assert at_once == "hookcli: first non-finite value: 1 NaN in the loss (Sequential, step 37)"
+    assert rest[0] == "hookcli: Sequential: the loss was NaN from step 37 on (23 of 60 steps)"
+    assert "checks passed" not in ran.stderr and "HK038  error" in ran.stderr
+    assert rest[-1] == "Next: hookcli run --first-bad stop train.py 37 60 0"
+    record = read_record(tmp_path / "train.run.jsonl")
+    losses = record.losses_of("Sequential")
+    assert list(losses) == list(range(60)) and [step for step, x in losses.items() if x != x] == list(range(37, 60))
+    shown = run(tmp_path, "show", "train.run.jsonl")
+    assert "HK038  error" in shown.stdout and shown.stderr.startswith("hookcli: Sequential: the loss was NaN from")
+    chart = run(tmp_path, "show", "--over-time", "loss", "train.run.jsonl")
+    assert "\nLoss (NaN or Inf in step 37 and 22 more steps)\n" in chart.stdout
+
+
+def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOST)
+    ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")
+    assert ran.returncode == 1
+    assert "the loss was NaN in 1 of 60 steps, the first is step 37" in run(tmp_path, "show").stderr
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (7, 7)])
+def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int, expected: int) -> None:
+    (tmp_path / "train.py").write_text(LOST)
+    ran = run(tmp_path, "run", "--check", "train.py", "0", "0", str(code))
+    assert ran.returncode == expected and "passed" in ran.stderr and "NaN" not in ran.stderr
+    assert (
+        run(tmp_path, "run", "--check", "-q", "train.py", "37", "60", "7").returncode == 7
+    )  # the script's comes first
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_signals_pass_through(tmp_path: Path, number: int) -> None:
+    (tmp_path / "train.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    command = [sys.executable, "-m", "hookcli", "run", "--check", "train.py"]
+    with forks.Popen(command, cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, text=True) as ran:
+        assert ran.stdout is not None
+        program = int(ran.stdout.readline())
+        os.kill(ran.pid if number == signal.SIGTERM else program, number)
+        assert ran.wait(30) == -number
+        for _ in range(100):
+            try:
+                os.kill(program, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.1)
+    pytest.fail("the program still runs")

@@ -1,0 +1,175 @@
+"""The loss of every step, recorded or not: beside the numbers that the programs themselves computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from observing import observing
+from record.observe.steps.loss_nets import X, loss_of, net
+from torch import Tensor, nn
+
+Losses = dict[str, list[float]]
+
+
+def plain(steps: int = 4) -> Losses:
+    model = net()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model, X)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"Sequential": losses}
+
+
+def micro_batches() -> Losses:
+    model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(4):
+        parts = [loss_of(model, part) / 3 for part in X.chunk(3)]
+        for part in parts:
+            scaler.scale(part).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        losses.append(sum(part.item() for part in parts))
+    return {"Sequential": losses}
+
+
+def steps_left_out_by_a_scaler() -> Losses:
+    model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for number in range(6):
+        optimizer.zero_grad()
+        loss = loss_of(model, X) * (1e30 if number < 3 else 1.0)
+        scaler.scale(loss).backward()
+        before = model[0].weight.detach().clone()
+        scaler.step(optimizer)
+        scaler.update(1.0 if number == 2 else None)
+        if not before.equal(model[0].weight):
+            losses.append(loss.item())
+    assert len(losses) == 3
+    return {"Sequential": losses}
+
+
+def several_roots() -> Losses:
+    model = net()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.01), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        y = model(X)
+        torch.autograd.backward([y.sum(), y.mean()], [None, torch.tensor(3.0)], retain_graph=True)
+        y.backward(torch.zeros_like(y))  # no number
+        losses.append((y.sum() + 3 * y.mean()).item())
+        optimizer.step()
+    return {"Sequential": losses}
+
+
+def closures() -> Losses:
+    model, losses = net(), []
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    for _ in range(3):
+        evaluated = []
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, X)
+            loss.backward()
+            evaluated.append(loss.item())  # noqa: B023
+            return loss
+
+        optimizer.step(closure)
+        losses.append(evaluated[-1])
+    return {"Sequential": losses}
+
+
+class Generator(nn.Linear): ...
+
+
+class Discriminator(nn.Linear): ...
+
+
+def gan() -> Losses:
+    torch.manual_seed(0)
+    g, d = Generator(3, 4), Discriminator(4, 1)
+    of_g, of_d = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (g, d))
+    losses: Losses = {"Generator": [], "Discriminator": []}
+    for _ in range(4):
+        of_d.zero_grad()
+        real, fake = -d(X).mean(), d(g(torch.randn(12, 3)).detach()).mean()
+        real.backward()
+        fake.backward()
+        of_d.step()
+        of_g.zero_grad()
+        loss = -d(g(torch.randn(12, 3))).mean()
+        loss.backward()  # through the discriminator, too
+        of_g.step()
+        losses["Generator"].append(loss.item())
+        losses["Discriminator"].append(real.item() + fake.item())
+    return losses
+
+
+def an_optimizer_for_each_part() -> Losses:
+    torch.manual_seed(0)
+    a, b = Generator(4, 3), Discriminator(3, 1)
+    optimizers, losses = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (a, b)], []
+    for _ in range(3):
+        loss = b(a(X)).pow(2).mean()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        losses.append(loss.item())
+    return {"Generator": losses, "Discriminator": losses}
+
+
+def by_hand() -> Losses:
+    model, losses = net(), []
+    for _ in range(4):
+        loss = loss_of(model, X)
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+        losses.append(loss.item())
+    return {"Sequential": losses}
+
+
+@pytest.mark.parametrize("every", [1, 10**6])
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(plain, micro_batches, steps_left_out_by_a_scaler, several_roots, closures, gan),
+        *(an_optimizer_for_each_part, by_hand),
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_it_is_known_whether_a_step_is_recorded_or_not(program: Callable[[], Losses], every: int) -> None:
+    with observing(every=every) as seen:
+        losses = program()
+    assert not seen.errors
+    for model, values in losses.items():
+        assert list(seen.every_loss[model]) == list(range(len(values)))
+        assert list(seen.every_loss[model].values()) == pytest.approx(values, rel=1e-6)
+
+
+@pytest.mark.parametrize(("first_bad", "found"), [(None, [(2, "loss", 1, 0)]), ("report", [(2, "loss", 1, 0)])])
+def test_the_first_one_that_is_not_finite_is_told_once(first_bad: str | None, found: list[object]) -> None:
+    def program() -> None:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        for step in range(5):
+            (loss_of(model, X) + {2: math.nan, 4: math.inf}.get(step, 0.0)).backward()
+            optimizer.step()
+
+    with observing(every=10**6, first_bad=first_bad) as seen:
+        program()
+    assert [(one.step, one.what, one.nan, one.inf) for one in seen.non_finites] == found
+    values = seen.every_loss["Sequential"]
+    assert [step for step, loss in values.items() if not math.isfinite(loss)] == [2, 4] and len(values) == 5
