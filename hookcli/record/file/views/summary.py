@@ -24,6 +24,7 @@ from hookcli.table.screen import fitted
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
 _ROWS = 14  # rows per model
+_NEXT = "Next: "
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
 
 
@@ -63,8 +64,9 @@ def summary(
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
     said = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
-    said = [*dict.fromkeys([*said, *end.notes]), _further(shown, path, non_finite)]
-    return _lines([*parts, *_said(said, width)])
+    then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
+    said = [line for line in dict.fromkeys([*said, *end.notes]) if not line.startswith(_NEXT)]
+    return _lines([*parts, *_said([*said, then], width)])
 
 
 def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
@@ -194,5 +196,5 @@ def _further(shown: Sequence[RecordedStep], path: str | Path, non_finite: Sequen
     first = non_finite[0] if non_finite else None
     recorded = {row.fqn for step in shown if first and step.model == first.model for row in overview(step).rows}
     if first and first.fqn in recorded - {""}:
-        return f"Next: hookcli show {shell_path(path)} --over-time {shell_word(first.fqn)}"
-    return f"Next: hookcli {'report' if shown else 'show'} {shell_path(path)}"
+        return f"{_NEXT}hookcli show {shell_path(path)} --over-time {shell_word(first.fqn)}"
+    return f"{_NEXT}hookcli {'report' if shown else 'show'} {shell_path(path)}"

@@ -80,6 +80,12 @@ def test_a_short_run_is_short() -> None:
     assert linear == ["0", "Linear", "8x16", "-0.1000", "0.5000", "0", "0.1250", "5.000", "0.001000"]
 
 
+def test_a_note_that_names_the_next_command_is_the_only_one_and_stands_last() -> None:
+    found = text(end(notes=("Next: hookcli run --first-bad stop train.py", "a remark"))).splitlines()
+    assert found[-2:] == ["a remark", "Next: hookcli run --first-bad stop train.py"]
+    assert sum(line.startswith("Next: ") for line in found) == 1
+
+
 def test_nothing_ran() -> None:
     assert text(end([], seconds=0.5), {}).splitlines() == [
         "hookcli: train.py: 0.50 s, exit code 0; 0 recorded steps in train.run.jsonl",
