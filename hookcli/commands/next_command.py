@@ -9,7 +9,7 @@ from typing import Any
 
 from hookcli.checks.crash import Crash
 from hookcli.commands.option_fields import as_typed
-from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
+from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
 from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.rules import rule
 from hookcli.system.torchrun import world
@@ -78,7 +78,8 @@ def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options
 
 def at_batch(batch: int, spec: str, own: Any, step: StepOptions, options: Options) -> str:
     """`hookcli memory --fits` as it was typed, but for the batch that it found, whose memory it then shows in full."""
-    typed = _all_typed(replace(own, fits=None), step, replace(options, batch_size=batch))
+    plain = {name: getattr(Options(), name) for name in SHOWING}  # its table has other columns
+    typed = _all_typed(replace(own, fits=None), step, replace(options, batch_size=batch, **plain))
     return shlex.join(["hookcli", "memory", spec, *typed])
 
 
