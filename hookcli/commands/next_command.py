@@ -71,9 +71,9 @@ def about_fault(report: Report, spec: str, options: Options, step: StepOptions, 
     return f"hookcli explain {check}" if check else ""
 
 
-def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options: Options) -> str:
-    """The comparison of `hookcli diff` as it was typed, with A's weights in both models."""
-    return shlex.join(["hookcli", "diff", *sides, *_all_typed(own, step, options), "--same-weights"])
+def compared_again(sides: Sequence[str], own: Any, step: StepOptions, options: Options, more: str) -> str:
+    """The comparison of `hookcli diff` as it was typed, with one more option."""
+    return shlex.join(["hookcli", "diff", *sides, *_all_typed(own, step, options), more])
 
 
 def at_batch(batch: int, spec: str, own: Any, step: StepOptions, options: Options) -> str:

@@ -34,6 +34,11 @@ class Log(Net):
         return self.out(torch.log(self.act(self.fc(x)) - 9))
 
 
+class Rewritten(Net):
+    def forward(self, x):
+        return self.out(self.act(self.fc(x)) * 1.5)
+
+
 def mean(y):
     return y.mean()
 """
@@ -91,6 +96,17 @@ def test_the_next_command_is_about_what_was_found_and_runs(cli: Cli, typed: tupl
     again = cli(*shlex.split(lines[-1])[2:])
     assert again.code in (0, 1) and shows in again.out
     assert sum(line.startswith("Next: ") for line in again.out.splitlines()) <= 1
+
+
+def test_a_comparison_leads_to_the_line_or_to_nothing(cli: Cli) -> None:
+    old, new = (shlex.quote(net(name)) for name in ("Net", "Rewritten"))  # a side may have options
+    *_, last = cli("diff", old, new, *IN).out.splitlines()
+    assert last == f"Next: {shlex.join(['hookcli', 'diff', old, new, *IN, '--ops'])}"
+    again = cli(*shlex.split(last)[2:]).out
+    assert ":mul_1" in again.splitlines()[0] and "Next: " not in again
+    for other in (old, f"{old} --dtype bfloat16"):  # nothing differs, or what was typed
+        ran = cli("diff", old, other, *IN)
+        assert ran.out and "Next: " not in ran.out
 
 
 def test_explain_alone_lists_every_check(cli: Cli) -> None:
