@@ -45,7 +45,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("show", "activations.json"), "ReLU"),
     (("grads", *NET), "0.weight"),
     (("check", *NET), "checks passed"),
-    (("memory", *NET), "Peak: "),
+    (("memory", *NET), "Peak"),
     (("flow", *NET), "ReLU"),
     (("report", *NET, "--output", "net.html"), ""),
     (("diff", "net.py:net", "net.py:net", "--input", "16x8"), "Identical"),

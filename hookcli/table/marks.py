@@ -14,7 +14,7 @@ _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should
 _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
 _SIGN = "▲"
-_ENOUGH = 8  # elements from which on it is no chance that they are equal
+_ENOUGH = 8  # elements that are not equal by chance; see HK010
 
 
 def mark(row: Row) -> str:
@@ -25,7 +25,7 @@ def mark(row: Row) -> str:
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     words += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    words += filter(None, (_not_finite(row), _all_zero(row)))
+    words += [text for text in (_not_finite(row), _all_zero(row)) if text and text not in note]
     words += ["empty"] if row.stats and not row.stats.numel else []
     return ", ".join(words)
 
@@ -43,7 +43,7 @@ def _all_zero(row: Row) -> str:
 
 def _constant(row: Row) -> str:
     stats = row.stats
-    same = stats and stats.finite == stats.numel >= _ENOUGH and stats.min == stats.max != 0
+    same = stats and stats.finite == stats.numel and stats.min == stats.max != 0
     return f"all {stats.min:.4g}" if stats and same and "kind" not in row.values else ""
 
 
@@ -71,17 +71,22 @@ class Fault:
 
 
 def fault(row: Row, probe: str) -> Fault | None:
-    """The worst fault of a row of this probe's report.
-
-    No faults: the infinities of a mask, zeros of a tensor of integers or of a module that drops tensors by chance.
-    """
-    masks = row.stats is not None and row.stats.masks
-    varies = probe in _JUDGED and not is_operator(row.fqn) and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
-    varies = varies and not any(word in str(row.get("type")) for word in _RANDOM)
+    """The worst fault of a row of this probe's report; the infinities of a mask are none, nor is what --edit made."""
+    if row.get("edited") or (row.stats and row.stats.masks):
+        return None
+    varies = _should_vary(row, probe)
     for rule in RULES:
-        if (varies or not rule.carries) and not masks and (words := rule.words(row)):
+        if (varies or not rule.carries) and (words := rule.words(row)):
             return Fault(row.fqn, rule.severity, f"gradient {words}" if probe == "grads" else words)
     return None
+
+
+def _should_vary(row: Row, probe: str) -> bool:
+    """False for a few elements, for integers, and for a module that drops tensors by chance."""
+    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH or is_operator(row.fqn):
+        return False
+    dropped = any(word in str(row.get("type")) for word in _RANDOM)
+    return not dropped and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
 
 
 def faults(report: Report) -> list[Fault | None]:
@@ -106,9 +111,10 @@ def within(fqn: str, found: Sequence[Fault]) -> str:
     return f"{_SIGN} {relative(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
 
 
-def signed(text: str) -> str:
-    """A mark that stands on a line of its own."""
-    return text if text.startswith(_SIGN) else f"{_SIGN} {text}"
+def signed(row: Row, text: str) -> str:
+    """The mark of a row on a line of its own: a fault has a sign, other remarks have none."""
+    faulty = row.get("beyond") or any(rule.words(row) for rule in RULES)
+    return f"{_SIGN} {text}" if faulty and not text.startswith(_SIGN) else text
 
 
 def alarms(report: Report) -> bool:

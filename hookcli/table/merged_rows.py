@@ -12,7 +12,7 @@ from hookcli.table.folding import repeats
 from hookcli.table.formatting import listed
 from hookcli.table.levels import Levels
 from hookcli.table.merge import merged_values, origin
-from hookcli.table.names import prefixes, relative
+from hookcli.table.names import owner_of, prefixes, relative
 from hookcli.table.times import remaining_times
 
 
@@ -29,7 +29,7 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
             values["origin"] = None
             if any(repeats(name) > 1 for name in prefixes(fqn)):
                 values["folded"] = len({origin(row) for row in rows})
-                notes.append(_apart(rows))
+                notes.append(_apart(rows, fqn))
         values |= remaining_times(rows, values)
         if any("times" in row.values for row in rows):
             values |= _distance(rows)
@@ -59,12 +59,14 @@ def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
 
 
-def _apart(rows: Sequence[Row]) -> str | None:
+def _apart(rows: Sequence[Row], fqn: str) -> str | None:
     """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
     norms = sorted((row.stats.l2, origin(row)) for row in rows if row.stats and row.stats.numel)
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
         return None
     (least, first), (most, last) = norms[0], norms[-1]
+    blocks = next(name for name in prefixes(fqn) if repeats(name) > 1)
+    first, last = (relative(name, owner_of(blocks)) for name in (first, last))
     return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
 
 

@@ -74,7 +74,7 @@ CASES = {
     ("memory", "Net", "--fits", "1MiB", "--optimizer", "sgd", "--columns", "batch,peak", "--sort", "batch"): (
         "memory",
         r"--optimizer sgd --seed 2 --input 16x8 --batch-size \d+",
-        "Peak: 1024 KiB in backward of act",
+        "1024 KiB in backward of act",
     ),
     ("memory", "Net", "--fits", "9B"): ("", "", ""),
     **{(command, "Net"): ("", "", "") for command in ("shapes", "activations", "grads", "check", "memory", "flow")},
