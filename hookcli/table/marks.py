@@ -13,6 +13,7 @@ _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
 _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
+_MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
 _SIGN = "▲"
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
 
@@ -43,7 +44,7 @@ def _all_zero(row: Row) -> str:
 
 def _constant(row: Row) -> str:
     stats = row.stats
-    same = stats and stats.finite == stats.numel and stats.min == stats.max != 0
+    same = stats and stats.finite == stats.numel and stats.min == stats.max not in (0, _MIDDLES.get(row.get("type")))
     return f"all {stats.min:.4g}" if stats and same and "kind" not in row.values else ""
 
 

@@ -124,6 +124,15 @@ def test_zeros_of_integers_and_of_a_dropout_are_no_fault() -> None:
     assert not any(faults(report)) and "verdict" not in shown(report, View()).totals
 
 
+def test_a_gate_that_is_half_open_is_no_fault() -> None:
+    gate = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid())
+    (report,) = hookcli.capture(gate, torch.randn(16, 4) * 1e-12, ["activations"])
+    gate[0].bias.data.zero_()
+    (half,) = hookcli.capture(gate, torch.randn(16, 4) * 1e-12, ["activations"])
+    assert half.rows[-1]["min"] == half.rows[-1]["max"] == 0.5 and not any(faults(half)[1:])
+    assert report.rows[-1]["min"] != 0.5
+
+
 def test_a_constant_output_is_a_fault_unless_it_is_a_few_values() -> None:
     for batch, verdict in ((16, "1: all 1"), (4, None)):
         net = nn.Sequential(nn.Linear(4, 1), nn.Softmax(dim=1))
