@@ -14,13 +14,14 @@ from hookcli.commands.diff_files import example as example_of
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.mistakes import ending_in_example
-from hookcli.commands.next_command import with_same_weights
+from hookcli.commands.next_command import compared_again, with_next
 from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
+from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import beyond, diff_reports, unlike
 from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
@@ -158,11 +159,16 @@ def _compare_runs(
 def next_compared(
     report: Report, sides: Sequence[SideSpec], own: DiffOptions, step: StepOptions, options: Options
 ) -> Report:
-    """The comparison of two models; where nobody chose the weights that differ first, it names the next command."""
-    if own.same_weights or any(side.options.weights for side in sides) or not weights_come_first(report):
-        return report
-    then = with_same_weights([side.text for side in sides], own, step, options)
-    return replace(report, meta={**report.meta, "next": then})
+    """The comparison of two models, with the next command if there is one: `--same-weights` where nobody chose the
+    weights that differ first, and `--ops`, which names the line, where neither weights nor settings nor options differ.
+    """
+    first, (a, b) = first_beyond(report.rows), sides
+    if weights_come_first(report):
+        more = "" if own.same_weights or a.options.weights or b.options.weights else "--same-weights"
+    else:
+        alike = (a.options, a.compile) == (b.options, b.compile)
+        more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""
+    return with_next([report], compared_again([a.text, b.text], own, step, options, more) if more else "")[0]
 
 
 def both_sides(sides: Sequence[SideSpec], live: ModelRuns) -> tuple[list[Report], list[Report]]:

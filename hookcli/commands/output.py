@@ -18,7 +18,7 @@ from hookcli.reporters import selection
 from hookcli.system import interrupts
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
-from hookcli.system.streams import asked, is_terminal, say, takes_color, terminal_size
+from hookcli.system.streams import asked, is_terminal, piped_width, say, takes_color, terminal_size
 from hookcli.system.torchrun import world
 from hookcli.table import Column, Report, formatting
 from hookcli.table.columns import find_column
@@ -222,7 +222,7 @@ def _view(options: Options, terminal: bool) -> View:
         depth=parse_depth(options.depth),
         columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
         sort=options.sort,
-        width=size.columns if terminal else asked("COLUMNS") or None,
+        width=size.columns if terminal else asked("COLUMNS") or piped_width(report_stream()),
         height=size.lines if terminal else None,
         color=terminal and takes_color(report_stream()),
         bars=terminal,  # programs that read columns would take them for one

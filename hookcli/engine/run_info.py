@@ -32,6 +32,8 @@ def describe_run(model: nn.Module, inputs: object) -> Meta:
         "mode": "train" if model.training else "eval",
         "input": ", ".join(map(tree.shape_text, given)),
     }
+    if given and given[0].dim() > 1:
+        meta["batch"] = given[0].size(0)
     if names := containers(model):
         meta["containers"] = names
     return with_notes(meta, *(_of_meta(model) if tensors[0].is_meta else ()))

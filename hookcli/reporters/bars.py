@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from hookcli.table import Bar, Column, Kind, Row
 
+GRADIENTS = ("parameter", "output", "input")
+"""The `kind` of rows of gradients, which vanish or explode by their norms."""
+SCALES = (Bar.LOG, Bar.SHARE)
 _DECADES = 3  # that a logarithmic bar spans at least, so that figures that are nearly equal look so
 _LONGEST = 8
 _LEAST = 0.01  # so that the smallest figure can be told from zero
 _ALONE = "l2"  # whose bars, for gradients, are shown even where its figures do not fit
-_GAP = 2  # between columns; a bar of one character takes half of it
+_GAP = 2  # between columns; also the shortest bar with the space before it
 _UPRIGHT = " ▁▂▃▄▅▆▇█"
 _LYING = " ▏▎▍▌▋▊▉█"
 _EIGHTHS = 8
@@ -32,18 +35,22 @@ class Scale:
         value = _value(row, self.column)
         if not value:
             return 0.0
-        level = (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value
+        level = (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value / self.high
         return max(level, _LEAST)
 
 
 def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
-    """The scale of a column's bars; None for a column without bars, or without two figures to compare."""
-    if column.bar not in (Bar.LOG, Bar.SHARE):
+    """The scale of a column's bars; None for a column without bars, or where they say nothing.
+
+    Shares of the whole are linear, the norms of gradients logarithmic, since they vanish and explode by powers of ten.
+    """
+    if column.bar not in SCALES:
         return None
     values = [value for row in rows if (value := _value(row, column))]
     if column.bar == Bar.SHARE:
-        return Scale(column, 0.0, 1.0, False) if values else None
-    if len(values) < 2:
+        most = 1.0 if column.kind in (Kind.ELEMENTS, Kind.SHARE) else max(values, default=0.0)
+        return Scale(column, 0.0, most, False) if values else None
+    if len(values) < 2 or not (column.about == "gradient" or rows[0].get("kind") in GRADIENTS):
         return None
     low, high = math.log10(min(values)), math.log10(max(values))
     return Scale(column, min(low, high - _DECADES), high, True)
@@ -82,35 +89,32 @@ def drawn(
     alone = alone if spare > _GAP else []
     places = sorted((*places, *alone))
     scales = {i: scale for i in places if (scale := scale_of(rows, columns[i]))}
-    longest = _longest(spare - _GAP * len(alone), len(scales), ends=places[-1] in scales)
-    found = {
-        i: [bar(scales[i].level(row), longest[i == places[-1]]) for row in rows] if i in scales else none
-        for i in places
-    }
-    return DrawnBars(found, alone, list(_said([scale for i, scale in scales.items() if any(found[i])])))
+    while scales and not (longest := _longest(spare - _GAP * len(alone), len(scales), ends=places[-1] in scales)):
+        scales.popitem()
+    places = [i for i in places if i not in alone or i in scales]
+    found = {i: [bar(scales[i].level(row), longest) for row in rows] if i in scales else none for i in places}
+    return DrawnBars(found, [i for i in alone if i in scales], [*_said([*scales.values()])])
 
 
 def _said(scales: Sequence[Scale]) -> Iterator[str]:
-    """A line on how bars are scaled, if there are any."""
-    titles = {kind: [s.column.title for s in scales if s.logarithmic == kind] for kind in (True, False)}
-    how = {True: "logarithmic", False: "0 to 100%"}
-    if said := [f"{' and '.join(titles[kind])} {how[kind]}" for kind in how if titles[kind]]:
-        yield f"Bars: {', '.join(said)}"
+    """A line on bars that are no shares, if there are any."""
+    if titles := [scale.column.title for scale in scales if scale.logarithmic]:
+        yield f"Bars: {' and '.join(titles)} logarithmic"
 
 
-def _longest(spare: int, number: int, *, ends: bool) -> tuple[int, int]:
-    """The length of so many bars, and that of one beside the last column, which has no gap to stand in."""
-    if not number:
-        return 0, 0
-    free = spare - ends
-    length = min(1 + max(free, 0) // number, _LONGEST)
-    return length, length if free >= 0 else 0
+def _longest(spare: int, number: int, *, ends: bool) -> int:
+    """The length of so many bars with the space before each; 0 if they don't fit.
+
+    A bar stands in the gap after its column, but for one beside the last column.
+    """
+    length = min(1 + (spare - ends) // number, _LONGEST)
+    return length if length >= _GAP else 0
 
 
 def bar(level: float, width: int) -> str:
-    """A bar of this width: upright in one character, after a space if there are two, else lying after a space."""
-    if width <= _GAP:
-        return (_UPRIGHT[math.ceil(level * _EIGHTHS)] * min(width, 1)).rjust(width)
+    """A bar of this width after a space: upright if there is one character for it, else lying."""
+    if width == _GAP:
+        return f" {_UPRIGHT[math.ceil(level * _EIGHTHS)]}"
     return f" {lying(level, width - 1)}".ljust(width)
 
 

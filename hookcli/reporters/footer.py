@@ -9,8 +9,8 @@ from typing import Any
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
-from hookcli.table.formatting import counted, duration, loss, macs, number, size
-from hookcli.table.meta import Meta
+from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, size
+from hookcli.table.meta import RANDOM, Meta, only
 from hookcli.table.validation import HEADLINES, OF_PEAK, SENTENCES
 
 
@@ -25,7 +25,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
         return str(report.totals.get("nothing", "Nothing was measured"))
     sentences = [report.totals.get(key) for key in SENTENCES]
     clipped = before_clipping(report.totals)
-    memory = _memory(report.totals, sorts, python)
+    memory = _memory(report, sorts, python)
     aside = (*SENTENCES, *OF_PEAK, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
     said = [_total(report, key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
@@ -35,20 +35,22 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
-def _memory(totals: Mapping[str, object], sorts: bool, python: bool) -> str:
+def _memory(report: Report, sorts: bool, python: bool) -> str:
     """Write the memory that training takes, part by part, and unless the rows are sorted, how to see what keeps most.
 
     "" for totals without the parts.
     """
+    totals = report.totals
     if "grad_bytes" not in totals:
         return ""
     total, parts = training_memory(totals)
+    at = at_setting(only(report.meta, "batch"))
     other = totals.get("kept_mode")
     mode = f" in {other} mode" if other else ""
     where = f"{'--train ' if other else ''}--sort -kept: which modules keep it"
     if python or sorts:
         where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
-    return f"memory to train: {parts}{mode} = {total}" + (f" ({where})" if where else "")
+    return f"memory to train{at}: {parts}{mode} = {total}" + (f" ({where})" if where else "")
 
 
 def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:
@@ -69,7 +71,7 @@ def _total(report: Report, key: str, value: Any, clipped: str = "") -> str:
     """Write one of the totals, by its name."""
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
-        return f"{macs(value)} ({text})" if value >= 1000 else macs(value)
+        return (f"{macs(value)} ({text})" if value >= 1000 else macs(value)) + at_setting(report.meta)
     if key == "order":
         return str(value)
     if key == "hooks" and isinstance(value, dict):
@@ -124,7 +126,7 @@ def run_line(report: Report) -> str:
     said = [report.model]
     said += _of_step(meta) if meta.keys() >= _STEP else []
     first = f"{counted(meta['batches'], 'batch', 'batches')}, first {meta['input']}" if "batches" in meta else ""
-    said += [f"input {first or meta['input']}"] if meta.get("input") else []
+    said += made_up(meta, first or str(meta.get("input") or ""))
     said += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
     said += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
     said += [f"autocast {meta['amp']}"] if meta.get("amp") else []
@@ -148,6 +150,22 @@ def run_line(report: Report) -> str:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     said += ["cached"] if meta.get("cached") else []
     return " · ".join(said)
+
+
+def made_up(meta: Meta, given: str) -> list[str]:
+    """Describe the weights and the input, `given` in words; by its own words one that was generated, if it has values.
+
+    A run on the meta device has neither.
+    """
+    values = meta.get("device") != "meta"
+    weights = str(meta.get("weights") or "") if values else ""
+    filled = str(meta.get("fill") or "") if values and given and "(its example)" not in given else ""
+    drawn = filled.startswith("rand")
+    if drawn and weights == RANDOM:
+        return [f"random weights and input {given}"]
+    said = ["random weights" if weights == RANDOM else f"weights {weights}"] if weights else []
+    of = f" of {filled}" if filled and not drawn else ""
+    return [*said, f"{'random ' * drawn}input {given}{of}"] if given else said
 
 
 _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rich import box, table
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.text import Text
 
 from hookcli.reporters.base import PIPE
@@ -36,12 +39,14 @@ def draw(tables: Sequence[Table], view: View) -> str:
     )
     for number, one in enumerate(tables):
         if one.above:
-            above = wrapped(one.above, view.width)
-            console.print(Text(("\n" if number else "") + above, style="bold"), soft_wrap=True)
+            first, _, rest = one.above.partition("\n") if one.alarms else ("", "", one.above)
+            lines = [(wrapped(first, view.width), "bold red"), (wrapped(rest, view.width), "bold")]
+            above = Text("\n").join(Text(text, style) for text, style in lines if text)
+            console.print(Text.assemble("\n" if number else "", above), soft_wrap=True)
         for entry in one.entries:
             _print_entry(console, entry)
         if one.columns:
-            console.print(_drawn(one))
+            _print_rows(console, one)
         for line in one.below:
             console.print(Text(wrapped(line, view.width)), style="dim", soft_wrap=True)
     return text.getvalue().replace(_BLANK, " ")
@@ -61,6 +66,24 @@ def _print_entry(console: Console, entry: Entry) -> None:
             console.print(Text.assemble((below if number else head, styles[0]), line), soft_wrap=True)
 
 
+def _print_rows(console: Console, one: Table) -> None:
+    """Print the rows, each with the remark that belongs below it; no line of a table is wider than its columns."""
+    lines = Segment.split_lines(console.render(_drawn(one)))
+    for line, after in pairwise([*lines, []]):
+        console.print(Segments([*line, Segment.line()]), end="")
+        number = _row_of(line)
+        if number is not None and number != _row_of(after) and one.remarks and one.remarks[number]:
+            remark = one.remarks[number]
+            lead = " " * (len(remark) - len(remark.lstrip()) - 2)
+            text = wrapped(remark.strip(), console.width - len(lead) - 2)
+            console.print(Text("\n".join(f"{lead}  {part}" for part in text.split("\n")), "bold red"), soft_wrap=True)
+
+
+def _row_of(line: Sequence[Segment]) -> int | None:
+    """The number of the table's row that a line belongs to."""
+    return next((s.style.meta["row"] for s in line if s.style and "row" in s.style.meta), None)
+
+
 def _drawn(one: Table) -> table.Table:
     """Make Rich's table; headings and text may wrap, figures never do. A bar begins in the gap after its column."""
     drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False, header_style="bold")
@@ -76,7 +99,8 @@ def _drawn(one: Table) -> table.Table:
             *(
                 _cell(row, column.name, text, _beside(one, place, number, text))
                 for place, (text, column) in enumerate(zip(line, one.columns, strict=True))
-            )
+            ),
+            style=Style(meta={"row": number}),
         )
     return drawn
 

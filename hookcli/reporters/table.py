@@ -72,4 +72,6 @@ def _plain(table: Table) -> list[str]:
     for entry in table.entries:
         first, indent = entry.heads()
         above += [f"{first}{entry.said}", *(f"{indent}{line}" for line in entry.below)]
-    return [*above, *([padded[0], rule, *padded[1:]] if table.columns else []), *table.below]
+    remarks = table.remarks or [""] * len(table.cells)
+    rows = [text for pair in zip(padded[1:], remarks, strict=True) for text in pair if text]
+    return [*above, *([padded[0], rule, *rows] if table.columns else []), *table.below]

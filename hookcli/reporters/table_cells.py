@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-from rich.cells import cell_len
 
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
@@ -17,12 +15,13 @@ from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest, for_people
 from hookcli.table.levels import Levels
+from hookcli.table.marks import alarms
 from hookcli.table.names import around
 from hookcli.table.screen import fitted, leading
 
+_COUNTED = 6  # kinds of rows that a summary counts
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
-_MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 _LEAST = 12  # rows shown on a screen that is too small for them
 _TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
@@ -46,6 +45,10 @@ class Table:
     """Findings, in place of rows and columns."""
     bars: Sequence[Sequence[str]] = ()
     """For each column a bar per row, all of one width; nothing for a column without bars."""
+    alarms: bool = False
+    """True if the first line above is on faults."""
+    remarks: Sequence[str] = ()
+    """For each row a remark that stands below it, or ""; nothing without any."""
 
     @property
     def width(self) -> int:
@@ -54,11 +57,8 @@ class Table:
 
     def lines(self, width: int | None) -> int:
         """The lines that the table takes on a screen of this width, with the command and the next prompt."""
-        room = max((width or PIPE) - (self.width - self.widths[-1] if self.widths else 0), _MARK)
-        marks = (line[-1] for line in self.cells) if self.columns and self.columns[-1].name == "mark" else ()
-        folded = sum(len(textwrap.wrap(mark, room)) - 1 for mark in marks if mark)
-        said = sum(line.count("\n") + 1 for text in (self.above, *self.below) for line in [wrapped(text, width)])
-        return said + len(self.cells) + folded + 2 + _TYPED  # two: headings and the line below them
+        said = (self.above, *self.below, *filter(None, self.remarks))
+        return sum(wrapped(text, width).count("\n") + 1 for text in said) + len(self.cells) + 2 + _TYPED  # 2: headings
 
     @property
     def least(self) -> int:
@@ -85,7 +85,26 @@ def _shown(report: Report, view: View, around: int) -> Report:
     lines = max(view.height - around, _LEAST) if view.height else SCREEN
     if view.depth is not None:
         return report
-    return leading(report, view, lines) if view.sort else fitted(report, lines)
+    if view.sort:
+        return leading(report, view, lines)
+    fits = fitted(report, lines)
+    return replace(fits, rows=fits.rows[:lines]) if view.height and _is_sequence(report) else fits
+
+
+def _is_sequence(report: Report) -> bool:
+    """True for events and calls in order, of which a screen shows the first."""
+    return report.grouping == "events" or any(column.name == "inputs" for column in report.columns)
+
+
+def _summary(report: Report, shown: Report, view: View) -> str:
+    """What a sequence that is longer than the screen consists of."""
+    if not view.height or not _is_sequence(report) or len(shown.rows) == len(report.rows):
+        return ""
+    key, what = ("kind", "event") if report.grouping == "events" else ("type", "call")
+    counts = Counter(str(row.get(key)) for row in report.rows).most_common()
+    more = f" and {len(counts) - _COUNTED} more kinds" if len(counts) > _COUNTED else ""
+    parts = ", ".join(f"{number:,} {name}" for name, number in counts[:_COUNTED])
+    return f"{formatting.counted(len(report.rows), what)}: {parts}{more}"
 
 
 def _laid_out(report: Report, shown: Report, view: View) -> Table:
@@ -93,29 +112,27 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     names = {column.name for column in report.columns}
     in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
     cells = _cells(shown, columns, tree=in_call_order and not view.sort)  # which reads as a tree
-    wraps = view.width is not None or view.color  # a heading of several words may take several lines
-    headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
-    widths = {
-        c.name: max([heading, *(cell_len(line[i]) for line in cells)])
-        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
-    }
-    narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
-    kept = columns if view.columns else table_columns.fitted(shown, columns, narrow, view.width or PIPE)
+    widths = table_columns.widths_of(columns, cells, view)
+    columns, remarks = table_columns.with_remarks(shown, columns, cells, widths, view.width or PIPE)
+    kept = table_columns.kept(shown, columns, cells, widths, view)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
     below = _footer(report, shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
+    summary = _summary(report, shown, view)
     return Table(
         shown.rows,
         [columns[i] if i not in drawn.alone else replace(columns[i], title="") for i in places],
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
-        "\n".join(filter(None, (*footer.headlines(report), footer.run_line(report)))),
+        "\n".join(filter(None, (*footer.headlines(report), summary, footer.run_line(report)))),
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
+        remarks=remarks,
+        alarms=alarms(report),
     )
 
 
@@ -169,6 +186,8 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
+    if _is_sequence(report) and view.height and view.depth is None:
+        return f"the first {len(shown.rows)} of {rows:,} rows (--depth all shows all)"
     level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
     if view.sort:
         folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from hookcli.hooks.kinds import HookKind
+from hookcli.reporters import bars
+from hookcli.reporters.base import PIPE
 from hookcli.reporters.footer import by_reason
 from hookcli.table import Column, Report, Row, Shown
 from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.grouping import View
-from hookcli.table.marks import mark
-from hookcli.table.names import is_operator
+from hookcli.table.marks import mark, signed
+from hookcli.table.names import abbreviated, is_operator
 from hookcli.table.times import INCLUSIVE
 
 
@@ -21,10 +25,11 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
+_SHORT = 16  # columns of a short mark
+_MANY = 4  # a row in so many
+_NAME = 28  # columns of a name that always have room
 _CALL = [name for name in IDENTITY if name != "path"]
 _ON_REQUEST = (Shown.ASKED, Shown.PAGE)
-_GRADIENTS = ("parameter", "output", "input")
-"""The `kind` of rows of gradients, which vanish or explode by their norms."""
 
 
 def reads_left(report: Report, column: Column) -> bool:
@@ -66,7 +71,7 @@ def _informs(report: Report, column: Column) -> bool:
     if name == "dtype":  # the run's dtype is above the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
     if name == "kind":
-        return len(set(values)) > 1 or not set(values) <= {*_GRADIENTS}
+        return len(set(values)) > 1 or not set(values) <= {*bars.GRADIENTS}
     if shown == Shown.VARIED:
         return len(set(values)) > 1
     if shown == Shown.SET or any(isinstance(value, bool) for value in values):
@@ -90,11 +95,70 @@ def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], wi
     return [c for c in columns if c.name not in dropped and c.pair not in pairs]
 
 
+def _beside(cells: Sequence[Sequence[str]], room: int) -> list[bool]:
+    """For each row whether its mark, in the last cell, stands beside its figures, as far as there is room; else below.
+
+    Short marks of many rows stand beside them in any case: lines below would double the table.
+    """
+    marks = [line[-1] for line in cells]
+    fits = max(map(cell_len, marks), default=0) <= room
+    short = [bool(mark) and cell_len(mark) <= _SHORT for mark in marks]
+    many = sum(short) * _MANY > len(marks)
+    return [bool(mark) and (fits or (many and is_short)) for mark, is_short in zip(marks, short, strict=True)]
+
+
+def widths_of(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: View) -> dict[str, int]:
+    """The width of each column, by name: that of its longest text or, on a terminal, word of its heading."""
+    wraps = view.width is not None or view.color  # a heading of several words may take several lines
+    headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
+    return {
+        c.name: max([heading, *(cell_len(line[i]) for line in cells)])
+        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
+    }
+
+
+def with_remarks(
+    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], width: int
+) -> tuple[list[Column], list[str]]:
+    """The columns, and remarks that stand below rows since they would evict figures; takes these from the cells."""
+    if not cells or columns[-1].name != "mark":
+        return columns, []
+    room = width - sum(widths[column.name] + 2 for column in columns[:-1])
+    beside = _beside(cells, room)
+    lead = [" " * (len(line[0]) - len(line[0].lstrip()) + 2) for line in cells]
+    rows = zip(shown.rows, cells, lead, beside, strict=True)
+    remarks = ["" if stays or not line[-1] else before + signed(row, line[-1]) for row, line, before, stays in rows]
+    for line, stays in zip(cells, beside, strict=True):
+        line[-1] = line[-1] if stays else ""
+    widths["mark"] = max(cell_len(line[-1]) for line in cells)
+    return (columns if any(beside) else columns[:-1]), remarks if any(remarks) else []
+
+
+def kept(
+    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], view: View
+) -> list[Column]:
+    """The columns that fit beside the names, which are shortened: in a pipe, where people search for them, less."""
+    place = next((i for i, column in enumerate(columns) if column.name == "fqn"), None)
+    if not view.width or place is None:
+        return columns if view.columns else fitted(shown, columns, widths, view.width or PIPE)
+    names = [line[place] for line in cells]
+    least = _NAME if view.height else max(_NAME, view.width // 2)
+    title = len(columns[place].title)
+    widths["fqn"] = max([title, *map(cell_len, abbreviated(names, least))])
+    fitting = columns if view.columns else fitted(shown, columns, widths, view.width)
+    room = view.width - (1 + sum(column.bar in bars.SCALES for column in fitting) if view.bars else 0)
+    room -= sum(widths[column.name] + 2 for column in fitting if column.name != "fqn")
+    for line, name in zip(cells, abbreviated(names, max(room, least)), strict=True):
+        line[place] = name
+    widths["fqn"] = max([title, *(cell_len(line[place]) for line in cells)])
+    return fitting
+
+
 def _order(report: Report, columns: Sequence[Column], column: Column) -> float | None:
     """The order in which a column leaves a narrow table, the lowest first; None for one that stays."""
     if column.unit == "firings" and column.name in _COUNTS:  # rare kinds first
         return _COUNTS.index(HookKind(column.name)) - 1000
-    if column.name == "l2" and report.rows and report.rows[0].get("kind") in _GRADIENTS:
+    if column.name == "l2" and report.rows and report.rows[0].get("kind") in bars.GRADIENTS:
         return math.inf
     if column.name in INCLUSIVE and not any(other.name == INCLUSIVE["forward_us"] for other in columns):
         return -100.0  # times that nobody asked for

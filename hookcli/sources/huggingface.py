@@ -28,7 +28,7 @@ from hookcli.system.files import is_folder, regular
 from hookcli.system.memory import available_memory
 from hookcli.table import formatting
 from hookcli.table.formatting import listed
-from hookcli.table.meta import Meta
+from hookcli.table.meta import RANDOM, Meta
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _ADAPTER = "adapter_config.json"
@@ -54,10 +54,10 @@ class HuggingFaceSource:
             "transformers": library.__version__,
             "architecture": model_class.__name__,
             "config": str(place.folder or f"defaults of the type {place.name}"),
+            "weights": str(place.folder) if request.weights else RANDOM,
         }
         if request.weights:
             _check_weights(place, request.weights, spec)
-            meta["weights"] = str(place.folder)
         return Recipe(
             name=spec,
             build=partial(_build, model_class, config, spec),

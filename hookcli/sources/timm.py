@@ -17,7 +17,7 @@ from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms
 from hookcli.sources.libraries import config_folder, import_library, in_hub_cache
 from hookcli.system.files import is_folder
-from hookcli.table.meta import Meta
+from hookcli.table.meta import RANDOM, Meta
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _REFUSED = ("pretrained", "checkpoint_path", "pretrained_cfg")
@@ -36,9 +36,7 @@ class TimmSource:
         side = request.args.get("img_size") or sides
         size = (request.args.get("in_chans") or channels, *((side, side) if isinstance(side, int) else side))
         build = partial(_build, timm, name, request.args)
-        meta: Meta = {"timm": timm.__version__}
-        if request.weights:
-            meta["weights"] = str(tag)
+        meta: Meta = {"timm": timm.__version__, "weights": str(tag) if request.weights else RANDOM}
         return Recipe(
             name=f"timm:{request.spec}",
             build=build,

@@ -24,7 +24,7 @@ from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_lis
 from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
 from hookcli.system.files import regular
-from hookcli.table.meta import Meta
+from hookcli.table.meta import RANDOM, Meta
 
 
 class TorchvisionSource:
@@ -130,9 +130,7 @@ def _from_disk(weights: Any) -> Iterator[None]:
 
 
 def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: object) -> Recipe:
-    meta: Meta = {"kind": entry.kind}
-    if weights:
-        meta["weights"] = str(weights)
+    meta: Meta = {"kind": entry.kind, "weights": str(weights) if weights else RANDOM}
     recipe = Recipe(
         name=entry.name,
         build=build,

@@ -136,6 +136,18 @@ def takes_color(stream: TextIO | None) -> bool:
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def piped_width(stream: TextIO | None) -> int | None:
+    """Return the columns of the terminal that shows what a pipe's other end makes of the text, as `| head` does.
+
+    None for a file, and where stderr, which is not piped, is no terminal.
+    """
+    with suppress(Exception):  # a stream may be of any class
+        errors = remarks or sys.stderr
+        if stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) and is_terminal(errors):
+            return terminal_size(errors).columns
+    return None
+
+
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
     """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
     size = os.terminal_size((0, 0))

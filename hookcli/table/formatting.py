@@ -10,6 +10,7 @@ from hookcli.table import Column, Kind, Row
 from hookcli.table.columns import declared
 from hookcli.table.folding import times
 from hookcli.table.marks import mark
+from hookcli.table.meta import Meta
 
 
 def listed(names: Sequence[str], most: int) -> str:
@@ -46,6 +47,14 @@ def quantity(value: int | None) -> str:
 def macs(value: int) -> str:
     """A number of multiply-accumulates: 4.089 GMACs, 512 MACs."""
     return f"{quantity(value)}{' ' * (value < 1000)}MACs"
+
+
+def at_setting(meta: Meta) -> str:
+    """The batch and the mode that figures depend on, as far as they are known: ` at batch 1, eval`."""
+    mode = meta.get("mode")
+    if "batch" in meta and "batches" not in meta:
+        return f" at batch {meta['batch']}{f', {mode}' if mode else ''}"
+    return f" in {mode} mode" if mode else ""
 
 
 def size(value: float | None) -> str:

@@ -13,6 +13,7 @@ from hookcli.table import Merge, Report, Row
 from hookcli.table.columns import find_column
 from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.levels import Levels
+from hookcli.table.marks import Fault, faults, with_verdict, within
 from hookcli.table.merge import gathered
 from hookcli.table.merged_rows import merged, merged_by_owner
 from hookcli.table.names import owner_of
@@ -40,7 +41,8 @@ class View:
 
 
 def shown(report: Report, view: View, *, folds: bool = True) -> Report:
-    """The report grouped, sorted and reduced to columns as asked; without `folds` every row is left."""
+    """The report with a verdict, grouped, sorted and reduced to columns as asked; without `folds` with every row."""
+    report = with_verdict(report)
     if folds and view.depth is not None:
         report = group_rows(report, as_asked(report, view.depth))
     return apply_view(report, view)
@@ -84,7 +86,7 @@ def has_names(report: Report) -> bool:
 def group_rows(report: Report, depth: float, *, operators: bool = False) -> Report:
     """The report with one row for all calls of a module, and rows deeper than `depth` grouped into their ancestor.
 
-    A module at the limit keeps its own figures, with a `note` if something below it is not finite. Parameters have no
+    A module at the limit keeps its own figures. A `note` names the worst fault that a row hides. Parameters have no
     row above them, so those below the limit are merged into one; so are modules below a container that was never called
     itself: the statistics of the innermost, and the costs of the outermost, which include those of their parts.
     `merged` counts the rows that a row stands for, if more than one.
@@ -96,9 +98,10 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     """
     if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
         return report
-    if report.grouping in _GROUPED:
-        return replace(report, rows=_GROUPED[report.grouping](report, depth))
     levels = Levels.of(report.meta)
+    if report.grouping in _GROUPED:
+        rows = _GROUPED[report.grouping](report, depth)
+        return replace(report, rows=_marked(report, rows, levels, depth) if report.grouping == "disjoint" else rows)
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
@@ -120,7 +123,24 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     ]
     if any(column.name in row.values for row in report.rows[:1] for column in OF_PARAMETERS):
         rows = _gathered(report.rows, rows, levels, depth)
-    return replace(report, rows=rows)
+    return replace(report, rows=_marked(report, rows, levels, depth))
+
+
+def _marked(report: Report, grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
+    """The grouped rows, each with a note on the worst fault of those that it hides."""
+    hidden: dict[str, list[Fault]] = defaultdict(list)
+    shown = {row.fqn for row in grouped}
+    for one in filter(None, faults(report)):
+        if one.fqn not in shown:
+            hidden[levels.owner(one.fqn, depth)].append(one)
+
+    def noted(row: Row) -> Row:
+        if not (below := hidden.pop(row.fqn, None)):
+            return row
+        note = "; ".join(filter(None, [within(row.fqn, below), row.get("note")]))
+        return replace(row, values={**row.values, "note": note})
+
+    return [noted(row) for row in grouped] if hidden else [*grouped]
 
 
 def _no_deeper(report: Report, depth: float) -> list[Row]:

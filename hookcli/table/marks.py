@@ -1,12 +1,21 @@
-"""Marks: what is wrong with a row, or was done to it, in words. Free of torch."""
+"""Marks: what is wrong with a row, or was done to it, in words; and the worst fault within a module. Free of torch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from hookcli.table import Row
+from hookcli.table import SEVERITIES, Report, Row
+from hookcli.table.names import around, is_operator, relative
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
+_JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
+_FLOATS = ("float", "bfloat", "complex")
+_RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
+_MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
+_SIGN = "▲"
+_ENOUGH = 8  # elements that are not equal by chance; see HK010
 
 
 def mark(row: Row) -> str:
@@ -17,11 +26,110 @@ def mark(row: Row) -> str:
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     words += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    if row.stats:
-        total = row.stats.numel
-        words += [f"{row.stats.nan:,} NaN"] if row.stats.nan else []
-        words += [f"{row.stats.inf:,} Inf"] if row.stats.inf else []
-        words += ["all zero"] if total and row.stats.zeros == total else []
-        words += ["empty"] if not total else []
+    words += [text for text in (_not_finite(row), _all_zero(row)) if text and text not in note]
+    words += ["empty"] if row.stats and not row.stats.numel else []
+    return ", ".join(words)
+
+
+def _not_finite(row: Row) -> str:
+    counts = [(row.stats.nan, "NaN"), (row.stats.inf, "Inf")] if row.stats else []
+    words = [f"{count:,} {what}" for count, what in counts if count]
     words += [f"{row[name]:,} {what} in gradients" for name, what in _IN_GRADIENTS.items() if row.get(name)]
     return ", ".join(words)
+
+
+def _all_zero(row: Row) -> str:
+    return "all zero" if row.stats and row.stats.zeros == row.stats.numel > 0 else ""
+
+
+def _constant(row: Row) -> str:
+    stats = row.stats
+    same = stats and stats.finite == stats.numel and stats.min == stats.max not in (0, _MIDDLES.get(row.get("type")))
+    return f"all {stats.min:.4g}" if stats and same and "kind" not in row.values else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule for one row: the words for its fault, "" if it has none. `carries`: only for values that should vary."""
+
+    severity: str
+    words: Callable[[Row], str]
+    carries: bool = False
+
+
+_ERROR, _WARNING = SEVERITIES
+RULES = (Rule(_ERROR, _not_finite), Rule(_WARNING, _all_zero, carries=True), Rule(_WARNING, _constant, carries=True))
+"""The rules that need no other row and no second run, the worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The worst fault of a row: its place in the model, its severity and words."""
+
+    fqn: str
+    severity: str
+    words: str
+
+
+def fault(row: Row, probe: str) -> Fault | None:
+    """The worst fault of a row of this probe's report; the infinities of a mask are none, nor is what --edit made."""
+    if row.get("edited") or (row.stats and row.stats.masks):
+        return None
+    varies = _should_vary(row, probe)
+    for rule in RULES:
+        if (varies or not rule.carries) and (words := rule.words(row)):
+            return Fault(row.fqn, rule.severity, f"gradient {words}" if probe == "grads" else words)
+    return None
+
+
+def _should_vary(row: Row, probe: str) -> bool:
+    """False for a few elements, for integers, and for a module that drops tensors by chance."""
+    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH or is_operator(row.fqn):
+        return False
+    dropped = any(word in str(row.get("type")) for word in _RANDOM)
+    return not dropped and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
+
+
+def faults(report: Report) -> list[Fault | None]:
+    """The fault of each row, or None."""
+    return [fault(row, report.probe) for row in report.rows]
+
+
+def worst(found: Sequence[Fault]) -> tuple[Fault, int]:
+    """The worst of one or more faults, where they begin: inside of the modules that hand them on, in the order of the
+    run; and the number of other places with faults as bad.
+    """
+    severity = min((one.severity for one in found), key=SEVERITIES.index)
+    alike = [one for one in found if one.severity == severity]
+    outer = {name for one in alike for name in around(one.fqn)}
+    inner = [one for one in alike if one.fqn not in outer]
+    return inner[0], len({one.fqn for one in inner}) - 1
+
+
+def within(fqn: str, found: Sequence[Fault]) -> str:
+    """The mark of a row that hides these faults of its parts: ▲ mlp.act all zero, and 2 more."""
+    first, others = worst(found)
+    return f"{_SIGN} {relative(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
+
+
+def signed(row: Row, text: str) -> str:
+    """The mark of a row on a line of its own: a fault has a sign, other remarks have none."""
+    faulty = row.get("beyond") or any(rule.words(row) for rule in RULES)
+    return f"{_SIGN} {text}" if faulty and not text.startswith(_SIGN) else text
+
+
+def alarms(report: Report) -> bool:
+    """True for a verdict on faults, of these rows or of some that they hide."""
+    noted = any(str(row.get("note") or "").startswith(_SIGN) for row in report.rows)
+    return report.probe != "diff" and "verdict" in report.totals and (noted or any(faults(report)))
+
+
+def with_verdict(report: Report) -> Report:
+    """The report with its worst fault as its verdict, unless it has a verdict already."""
+    found = [] if "verdict" in report.totals else [one for one in faults(report) if one]
+    if not found:
+        return report
+    first, others = worst(found)
+    what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
+    more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
+    return replace(report, totals={**report.totals, "verdict": f"{first.fqn or '(model)'}: {first.words}{more}"})

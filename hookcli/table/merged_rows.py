@@ -12,14 +12,14 @@ from hookcli.table.folding import repeats
 from hookcli.table.formatting import listed
 from hookcli.table.levels import Levels
 from hookcli.table.merge import merged_values, origin
-from hookcli.table.names import prefixes, relative
+from hookcli.table.names import owner_of, prefixes, relative
 from hookcli.table.times import remaining_times
 
 
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterable[Column]) -> Row:
     """One row named `fqn` for all these, merged by the rules of their columns; `below` are the rows that it hides."""
     values = dict(rows[0].values)
-    notes = [_note(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
+    notes = [_beyond(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
     if len(rows) > 1:
         shapes = _each_shape(rows) if all(row.fqn == fqn for row in rows) else {}
         values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | shapes
@@ -29,7 +29,7 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
             values["origin"] = None
             if any(repeats(name) > 1 for name in prefixes(fqn)):
                 values["folded"] = len({origin(row) for row in rows})
-                notes.append(_apart(rows))
+                notes.append(_apart(rows, fqn))
         values |= remaining_times(rows, values)
         if any("times" in row.values for row in rows):
             values |= _distance(rows)
@@ -59,27 +59,23 @@ def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
 
 
-def _apart(rows: Sequence[Row]) -> str | None:
+def _apart(rows: Sequence[Row], fqn: str) -> str | None:
     """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
     norms = sorted((row.stats.l2, origin(row)) for row in rows if row.stats and row.stats.numel)
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
         return None
     (least, first), (most, last) = norms[0], norms[-1]
+    blocks = next(name for name in prefixes(fqn) if repeats(name) > 1)
+    first, last = (relative(name, owner_of(blocks)) for name in (first, last))
     return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
 
 
 _APART = 10  # times the least norm: more is worth a word
 
 
-def _note(below: Sequence[Row], fqn: str) -> str | None:
-    beyond = [row.fqn for row in below if row.get("beyond")]
-    if beyond:
-        return f"beyond in {listed([relative(name, fqn) for name in beyond], 1)}"
-    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
-    if not bad:
-        return None
-    what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
-    return f"{what} in {relative(bad[0].fqn, fqn)}"
+def _beyond(below: Sequence[Row], fqn: str) -> str | None:
+    beyond = [relative(row.fqn, fqn) for row in below if row.get("beyond")]
+    return f"beyond in {listed(beyond, 1)}" if beyond else None
 
 
 def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypedDict, TypeVar, cast
 
 T = TypeVar("T")
+RANDOM, AS_BUILT = "random", "as built"
 Plain = Annotated[T, "any plain value"]
 """The type of an entry that is only shown, or compared as it is: in a file, it may be any plain value."""
 
@@ -17,7 +18,7 @@ class Source(TypedDict, total=False):
     """The entries that a model's source, or its real input, adds."""
 
     weights: Plain[str | None]
-    """The published weights, or their file."""
+    """The published weights, or their file; RANDOM; or AS_BUILT: the model's own code made or loaded them."""
     kind: Plain[str | None]
     """The kind of a torchvision model: classification, detection ..."""
     timm: Plain[str]
@@ -59,6 +60,8 @@ class Meta(Source, total=False):
     """train or eval; over the steps of a record, their phase."""
     input: str | None
     """Shapes and dtypes of the input, or its source."""
+    batch: Plain[int]
+    """First dimension of the first input; the number of inputs if each is one item."""
     data: Plain[str]
     """The option that named the real input, as typed."""
     batches: Plain[int]
@@ -123,7 +126,6 @@ class Meta(Source, total=False):
     """Names of modules that are no level of depth; see hookcli.table.levels."""
     notes: Sequence[str]
     """Remarks on how to read the figures."""
-
     # Of commands.
     next: str
     """The command to type next."""

@@ -7,7 +7,7 @@ An operator is named after the module that runs and the operator's name, numbere
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice
@@ -44,6 +44,50 @@ def relative(fqn: str, owner: str) -> str:
 def prefixes(fqn: str) -> tuple[str, ...]:
     """The names of the modules around a place, the outermost first, and its own: `a`, `a.b`, `a.b:add_1`."""
     return (*reversed([name for name in (fqn, *around(fqn)) if name]),)
+
+
+_NUMBERED = re.compile(r"\d+(-\d+)?\b.*")
+
+
+def abbreviated(names: Sequence[str], width: int) -> list[str]:
+    """The names, without parts of their middle where they are wider: bert…layer.0-3.intermediate.
+
+    No part is broken, and no name becomes another's: `width` grows until both hold.
+    """
+    different, longest = len(set(names)), max(map(len, names), default=0)
+    split = [re.split(r"(?=[.:])", name) for name in names]
+    common = set[str]().union(*split[:1]).intersection(*split[1:]) if different > 1 else ()
+    for most in range(width, longest, max((longest - width) * len(names) // _TRIES, 1)):
+        short = [_shortened(parts, most, common) for parts in split]
+        if len(set(short)) == different and max(map(len, short)) <= most:
+            return short
+    return [*names]
+
+
+_TRIES = 2000  # of single names; with many names, in larger steps
+_LAST_TWO = 36  # columns of the last two parts of a name, which stay together if they are no longer
+
+
+def _shortened(parts: Sequence[str], width: int, common: Collection[str]) -> str:
+    """The last part of a name and as many others as fit: those that not all names have first, numbers before words."""
+    name, last = "".join(parts), len(parts) - 1
+    if len(name) <= width or last < 2:
+        return name
+    together = parts[last - 1] not in common and len(_with_gaps(parts, {last - 1, last})) <= _LAST_TWO
+    kept = {last - 1, last} if together else {last}
+    inner = sorted(
+        range(last - 1, -1, -1), key=lambda i: (parts[i] in common, not _NUMBERED.fullmatch(parts[i][1:]), i > 0)
+    )
+    for i in inner:
+        if len(_with_gaps(parts, kept | {i})) <= width:
+            kept.add(i)
+    return _with_gaps(parts, kept)
+
+
+def _with_gaps(parts: Sequence[str], kept: Collection[int]) -> str:
+    """The parts that are kept, with … in place of others, and of the point after these."""
+    beginnings = {i for i in kept if i and i - 1 not in kept}
+    return "".join(f"…{parts[i].removeprefix('.')}" if i in beginnings else parts[i] for i in sorted(kept))
 
 
 def is_within(fqn: str, owner: str) -> bool:

@@ -34,7 +34,9 @@ def _fitted(report: Report, lines: int, *, operators: bool = False) -> Report:
     deeper = range(deepest(blocks), int(depth), -1) if blocks is not report else ()
     shallower = (group_rows(blocks, each, operators=operators) for each in deeper)
     fits = next((rows for rows in shallower if len(rows.rows) <= lines), None)
-    return fits or group_rows(report, depth, operators=operators)
+    if fits or len((unfolded := group_rows(report, depth, operators=operators)).rows) <= lines:
+        return fits or unfolded
+    return group_rows(blocks, depth, operators=operators)  # the fewest rows
 
 
 def leading(report: Report, view: View, lines: int) -> Report:

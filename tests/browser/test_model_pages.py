@@ -150,3 +150,30 @@ def test_a_notebook_shows_the_page_in_a_frame_that_cannot_reach_it(
     # A notebook that is not trusted takes frames and styles away.
     page.evaluate("document.querySelectorAll('iframe, style').forEach((each) => each.remove())")
     assert "head" in page.locator("#other .hookcli-plain").inner_text()
+
+
+class Blocks(nn.Module):
+    def __init__(self, dead: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)) for _ in range(20))
+        nn.init.constant_(self.blocks[dead][0].bias, -50.0)  # type: ignore[index, arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def test_a_folded_row_carries_the_worst_fault_inside(visit: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    model, x = Blocks(13), torch.randn(32, 8)
+    (activations,) = hookcli.capture(model, x, ["activations"])
+    for reports in ([activations], hookcli.report(model, x).reports):
+        page = visit(HtmlReporter().render(reports, View()))
+        (text,) = page.locator(".fault-inside").all_inner_texts()
+        assert text.startswith("▲ 1 all zero"), text  # the ReLU, before what follows from it
+        row = page.locator(".table-row", has=page.locator(".fault-inside"))
+        assert row.get_attribute("data-fqn") == "blocks.13"
+        row.click()
+        page.keyboard.press("ArrowRight")  # unfolded, the rows themselves say it
+        assert page.locator(".fault-inside").count() == 0

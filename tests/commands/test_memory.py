@@ -121,7 +121,7 @@ def test_processes_divide_the_batch_and_what_they_share(cli: Cli) -> None:
 
 def test_charts_pictures_and_pages_show_the_timeline(cli: Cli, tmp_path: Path) -> None:
     chart = cli("memory", *INPUT, "--format", "chart").out
-    assert re.search(r"^ *forward .*backward .*step$", chart, re.M) and chart.startswith("Peak: ")
+    assert re.search(r"^ *forward .*backward .*step$", chart, re.M) and chart.startswith("Peak at batch 32, train: ")
     assert cli("memory", *INPUT, "-o", "a.svg").code == 0 and "Optimizer" in (tmp_path / "a.svg").read_text()
     assert cli("memory", *INPUT, "-o", "a.html").code == 0
     page = (tmp_path / "a.html").read_text()

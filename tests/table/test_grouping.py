@@ -33,16 +33,16 @@ def test_a_module_at_the_limit_keeps_its_own_figures_and_what_is_below_goes() ->
 
 def test_what_is_not_finite_below_the_limit_is_noted_above_it() -> None:
     hidden = module("a.b.c", found=stats(10, 0.0, nan=2))
-    assert group_rows(report(module("a"), module("a.b"), hidden), 1).rows[0]["note"] == "NaN in b.c"
-    assert group_rows(report(module("a"), module("a.b", found=stats(1, 0.0, inf=1))), 1).rows[0]["note"] == "Inf in b"
+    assert group_rows(report(module("a"), module("a.b"), hidden), 1).rows[0]["note"] == "▲ b.c 2 NaN"
+    assert group_rows(report(module("a"), module("a.b", found=stats(1, 0.0, inf=1))), 1).rows[0]["note"] == "▲ b 1 Inf"
 
 
 def test_the_note_says_what_the_module_that_it_names_holds() -> None:
     first, later = module("a.b", found=stats(9, 0.0, inf=1)), module("a.c", found=stats(9, 0.0, nan=1))
-    assert group_rows(report(module("a"), first, later), 1).rows[0]["note"] == "Inf in b"
-    assert group_rows(report(module("a"), later, first), 1).rows[0]["note"] == "NaN in c"
+    assert group_rows(report(module("a"), first, later), 1).rows[0]["note"] == "▲ b 1 Inf, and 1 more"
+    assert group_rows(report(module("a"), later, first), 1).rows[0]["note"] == "▲ c 1 NaN, and 1 more"
     both = module("a.b", found=stats(9, 0.0, nan=1, inf=1))
-    assert group_rows(report(module("a"), both), 1).rows[0]["note"] == "NaN in b"
+    assert group_rows(report(module("a"), both), 1).rows[0]["note"] == "▲ b 1 NaN, 1 Inf"
 
 
 def test_calls_are_merged_exactly() -> None:
@@ -57,7 +57,7 @@ def test_what_is_said_of_some_calls_is_said_of_all_of_them_with_their_number() -
     calls = [module("relu", call=n, **({"edited": "zero"} if n else {})) for n in range(3)]
     assert group_rows(report(*calls), 1).rows[0]["edited"] == "zero (2 of 3)"
     noted = [module("a", note="weight tied to b"), module("a.c", found=stats(9, 0.0, nan=1))]
-    assert group_rows(report(*noted), 1).rows[0]["note"] == "NaN in c; weight tied to b"
+    assert group_rows(report(*noted), 1).rows[0]["note"] == "▲ c 1 NaN; weight tied to b"
 
 
 def test_a_call_beyond_tolerance_is_not_lost_behind_one_that_was_added() -> None:

@@ -66,7 +66,7 @@ def test_operators_group_into_their_module() -> None:
     net = _net(2)
     assert [row.fqn for row in group_rows(net, 1).rows] == ["", "blocks.0", "blocks.1", ":mean_1"]
     bad = Report(net.probe, net.model, net.columns, [_row("a", "Block", 0), _row("a:exp_1", "exp", 1, inf=1)])
-    assert group_rows(bad, 1).rows[0]["note"] == "Inf in :exp_1"
+    assert group_rows(bad, 1).rows[0]["note"] == "▲ :exp_1 1 Inf"
 
 
 def test_a_screen_shows_the_operators_of_what_it_shows() -> None:

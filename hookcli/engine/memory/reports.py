@@ -11,7 +11,7 @@ from hookcli.engine.run_info import finished
 from hookcli.table import Report, Row
 from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
 from hookcli.table.columns.memory import MEMORY_KINDS
-from hookcli.table.formatting import size
+from hookcli.table.formatting import at_setting, size
 from hookcli.table.meta import Meta
 
 
@@ -95,7 +95,7 @@ def _totals(profile: MemoryProfile) -> dict[str, object]:
         "peak_phase": moment.phase,
         "peak_fqn": where(moment.place, moment.phase),
         "peak_operator": moment.operator,
-        "verdict": f"Peak: {peak_text(moment)}",
+        "verdict": f"Peak{at_setting(profile.info)}: {peak_text(moment)}",
         "held": " + ".join(f"{size(n)} {name}" for n, name in kinds if n) + f" = {size(moment.highest)}",
         "phases": "peaks: " + " · ".join(f"{name} {size(nbytes)}" for name, nbytes in peaks.items()),
     }

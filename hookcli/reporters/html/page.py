@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html import escape
 from importlib.metadata import version
 from typing import Any
@@ -21,6 +21,7 @@ from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.recorded import CHARTED_FIRST
 from hookcli.table.grouping import View
+from hookcli.table.marks import faults
 from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
@@ -158,6 +159,11 @@ def _lines_of(report: Report) -> dict[str, object]:
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
+        "faults": {
+            row: {name: visible(text) for name, text in asdict(one).items()}
+            for row, one in enumerate(faults(report))
+            if one
+        },
         "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,
     }
 

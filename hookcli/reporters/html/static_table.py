@@ -63,5 +63,8 @@ def _rows(table: Table) -> list[str]:
         return f"<tr>{''.join(cells)}</tr>"
 
     head = row("th", (column.title for column in table.columns))
-    body = [row("td", line) for line in table.cells]
+    body = []
+    for line, remark in zip(table.cells, table.remarks or [""] * len(table.cells), strict=True):
+        body += [row("td", line)]
+        body += [f"<tr><td{of_mark} colspan={len(line)}>{escape(remark)}</td></tr>"] if remark else []
     return [f'<div class="hookcli-rows"><table>\n<thead>{head}</thead>\n<tbody>', *body, "</tbody></table></div>"]

@@ -38,14 +38,19 @@ TRACE = columns_named(
 )
 TRACE_DETAILS = tuple(column for column in TRACE if column.name not in ("index", "us", "pass"))
 """Columns of a trace that an event's place in a picture does not show."""
-FLOW = columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype")
-"""The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
-PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 
 def _leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, ...]:
     """These columns, of which the `first` ones leave a narrow table before all others."""
     return tuple(replace(c, drop=first.index(c.name) - len(first)) if c.name in first else c for c in columns)
+
+
+FLOW = _leaving(
+    columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype"),
+    ("number", "call", "input_shape", "kind"),
+)
+"""The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
+PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 
 SPECTRAL = columns_named("spectral_norm", "stable_rank")

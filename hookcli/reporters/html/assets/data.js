@@ -5,6 +5,8 @@ import { declare } from "./declared.js";
 const ABSENT_MANTISSA = 32767;
 const OTHER_MANTISSAS = { 32766: NaN, 32765: Infinity, 32764: -Infinity };
 const EXACT_POWERS = Array.from({ length: 23 }, (_, power) => 10 ** power); // of ten, as floating point has them
+/** The key under which a row has its worst fault, `{fqn, severity, words}`, if it has one. */
+export const FAULT = Symbol("fault");
 /** Stands in a matrix where nothing was measured: NaN is a figure. */
 export const ABSENT = -1.2345678901234567e308;
 
@@ -44,7 +46,7 @@ export const ABSENT = -1.2345678901234567e308;
  * @property {string} [cause]
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
- * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null}} Lines
+ * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null, faults: Object<number, {fqn: string, severity: string, words: string}>}} Lines `faults` by the number of the row
  */
 
 /** The payload of this page: the JSON document, a zero character, and the rest. */
@@ -55,7 +57,9 @@ export async function loadPayload() {
   const rest = JSON.parse(text.slice(end + 1));
   declare(rest.columns);
   const explain = Object.assign(Object.create(null), rest.explain); // an id may be "constructor"
-  return { ...rest, explain, ...JSON.parse(written), document: written };
+  const joined = JSON.parse(written);
+  rest.lines.forEach(({ faults }, i) => Object.entries(faults ?? {}).forEach(([row, fault]) => (joined.reports[i].rows[row][FAULT] = fault)));
+  return { ...rest, explain, ...joined, document: written };
 }
 
 /** The figures of a matrix of modules by steps, as hookcli/record/file/page/matrix.py packs them; ABSENT where there is none. */

@@ -35,9 +35,12 @@ function facts(reports) {
   const times = (key) => [...new Set((judged.length ? judged : reports).map((report) => num(report.meta[key])).filter((value) => value !== null))];
   const [took, own] = [times("seconds"), times("hookcli_seconds")].map((each) => each.reduce((sum, value) => sum + value, 0));
   const loss = reports.find((report) => (report.meta.loss_value ?? null) !== null)?.meta;
+  const measured = reports.map((report) => report.meta).filter((meta) => meta.device !== "meta"); // a run on meta has no values
+  const isDrawn = (meta) => String(meta.fill ?? "").startsWith("rand");
   const versions = ["torch", "torchvision", "timm", "transformers"].flatMap((name) => all(name).map((version) => `${name} ${version}`));
   return [
-    ["Input", all("input").join(" / ")],
+    ["Weights", measured.length ? all("weights").join(" / ") : ""],
+    ["Input", all("input").map((text) => (measured.some(isDrawn) && !text.includes("(its example)") ? `${text} (random)` : text)).join(" / ")],
     ["Device", devices(all("device"))],
     ["Dtype", all("dtype").join(" / ")],
     ["Mode", all("mode").join(" / ")],
@@ -71,7 +74,9 @@ function factList(pairs) {
 function totals({ reports, lines }) {
   const found = Object.assign({}, ...reports.map((report) => report.totals).filter((each) => "params" in each));
   if (!("params" in found)) return "";
-  const forward = reports.some((report) => "macs" in report.totals && report.meta.complete === false) ? "the forward until it failed" : "one forward";
+  const { meta } = reports.find((report) => "macs" in report.totals) ?? { meta: {} };
+  const setting = [meta.batch ? `batch ${meta.batch}` : "", meta.mode].filter(Boolean).join(", ");
+  const forward = reports.some((report) => "macs" in report.totals && report.meta.complete === false) ? "the forward until it failed" : `one forward${setting ? ` at ${setting}` : ""}`;
   const [training, parts] = lines.find(({ memory }) => memory)?.memory ?? [];
   const tiles = [
     ["Parameters", `${quantity(found.params)}`, !found.params ? "" : found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],

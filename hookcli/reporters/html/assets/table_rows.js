@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { count, counted } from "./format.js";
-import { isFolded } from "./table_state.js";
+import { faultInside, isFolded } from "./table_state.js";
 
 export const ROW_HEIGHT = 24;
 const SPARE = 8; // rows beyond the edges
@@ -19,7 +19,7 @@ const PADDING = 16;
 export function gridTemplate(columns, state, { first, room }) {
   const step = Math.max(1, Math.floor(state.rows.length / SAMPLE));
   const sample = state.rows.filter((_, i) => i % step === 0);
-  const lengths = columns.map((column, i) => longestText(column, sample, i === 0 && state.mode === "tree", i === 0));
+  const lengths = columns.map((column, i) => longestText(column, sample, i === 0 && state.mode === "tree" ? state : null, i === 0));
   const cut = (most) => lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, i ? most : Math.max(most, NAME))));
   const fits = (widths) => widths.reduce((sum, width) => sum + width * CHARACTER + PADDING, 0) <= room;
   const found = WIDEST.map(cut).find(fits) ?? cut(WIDEST.at(-1));
@@ -27,8 +27,8 @@ export function gridTemplate(columns, state, { first, room }) {
   return [...widths, "minmax(0, 1fr)"].join(" ");
 }
 
-function longestText(column, sample, tree, first) {
-  const lead = tree ? (row) => Math.ceil(2.3 * row.level) + 3 + row.name.length + (row.children.length ? 4 : 0) : (row) => column.text(row).length;
+function longestText(column, sample, state, first) {
+  const lead = state ? (row) => Math.ceil(2.3 * row.level) + 3 + row.name.length + (row.children.length ? 4 + (isFolded(state, row) ? faultInside(row).length : 0) : 0) : (row) => column.text(row).length;
   const least = Math.max(column.title.length + 2, first && !column.numeric ? 18 : 4);
   const longest = sample.reduce((most, row) => Math.max(most, lead(row)), least);
   return longest + (column.look === "tick" ? 2 : 0) + (first ? 2 : 0);
@@ -79,9 +79,10 @@ export function bodyRow(row, index, columns, state, active) {
 function nameCell(row, column, tree, folds, folded) {
   const text = tree ? row.name : column.text(row);
   const hidden = folded ? h("span", { class: "hidden-rows", title: `${counted(row.inside, "row")} folded` }, `+${count(row.inside)}`) : null;
+  const fault = folded && faultInside(row) ? h("span", { class: "fault-inside", title: faultInside(row) }, faultInside(row)) : null;
   const fold = tree ? h("span", { class: "fold", "aria-hidden": "true", "data-fold": folds }, folds ? (folded ? "▸" : "▾") : "") : null;
   const attributes = { role: "rowheader", class: `name ${column.numeric ? "number" : ""} ${column.tone(row)}`, style: { "--level": tree ? row.level : 0 } };
-  return h("div", attributes, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
+  return h("div", attributes, fold, h("span", { class: "text" }, text), hidden, fault, lamp(row, folded));
 }
 
 /** A dot at rows with findings, in the colour of the worst; that of a folded row is for all within it. */
