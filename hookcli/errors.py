@@ -63,6 +63,12 @@ class NoGradientsError(UsageError):
     """No output of the model depends on a parameter, so there is nothing to differentiate."""
 
 
+class UnknownRowError(UsageError, KeyError):
+    """A report has no row of a name, or several; it is a KeyError, too, because `report["name"]` raises it."""
+
+    __str__ = Exception.__str__  # a KeyError's own puts the message in quotes
+
+
 class PluginError(HookcliError):
     """A plugin that is unknown, ambiguous, or fails to load. The message names its distribution."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +34,13 @@ class ModelChecks:
         self._names: Counter[str] = Counter()
         self._baselines: list[Baseline] = []
 
-    def check(self, model: nn.Module, inputs: object, **settings: Any) -> Report:
+    def check(self, model: nn.Module, *inputs: object, **settings: Any) -> Report:
         """Check a model as `hookcli.check` does and return the report with its `findings`. Never fails the test."""
         from hookcli.engine.checking import check
 
-        return check(model, inputs, **settings)
+        return check(model, *inputs, **settings)
 
-    def assert_healthy(self, model: nn.Module, inputs: object, *, fail_on: str = "error", **settings: object) -> Report:
+    def assert_healthy(self, model: nn.Module, *inputs: object, fail_on: str = "error", **settings: object) -> Report:
         """Fail the test for findings at least as severe as `fail_on`; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
         from hookcli.checks.judgement import fails
@@ -49,13 +50,13 @@ class ModelChecks:
 
         if fail_on not in SEVERITIES:
             raise UsageError(unknown("fail_on", fail_on, SEVERITIES))
-        report = self.check(model, inputs, **settings)
+        report = self.check(model, *inputs, **settings)
         if fails([report], fail_on):
             pytest.fail(f"{visible(report.model)} is not healthy\n{_table(report)}")
         return report
 
     def assert_unchanged(
-        self, model: nn.Module, inputs: object, *, rtol: float | None = None, atol: float | None = None, **settings: Any
+        self, model: nn.Module, *inputs: object, rtol: float | None = None, atol: float | None = None, **settings: Any
     ) -> Report:
         """Fail the test if the model differs from its baseline in shapes, parameters, MACs, statistics or gradients.
 
@@ -78,7 +79,7 @@ class ModelChecks:
             if not file.exists():
                 pytest.fail(f"no baseline {file}: `pytest {_UPDATE}` writes it")
             settings |= {"rtol": rtol, "atol": atol, "name": name}
-            report = self.check(model, inputs, select="HK027", against=str(file), **settings)
+            report = self.check(model, *inputs, select="HK027", against=str(file), **settings)
         if report.findings:
             pytest.fail(f"{name} differs from its baseline {file} ({_UPDATE} rewrites it)\n{_table(report)}")
         return report
@@ -92,16 +93,18 @@ class ModelChecks:
             words = f"{words[:_LONGEST]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
         return test.parent / "hookcli_baselines" / test.stem / f"{words}.json"
 
-    def _save(self, model: nn.Module, inputs: object, file: Path, name: str, settings: dict[str, Any]) -> Report:
+    def _save(
+        self, model: nn.Module, inputs: Sequence[object], file: Path, name: str, settings: dict[str, Any]
+    ) -> Report:
         """Write the model's baseline together with those of the test's earlier calls. Raises if the model crashes."""
-        from hookcli.checks.plan import make_plan
         from hookcli.diff.baseline import Baseline, write_baselines
-        from hookcli.engine.checking import examine
+        from hookcli.engine.checking import examine, plan_of
         from hookcli.engine.prepare import PreparedRun
         from hookcli.engine.step import Step
 
-        run = PreparedRun.of(model, inputs, Step(loss=settings.pop("loss", None)), name)
-        examination = examine(run, make_plan(select=["HK001"], keep=True, **settings))
+        loss = settings.pop("loss", None)
+        plan, given = plan_of("assert_unchanged", model, inputs, {"select": "HK001", **settings}, keep=True)
+        examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan)
         if examination.error:
             raise examination.error
         self._baselines.append(Baseline.of(*examination.kept))

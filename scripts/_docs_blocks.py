@@ -1,7 +1,8 @@
 """Blocks of code in the pages of the documentation: consoles with commands and their output, and Python.
 
-A `console` block has commands after `$ `, each followed by its output. The Python blocks of a page are one program, in
-the order of the page; `<!-- python ... -->`, which no reader sees, may hold what the page takes for granted.
+A `console` block has commands after `$ `, each followed by its output, or by its first lines and `...`. The Python
+blocks of a page are one program, in the order of the page; `<!-- python ... -->`, which no reader sees, may hold what
+the page takes for granted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "questions").glob("*.md")))
 COLUMNS = 100
+MORE = "...\n"
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL = re.compile(r"^```(?:console|sh|)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
@@ -101,11 +103,18 @@ def run(command: str, folder: Path, runs: Run = subprocess.run) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
+def as_shown(old: str, new: str) -> str:
+    """The new output, or as many of its first lines as the page shows of the old one before `...`."""
+    lines = old.splitlines(keepends=True)
+    return "".join(new.splitlines(keepends=True)[: len(lines) - 1]) + MORE if lines[-1:] == [MORE] else new
+
+
 def same(old: str, new: str) -> bool:
     """True if two outputs say the same: the same words, and figures that differ by no more than machines do.
 
     Times are not compared; layout follows the figures.
     """
+    new = as_shown(old, new)
     texts, figures = zip(*map(_figures, (old, new)), strict=True)
     return bool(texts[0] == texts[1]) and all(map(_close, *figures))
 

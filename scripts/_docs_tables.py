@@ -3,6 +3,7 @@
 <!-- table: hookcli plugins --hooks -->               the kinds of hooks, from `hookcli.hooks.kinds`
 <!-- table: hookcli check --list -->                  the checks, from their classes
 <!-- table: performance.md: Start -->                 a table that `scripts/bench --markdown` has written
+<!-- table: the cost beside other tools -->       a chart of figures in such tables, with their dates
 <!-- table: scripts/mutate -->                        the shares of mutants killed that `scripts/mutate` has kept
 """
 
@@ -27,17 +28,71 @@ def with_tables(page: str) -> str:
 def _table(source: str) -> str:
     if source.startswith("performance.md: "):
         return _measured(source.removeprefix("performance.md: "))
+    if source == "the cost beside other tools":
+        return _chart()
     if source == "scripts/mutate":
         return _mutants()
     return _printed(shlex.split(source)[1:])
 
 
 def _measured(title: str) -> str:
+    return _found(title)[0]
+
+
+def _found(title: str) -> re.Match[str]:
+    """The table of this title in docs/performance.md."""
     performance = (ROOT / "docs" / "performance.md").read_text()
     found = re.search(rf"^\*\*{re.escape(title)}\*\* \(.*\)\n\n(?:\|.*\n)+", performance, re.MULTILINE)
     if not found:
         raise ValueError(f"performance.md has no table {title!r}")
-    return found[0]
+    return found
+
+
+_ACTIVATIONS, _LENS = (f"{what}, resnet50, batch 10, eval" for what in ("Activations", "TorchLens"))
+_SHAPES = "Shapes of vit_h_14, as a process"
+# The bars of the chart: a heading and the column measured, then names with the table and the row of each figure.
+_CHART = {
+    ("Statistics of every layer of ResNet-50: time, a plain forward being 1", "Ratio"): {
+        "plain forward": (_ACTIVATIONS, "plain forward"),
+        "hookcli activations": (_ACTIVATIONS, "hookcli activations"),
+        "naive hooks (.item())": (_ACTIVATIONS, "naive hooks, six .item() a tensor"),
+        "TorchLens, with its table": (_LENS, "torchlens.trace and its stats_table"),
+    },
+    ("Shapes of ViT-H/14: seconds of a whole command", "Seconds"): {
+        "hookcli shapes": (_SHAPES, "hookcli shapes"),
+        "torchinfo, on the CPU": (_SHAPES, "torchinfo.summary on CPU"),
+    },
+}
+_LONGEST = 40  # characters of a bar
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def _chart() -> str:
+    """Bars of measured figures, as text, and when they were measured."""
+    lines, titles = ["```text"], {title: None for rows in _CHART.values() for title, _ in rows.values()}
+    for (heading, column), rows in _CHART.items():
+        figures = {name: _figure(title, row, column) for name, (title, row) in rows.items()}
+        lines += [
+            heading,
+            *(f"  {n:26}{f:6.2f} {_bar(f / max(figures.values()))}".rstrip() for n, f in figures.items()),
+        ]
+    places = [found.string[: found.start()].rpartition("\nMeasured on ")[2] for found in map(_found, titles)]
+    dates = sorted({place[:10] for place in places})
+    loads = sorted({match[1] for place in places if (match := re.search(r"load ([\d.]+)", place))})
+    load = " to ".join(dict.fromkeys((loads[0], loads[-1])))
+    when = f"Measured by `scripts/bench` on {' and '.join(dates)}, on 2 CPUs under a load of {load}."
+    return "\n".join([*lines, "```", "", when, ""])
+
+
+def _figure(title: str, row: str, column: str) -> float:
+    """A figure of a table: the first column of this heading, in the row of this name."""
+    heads, _, *cells = ([cell.strip() for cell in line.split("|")[1:-1]] for line in _measured(title).splitlines()[2:])
+    return float(next(line for line in cells if line[0] == row)[heads.index(column)])
+
+
+def _bar(share: float) -> str:
+    whole, eighths = divmod(round(share * _LONGEST * 8), 8)
+    return "█" * whole + _EIGHTHS[eighths].strip()
 
 
 def _mutants() -> str:

@@ -49,8 +49,8 @@ def test_the_command_that_a_summary_ends_with_shows_the_record(tmp_path: Path, n
         pytest.skip("the file system takes no such name")
     header, ended = RUN[0], RUN[-1]
     assert isinstance(header, Header) and isinstance(ended, End)
-    (line,) = [text for text in summary(header, ended, {}, [], name, 80, False).splitlines() if "see more" in text]
-    command = line.partition("see more: hookcli ")[2]
+    *_, line = summary(header, ended, {}, [], name, 80, False).splitlines()
+    command = line.partition("Next: hookcli ")[2]
     ran = subprocess.run(
         ["bash", "-c", f"python -m hookcli {command} --format csv"], cwd=path.parent, capture_output=True, check=False
     )

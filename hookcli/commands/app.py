@@ -76,7 +76,8 @@ def _command(name: str) -> object:
     if name in COMMANDS:
         module = import_module(f"hookcli.commands.{name}")
         function = takes_options(getattr(module, name))
-        details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", ""))
+        example = getattr(module, "example", None)
+        details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", ""), example)
         text, settings = inspect.getdoc(function), getattr(module, "SETTINGS", None)
     else:
         from hookcli.commands.probe_command import probe_command

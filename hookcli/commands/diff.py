@@ -10,16 +10,20 @@ import typer
 
 from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_files import compare_records, compare_weights, is_record
+from hookcli.commands.diff_files import example as example_of
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
-from hookcli.commands.next_command import with_same_weights
-from hookcli.commands.option_fields import OnlyFields, option, tolerance_option
+from hookcli.commands.mistakes import ending_in_example
+from hookcli.commands.next_command import compared_again, with_next
+from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
+from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import beyond, diff_reports, unlike
+from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import UsageError
@@ -61,7 +65,15 @@ class DiffOptions:
     )
     atol: float | None = tolerance_option("Absolute tolerance, of the root mean square [0].")
     same_weights: bool = option(False, "Copy A's weights into B.")
+    allow_settings: list[str] = option(
+        list, "Settings that modules of two models may differ in: eps,p; '*' allows all.", metavar="NAMES"
+    )
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
+
+
+def example(typed: Sequence[str]) -> str:
+    """A command that runs, for messages."""
+    return example_of(typed, EXAMPLES[0])
 
 
 def diff(
@@ -79,18 +91,23 @@ def diff(
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
-    apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
-    beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by tensor with
-    another one, or with a model, which runs on the same inputs. Of two files or folders of weights (.safetensors,
-    .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low rank, as LoRA
-    makes them. Exit code 1: a difference is beyond tolerance.
+    apply to both. Of two records from `hookcli run`: which run is better, in which settings they differ, the first step
+    and module beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by
+    tensor with another one, or with a model, which runs on the same inputs. Of two files or folders of weights
+    (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low
+    rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a module of two models has another
+    setting that can change figures of this run (an eps, a stride; not Dropout's p in eval mode).
     """
-    switches = (("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time))
+    allowed = words_of(own.allow_settings)
+    switches = (
+        *(("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time)),
+        ("--allow-settings", bool(allowed)),
+    )
     of_models = next((name for name, on in switches if on), "")
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if of_models and (named(a) or named(b)):
             raise UsageError(f"{of_models}: both sides must be models, not {what}")
-    tolerance = Tolerance(own.rtol, own.atol)
+    tolerance = Tolerance(own.rtol, own.atol, allowed)
     if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
         raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):
@@ -105,7 +122,8 @@ def diff(
         for name in sorted(typed_names(ctx) & _RUNNING):
             raise UsageError(f"--{name.replace('_', '-')}: is for models; both sides are files of tensors")
         return compare_weights(a, b, tolerance, options)
-    sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
+    with ending_in_example(example((a, b))):
+        sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     of_loss = "--loss" if step.loss else "--backward-vector" if step.backward_vector else ""
     if of_loss and not own.backward:
         raise UsageError(f"{of_loss}: without --backward nothing is differentiated")
@@ -125,12 +143,15 @@ def _compare_runs(
     with salvaging(output, torch=False) as progress:
         live = ModelRuns(options, progress, own.backward, step, time)
         if of_files:
-            left, right = both_sides(sides, live)
+            with ending_in_example(EXAMPLES[0]):
+                left, right = both_sides(sides, live)
             wanted = narrowing(options)(left, right)
             left, right = (_require_rows(wanted, side, options) for side in (left, right))
             reports = diff_reports(left, right, tolerance)
         else:
-            report = live.compare(live.pair(sides[0], sides[1], own.same_weights), tolerance)
+            with ending_in_example(EXAMPLES[0]):
+                pair = live.pair(sides[0], sides[1], own.same_weights)
+            report = live.compare(pair, tolerance)
             reports = [next_compared(report, sides, own, step, options)]
     return _judged(reports, output)
 
@@ -138,11 +159,16 @@ def _compare_runs(
 def next_compared(
     report: Report, sides: Sequence[SideSpec], own: DiffOptions, step: StepOptions, options: Options
 ) -> Report:
-    """The comparison of two models; where nobody chose the weights that differ first, it names the next command."""
-    if own.same_weights or any(side.options.weights for side in sides) or not weights_come_first(report):
-        return report
-    then = with_same_weights([side.text for side in sides], own, step, options)
-    return replace(report, meta={**report.meta, "next": then})
+    """The comparison of two models, with the next command if there is one: `--same-weights` where nobody chose the
+    weights that differ first, and `--ops`, which names the line, where neither weights nor settings nor options differ.
+    """
+    first, (a, b) = first_beyond(report.rows), sides
+    if weights_come_first(report):
+        more = "" if own.same_weights or a.options.weights or b.options.weights else "--same-weights"
+    else:
+        alike = (a.options, a.compile) == (b.options, b.compile)
+        more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""
+    return with_next([report], compared_again([a.text, b.text], own, step, options, more) if more else "")[0]
 
 
 def both_sides(sides: Sequence[SideSpec], live: ModelRuns) -> tuple[list[Report], list[Report]]:
@@ -179,7 +205,7 @@ def narrowing(options: Options) -> Narrowing:
 
 
 def _judged(reports: Sequence[Report], output: Output) -> int:
-    """Write the comparison, and remark on what its format does not show. Returns 1 if it is beyond tolerance."""
+    """Write the comparison, and remark on what its format does not show. Returns 1 if the sides differ."""
     output.write(reports)
     for report in reports:
         lines: list[str | None] = [unlike(report)]
@@ -187,11 +213,11 @@ def _judged(reports: Sequence[Report], output: Output) -> int:
             totals = report.totals
             counts = f"{totals['beyond']:,} of {totals['compared']:,} beyond tolerance"
             lines += [
-                totals.get("structure"),
                 f"{totals['verdict']}; {counts}",
-                totals.get("weights"),
-                totals.get("times"),
+                *map(totals.get, ("settings", "structure", "weights", "times")),
             ]
+        if (allow := advice(report.findings)) and not any(row.get("beyond") for row in report.rows):
+            lines.append(f"exit code 1: settings differ ({allow} allows that)")
         for text in filter(None, lines):
             remark(text, output.options)
     if not any(report.totals["compared"] for report in reports):

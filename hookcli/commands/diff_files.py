@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
@@ -18,12 +21,14 @@ from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
-from hookcli.system.files import is_folder, is_pipe, opened
+from hookcli.system.escaping import shell_path
+from hookcli.system.files import exists, is_folder, is_pipe, opened
 from hookcli.table import Report
 from hookcli.table.columns.layouts import DIFF, FILES
 from hookcli.table.columns.recorded import RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
-from hookcli.tensors.files.opening import open_tensors
+from hookcli.table.validation import HEADLINES
+from hookcli.tensors.files.opening import holds_tensors, open_tensors
 
 
 def is_record(text: str) -> bool:
@@ -41,31 +46,53 @@ def is_record(text: str) -> bool:
         return False
 
 
-def records_compared(
-    a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options
-) -> tuple[tuple[Record, Record], list[Report]]:
-    """Two records, and where they diverge. Raises UsageError if one is no record."""
+def example(typed: Sequence[str], otherwise: str) -> str:
+    """A comparison that can be made of one of these sides, for messages; a record alone is shown."""
+    for text in filter(is_record, typed):
+        there = Path(text).parent.glob("*.run.jsonl") if exists(text) else ()
+        other = next((str(path) for path in sorted(there) if path.name != Path(text).name), None)
+        if exists(text):
+            return (
+                f"hookcli diff {shell_path(text)} {shell_path(other)}" if other else f"hookcli show {shell_path(text)}"
+            )
+    files = [text for text in typed if holds_tensors(text)]
+    models = [text for text in typed if text not in files and not text.startswith("-")]
+    if files and models:
+        return shlex.join(["hookcli", "diff", models[0], f"{models[0]} --weights {shell_path(files[0])}"])
+    return otherwise
+
+
+def both_records(a: str, b: str) -> tuple[Record, Record]:
+    """Open two records. Raises UsageError if one is none."""
     for label, text, other in (("A", a, b), ("B", b, a)):
         if not is_record(text):
             raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
+    return open_record(a), open_record(b)
+
+
+def records_compared(
+    records: tuple[Record, Record], tolerance: Tolerance, narrow: Narrowing, options: Options
+) -> list[Report]:
+    """Which of two records is better, and where they diverge."""
     with Progress(options.quiet) as progress:
-        progress.stage(f"comparing {a} and {b}")
-        records = open_record(a), open_record(b)
-        return records, diff_records(*records, tolerance, narrow)
+        progress.stage(f"comparing {' and '.join(str(record.path) for record in records)}")
+        return diff_records(*records, tolerance, narrow)
 
 
 def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
     """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     output = Output(options)
-    records, reports = records_compared(a, b, tolerance, narrow, options)
+    with ending_in_example(example((a, b), "")):
+        records = both_records(a, b)
+    reports = records_compared(records, tolerance, narrow, options)
     output.check_columns(list(dict.fromkeys((*RECORD_DIFF, *WHOLE_MODEL_DIFF, *DIFF))))
-    for text in record_remarks(*records):
-        remark(text, options)
     output.write(reports, mixed=True)
     for report in reports if not output.for_people else ():
-        for key in ("settings", "structure", "verdict", "grew"):
+        for key in (*HEADLINES, "structure", "grew"):
             if report.grouping == "list" and key in report.totals:
                 remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
+    for text in record_remarks(*records):
+        remark(text, options)
     return int(beyond(reports) or any(report.meta.get("different_models") for report in reports))
 
 

@@ -15,7 +15,7 @@ from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, terminal_size
 
-EXAMPLES = ("hookcli explain HK012", "hookcli explain dead-units HK011")
+EXAMPLES = ("hookcli explain", "hookcli explain HK012", "hookcli explain dead-units HK011")
 _WIDEST = 100
 
 
@@ -26,14 +26,30 @@ def complete_checks(incomplete: str) -> list[str]:
 
 def explain(
     checks: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks)
-    ],
+        list[str] | None,
+        typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks),
+    ] = None,
 ) -> int:
-    """Explain a check: the usual causes, and what to try."""
+    """Explain a check: the usual causes, and what to try.
+
+    Without an id, all checks are listed.
+    """
     stream = require_stdout()
     width = min(terminal_size(stream).columns, _WIDEST) if is_terminal(stream) else _WIDEST
-    write_report(visible_lines("\n\n".join(_text(find_check(word), width) for word in checks)) + "\n")
+    text = "\n\n".join(_text(find_check(word), width) for word in checks) if checks else _all(width)
+    write_report(visible_lines(text) + "\n")
     return 0
+
+
+def _all(width: int) -> str:
+    """A line for each check: the id, the name, and what a finding usually means."""
+    checks = known_checks()
+    names = max(len(check.name) for check in checks)
+    heads = [f"{check.id:7}{check.name:{names}}  " for check in checks]
+    return "\n".join(
+        textwrap.fill(head + check.means, width, subsequent_indent=" " * len(head), break_on_hyphens=False)
+        for head, check in zip(heads, checks, strict=True)
+    )
 
 
 def _text(check: type[Check], width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Details:
     """The columns that --columns and --sort take; empty if they depend on what is shown."""
     first: str = ""
     """Names of the parameters that `-h` shows; "": the command's own and the most common ones."""
+    example: Callable[[Sequence[str]], str] | None = None
+    """Makes a command that runs, for messages, of the words that were typed."""
 
 
 class Page:

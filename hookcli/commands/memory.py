@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.model import find_recipe
+from hookcli.commands.next_command import at_batch, with_next
 from hookcli.commands.option_fields import OnlyFields, check_choice, choice, option
 from hookcli.commands.options import DEFAULT_MODEL, RUNNING, SHOWING, Model, Options
 from hookcli.commands.output import Output
@@ -85,6 +86,8 @@ def memory(
     with working(options) as progress:
         request = _request(model, own, step, options, feedback_of(options, progress))
         reports = [request.fits(limit)] if limit is not None else request.reports([name for name, _ in shown])
+    if batch := reports[0].totals.get("largest_batch", 0) if limit is not None else 0:
+        reports = with_next(reports, at_batch(batch, model, own, step, options))
     output.write(reports, mixed=True)
     return 0
 

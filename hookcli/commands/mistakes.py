@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hookcli.commands.help_pages import argument_name, usage
 from hookcli.commands.typer_classes import TYPED
-from hookcli.errors import shortened, unknown
+from hookcli.errors import UsageError, shortened, unknown
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
 _WHOLE, _ANY = "a whole number", "a number"
 _KINDS = {"int_parsing": _WHOLE, "int_parsing_size": _WHOLE, "int_from_float": _WHOLE, "float_parsing": _ANY}
 _KINDS |= {"finite_number": "a finite number", "bool_parsing": "true or false"}
+_OF_OPTION = re.compile("(?:[AB]: )?--")
+_EXAMPLE = "for example"
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
 
@@ -45,7 +48,22 @@ def _parameters(context: Any) -> Sequence[Any]:
 
 
 def _usage(context: Any) -> str:
-    return f"usage: {context.command_path} {usage(context)}"
+    """The usage line, and a command that runs."""
+    details = getattr(context.command, "details", None)
+    example = details.example(context.meta.get(TYPED, ())) if details and details.example else ""
+    return f"usage: {context.command_path} {usage(context)}" + (f"; {_EXAMPLE}: {example}" if example else "")
+
+
+@contextmanager
+def ending_in_example(example: str) -> Iterator[None]:
+    """Errors on what is named in place of a model or file, not those on an option, end with a command that runs."""
+    try:
+        yield
+    except UsageError as error:
+        message = str(error)
+        if not (error.option or _OF_OPTION.match(message) or _EXAMPLE in message):
+            error.args = (f"{message}; {_EXAMPLE}: {example}",)
+        raise
 
 
 def _named(parameter: Any) -> str:

@@ -1,18 +1,20 @@
-"""The command to type next: about the first finding of `hookcli check`, or a comparison's first difference."""
+"""The command to type next, chosen by what a command found: a finding, a fault in a table, a difference, a batch."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from hookcli.checks.crash import Crash
 from hookcli.commands.option_fields import as_typed
-from hookcli.commands.options import BUILDING, DATA, GENERATED, Options
+from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
 from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.rules import rule
-from hookcli.table import Finding
+from hookcli.system.torchrun import world
+from hookcli.table import SEVERITIES, Finding, Report
+from hookcli.table.marks import faults, worst
 from hookcli.table.names import is_operator
 
 _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
@@ -20,6 +22,8 @@ _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check":
 _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
 """Options that a command does not have."""
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
+_FAULTS = {"activations": ("HK003", "HK010"), "inputs": ("HK003", ""), "grads": ("HK004", "HK009")}
+"""The checks that explain a table's faults: what is not finite, and what is all zero."""
 
 
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
@@ -29,6 +33,7 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     that make it the step of the check.
     """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
+    look = "check --ops" if finding.check == "HK003" and not is_operator(finding.fqn) else look
     of_data = look == "memory" and any(word for name in DATA for word in as_typed(options, name))
     if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
@@ -42,7 +47,42 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     return shlex.join(["hookcli", command, spec, *typed, *trains, *more])
 
 
-def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options: Options) -> str:
-    """The comparison of `hookcli diff` as it was typed, with A's weights in both models."""
-    typed = [word for each in (own, step, options) for item in fields(each) for word in as_typed(each, item.name)]
-    return shlex.join(["hookcli", "diff", *sides, *typed, "--same-weights"])
+def with_next(reports: Iterable[Report], command: str) -> list[Report]:
+    """The reports, the first of which names the command to type next, if there is one."""
+    first, *more = reports
+    return [replace(first, meta={**first.meta, "next": command}) if command else first, *more]
+
+
+def about_fault(report: Report, spec: str, options: Options, step: StepOptions, train: bool) -> str:
+    """The command about the worst fault in a table of tensors, which ran in this mode; "" without one.
+
+    A check of operators names the line where values that are not finite begin. It has no --edit, and runs alone.
+    """
+    found = [one for one in faults(report) if one] if report.probe in _FAULTS else []
+    if not found:
+        return ""
+    not_finite, zero = _FAULTS[report.probe]
+    fault = worst(found)[0]
+    if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):
+        typed = [word for name in _RUN if name != "train" for word in as_typed(options, name)]
+        typed += [word for name in _BACKWARD["check"] for word in as_typed(step, name)]
+        return shlex.join(["hookcli", "check", spec, *typed, "--ops", *([] if train else ["--eval"])])
+    check = not_finite if fault.severity == SEVERITIES[0] else zero if fault.words.endswith("all zero") else ""
+    return f"hookcli explain {check}" if check else ""
+
+
+def compared_again(sides: Sequence[str], own: Any, step: StepOptions, options: Options, more: str) -> str:
+    """The comparison of `hookcli diff` as it was typed, with one more option."""
+    return shlex.join(["hookcli", "diff", *sides, *_all_typed(own, step, options), more])
+
+
+def at_batch(batch: int, spec: str, own: Any, step: StepOptions, options: Options) -> str:
+    """`hookcli memory --fits` as it was typed, but for the batch that it found, whose memory it then shows in full."""
+    plain = {name: getattr(Options(), name) for name in SHOWING}  # its table has other columns
+    typed = _all_typed(replace(own, fits=None), step, replace(options, batch_size=batch, **plain))
+    return shlex.join(["hookcli", "memory", spec, *typed])
+
+
+def _all_typed(*options: Any) -> list[str]:
+    """All options of a command that do not have their defaults, as words."""
+    return [word for each in options for item in fields(each) for word in as_typed(each, item.name)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli import registry
 from hookcli.commands.model import Selection, find_recipe
+from hookcli.commands.next_command import about_fault, with_next
 from hookcli.commands.option_fields import check_choice
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark
@@ -81,7 +82,7 @@ def inspect_model(
             reports = inspect(globally=compare is not None)
             if compare:
                 reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
-    output.write(reports)
+    output.write(with_next(reports, about_fault(reports[0], spec, options, step, train)))
     if keep:
         keep(reports)
     return 0

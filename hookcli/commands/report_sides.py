@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared
-from hookcli.commands.diff_files import is_record, records_compared
+from hookcli.commands.diff_files import both_records, is_record, records_compared
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.output import remark
@@ -61,7 +61,8 @@ def _written(reports: Sequence[Report], page: Page) -> int:
 
 def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report]:
     """The comparison of two records, and the figures of their models over the steps of both."""
-    records, (first, *others) = records_compared(a, b, tolerance, narrowing(page.options), page.options)
+    records = both_records(a, b)
+    first, *others = records_compared(records, tolerance, narrowing(page.options), page.options)
     notes = list(record_remarks(*records))
     for text in notes:
         remark(text, page.options)

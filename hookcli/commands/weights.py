@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.model import built_model
 from hookcli.commands.option_fields import OnlyFields, option, words_of
 from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
@@ -13,6 +15,7 @@ from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
 from hookcli.engine.weights_report import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
+from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists
 from hookcli.table import Report
 from hookcli.table.columns import find_column
@@ -21,6 +24,7 @@ from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.files.opening import SUFFIXES, holds_tensors, open_tensors
 
 EXAMPLES = (
+    "hookcli weights resnet18",
     "hookcli weights model.safetensors",
     "hookcli weights llama.gguf --no-stats",
     "hookcli weights checkpoint/ --sort -outside_float16",
@@ -29,6 +33,13 @@ EXAMPLES = (
 )
 COLUMNS = WEIGHTS
 _WHAT = "Files or folders of tensors (.safetensors, .gguf, .pt, .bin), or models."
+
+
+def example(typed: Sequence[str]) -> str:
+    """A command that runs, for messages."""
+    from hookcli.commands.diff_files import is_record
+
+    return next((f"hookcli show {shell_path(text)}" for text in typed if is_record(text)), EXAMPLES[0])
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ def weights(
     reports: list[Report] = []
     with working(options, torch=False) as progress:
         for text in what:
-            weights = _opened(text, columns, wanted, options, progress)
+            with ending_in_example(example([text])):
+                weights = _opened(text, columns, wanted, options, progress)
             try:
                 weights.measure(wanted, Position(progress, weights.tensors))
             except (HookcliError, KeyboardInterrupt):

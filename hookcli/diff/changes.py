@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
-from hookcli.diff.settings import changed_settings
+from hookcli.diff.settings import ChangedSettings, changes_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Report, Row, strict
 from hookcli.table.names import is_within, operator_owner
@@ -84,8 +84,8 @@ def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
         other = current.get(row.fqn)
         if other is None or other.get("type") != row.get("type"):
             continue
-        if said := changed_settings(strict(row.get("settings", {})), strict(other.get("settings", {}))):
-            causes.add(row.fqn, said)
+        if changed := changes_of(strict(row.get("settings", {})), strict(other.get("settings", {}))):
+            causes.add(row.fqn, ChangedSettings(row.fqn, "", changed).text)
 
 
 def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:

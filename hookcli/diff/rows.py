@@ -12,6 +12,7 @@ from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.comparable import check_pair, unfit
 from hookcli.diff.origin import both_sources, operators_of_both
+from hookcli.diff.settings import ERROR
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
@@ -243,5 +244,6 @@ def differences(
 
 
 def beyond(reports: Sequence[Report]) -> bool:
-    """True if a comparison found anything beyond tolerance."""
-    return any(row.get("beyond") for report in reports for row in report.rows)
+    """True if a comparison found anything beyond tolerance, or a setting that differs and must not."""
+    rows = any(row.get("beyond") for report in reports for row in report.rows)
+    return rows or any(finding.severity == ERROR for report in reports for finding in report.findings)

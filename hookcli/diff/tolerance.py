@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hookcli.table import TensorStats
@@ -53,10 +53,13 @@ class Tolerance:
     that would be zero but for rounding (that of a bias before the normalization) is noise. Their `rtol` is therefore
     ten times that, and, unless `rtol` was given, their `atol` a tenth of that square root times the largest rms among
     gradients of the same kind.
+
+    `settings` are patterns of names: modules may differ in such settings.
     """
 
     rtol: float | None = None
     atol: float | None = None
+    settings: Sequence[str] = ()
 
     def limits(self, *dtypes: str, scale: float | None = None) -> tuple[float, float]:
         """`rtol` and `atol` between values of these dtypes; with `scale`, the largest rms of their kind, between

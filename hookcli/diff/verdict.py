@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin_of
-from hookcli.diff.settings import settings_line
+from hookcli.diff.settings import Cause, ChangedSettings, causes, findings_of, sentences, settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
 from hookcli.table.meta import Meta, of_both
+from hookcli.table.names import is_within, operator_owner
 
 CHECK = "diff"
-_NAMED = 3
 
 
 def report(
@@ -32,20 +31,22 @@ def report(
     meta: Meta,
     skipped: Sequence[Skipped],
     weights: str = "",
-    settings: Mapping[str, str] = MappingProxyType({}),
+    settings: Sequence[ChangedSettings] = (),
     identical: bool = False,
     origin: Origin | None = None,
 ) -> Report:
     """Make the report of a comparison: `metas` describe the two runs, `meta` both together, and `origin` is the
     origin if it is known from other rows than these.
 
-    A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models, and
-    `settings` has what differs in their modules' settings, by A's names; `identical` says that all that was compared
-    had the same bits.
+    A run whose `meta` lacks `complete` ran to its end. `weights` is a line on the models' parameters and buffers, and
+    `settings` has what differs in their modules' settings; `identical` says that all that was compared had the same
+    bits.
     """
-    rows = [_with_settings(row, settings.get(row.fqn, "")) for row in rows]
+    changed = {module.fqn: module.text for module in settings}
+    rows = [_with_settings(row, changed.get(row.fqn, "")) for row in rows]
     found = origin or origin_of(rows)
-    line = _verdict(rows, found, identical) + _changed(alignment, len(settings))
+    differing = causes(settings, alignment, tolerance.settings)
+    line = _verdict(rows, found, identical, differing, _changed(alignment))
     if not meta.get("complete", True):
         line += ", until the run failed"
     elif not all(one.get("complete", True) for one in metas):
@@ -56,9 +57,9 @@ def report(
         columns=columns,
         rows=rows,
         meta={**of_both(*metas), "rtol": tolerance.rtol, "atol": tolerance.atol, **meta},
-        totals=_totals(rows, alignment, weights, settings) | {"verdict": line},
+        totals=_totals(rows, alignment, weights, differing) | {"verdict": line},
         skipped=skipped,
-        findings=_findings(rows, alignment, found),
+        findings=[*findings_of(differing, CHECK), *_findings(rows, alignment, found)],
     )
 
 
@@ -67,11 +68,11 @@ def _with_settings(row: Row, changed: str) -> Row:
     return replace(row, values={**row.values, "reset": changed}) if changed and row.get("kind") == OUTPUT else row
 
 
-def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, settings: Mapping[str, str]) -> dict[str, Any]:
+def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, differing: Sequence[Cause]) -> dict[str, Any]:
     """Count computed values, and separately parameters and buffers."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
-    lines = {"structure": structure_line(alignment), "settings": settings_line(settings), "weights": weights}
+    lines = {"structure": structure_line(alignment), "settings": settings_line(differing), "weights": weights}
     return {
         "compared": sum(_is_compared(row) for row in computed),
         "beyond": sum(bool(row.get("beyond")) for row in computed),
@@ -84,36 +85,71 @@ def _is_compared(row: Row) -> bool:
     return row.get("change") not in ("added", "removed")
 
 
-def _verdict(rows: Sequence[Row], found: Origin | None, identical: bool) -> str:
-    """The result in a line: the first difference beyond tolerance, or how close the two are."""
-    if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
+def _verdict(
+    rows: Sequence[Row], found: Origin | None, identical: bool, differing: Sequence[Cause], structure: str
+) -> str:
+    """The result in a line: what differs in the modules themselves, then how far what they compute is apart.
+
+    A difference that other parts are the cause of, or that comes after the first one in what is computed, stands last.
+    """
+    leading = [cause for cause in differing if cause.acts and _leads(cause, rows, found)]
+    result = _result(rows, found, identical, bool(leading)) + structure
+    if not found and not any(cause.severity for cause in leading) and not _apart(rows, identical):
+        leading = []  # another class, which computes the same
+    others = [cause for cause in differing if cause.severity and cause not in leading]
+    if leading:
+        result = result[:1].lower() + result[1:]
+    return "; ".join(filter(None, (sentences(leading), result, sentences(others))))
+
+
+def _leads(cause: Cause, rows: Sequence[Row], found: Origin | None) -> bool:
+    """True unless the first difference has a cause of its own, or comes before the modules of this one."""
+    if found is None:
+        return True
+    place = operator_owner(found.fqn) or found.fqn
+    if place in cause.fqns:
+        return True
+    if found.lone or _differing_weights(found.first, rows):
+        return False
+    until = next((number for number, row in enumerate(rows) if row.fqn == place), len(rows))
+    before = {row.fqn for row in rows[:until]}
+    return any(fqn in before or is_within(fqn, place) for fqn in cause.fqns)
+
+
+def _result(rows: Sequence[Row], found: Origin | None, identical: bool, explained: bool) -> str:
+    """The first difference beyond tolerance, or how close the two are; `explained`: a cause of differences is known."""
+    computed = [row for row in rows if row.get("kind") != WEIGHT]
+    if not any(_is_compared(row) for row in computed):
         return "Nothing compared"
     if found:
-        place = found.said(_with_cause(found, rows))
+        place = found.said(_with_cause(found, rows, explained))
         return f"First difference: {place}{'; ' if found.lone else ', '}{_error(found.first)}"
-    if identical:
-        return "Identical, bit for bit"
-    furthest = max(rows, key=_times)
-    if not _times(furthest):
-        return "Equal in every figure" if "a_l2" not in furthest.values else "Equal in every value"
-    return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
+    if not (apart := _apart(rows, identical)):
+        what = "value" if any("a_l2" in row.values for row in computed) else "figure"
+        return "Identical, bit for bit" if identical else f"Equal in every {what}"
+    if not explained:
+        furthest = max(apart, key=_times)
+        return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
+    worst = max(filter(_times, computed), key=_times, default=apart[0])
+    what = "outputs" if all(row.get("kind") in (None, OUTPUT) for row in computed) else "all"
+    return f"{what} within tolerance (worst: {title(worst, typed=False)}, {_times(worst):.2g} of it)"
 
 
-def _with_cause(found: Origin, rows: Sequence[Row]) -> str:
+def _with_cause(found: Origin, rows: Sequence[Row], explained: bool) -> str:
     """A place in words, and its cause in parentheses: with an operator's line, if the place ends with that."""
-    place, cause = title(found.first, typed=False), _cause(found, rows)
+    place, cause = title(found.first, typed=False), _cause(found, rows, explained)
     if not cause:
         return place
     line = f"({found.first.get('source')})"
     return f"{place.removesuffix(')')}; {cause})" if place.endswith(line) else f"{place} ({cause})"
 
 
-def _cause(found: Origin, rows: Iterable[Row]) -> str:
-    """Name settings and tensors of a module that differ; if nothing else is known, that what it received does."""
+def _cause(found: Origin, rows: Iterable[Row], explained: bool) -> str:
+    """Name tensors of a module that differ; if no cause is known, that what it received does."""
     names = _differing_weights(found.first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
-    innocent = not found.lone and found.first.get("received") == "differ"
-    return "; ".join(filter(None, (found.first.get("reset"), differ, "its input already differs" if innocent else "")))
+    innocent = not found.lone and not explained and found.first.get("received") == "differ"
+    return "; ".join(filter(None, (differ, "its input already differs" if innocent else "")))
 
 
 def weights_come_first(report: Report) -> bool:
@@ -136,6 +172,11 @@ def _times(row: Row) -> float:
     return row.get("times") or 0.0
 
 
+def _apart(rows: Sequence[Row], identical: bool) -> list[Row]:
+    """The rows whose figures differ."""
+    return [] if identical else [row for row in rows if _times(row)]
+
+
 def _error(row: Row) -> str:
     """How far apart two tensors or figures are, in words."""
     relative = row.get("rel_l2")
@@ -146,11 +187,11 @@ def _error(row: Row) -> str:
     return f"{str(row['figure']).replace('_', ' ')} {text_of(row['a'])} → {text_of(row['b'])}"
 
 
-def _changed(alignment: Alignment, reset: int) -> str:
-    """In parentheses, how many modules have other names, settings or no counterpart, and operators none; "" if none."""
+def _changed(alignment: Alignment) -> str:
+    """In parentheses, how many modules have other names or no counterpart, and operators none; "" if none."""
     alone = {"only in A": alignment.removed, "only in B": alignment.added}
     operators = {what: sum(place.is_operator for place in places) for what, places in alone.items()}
-    modules = {"renamed": len(alignment.renamed), "with other settings": reset}
+    modules = {"renamed": len(alignment.renamed)}
     modules |= {what: len(places) - operators[what] for what, places in alone.items()}
     parts = [
         f"{counted(number, noun)} {what}"
@@ -172,27 +213,6 @@ def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -
     more = f"; {others} more beyond tolerance" if others else ""
     message = f"{found.said(title(first))}: {first['differs']}{more}"
     return [Finding(CHECK, "error", found.fqn, message, first.get("times"), 1.0), *notes]
-
-
-def weights_line(rows: Sequence[Row], compared: int) -> str:
-    """A line on the parameters and buffers: `compared` in number, of which `rows` differ; "" if there are none."""
-    differ = [row for row in rows if row.get("change") not in ("added", "removed")]
-    what = "parameters and buffers"
-    if not differ:
-        return f"{compared:,} {what} equal" if compared else ""
-    beyond = sum(bool(row.get("beyond")) for row in differ)
-    ordered = sorted(differ, key=lambda row: -row.get("times", math.inf))
-    named = ", ".join(f"{row.fqn} {_apart(row)}" for row in ordered[: _NAMED if not differ[_NAMED:] else 1])
-    most = "most of all " if differ[_NAMED:] else ""
-    limit = f", {beyond:,} beyond tolerance" if beyond else ""
-    return f"{len(differ):,} of {compared:,} {what} differ{limit}: {most}{named}"
-
-
-def _apart(row: Row) -> str:
-    if "max_abs" not in row.values or row["nonfinite"]:
-        return str(row["differs"])
-    relative = "" if math.isinf(row["rel_l2"]) else f", relative l2 {number(row['rel_l2'])}"
-    return f"by {number(row['max_abs'])} at most{relative}"
 
 
 def title(row: Row, *, typed: bool = True) -> str:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from torch import nn
 
 from hookcli.engine.batch_run import run_batches
 from hookcli.engine.feedback import Feedback
+from hookcli.engine.inputs import as_called
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
-from hookcli.engine.probing import Edits, MakeProbe, Probing, make_probes, parse_edits
+from hookcli.engine.probing import (
+    Edits,
+    MakeProbe,
+    Probing,
+    are_probes,
+    is_one,
+    make_probes,
+    parse_edits,
+    partial_reports,
+)
 from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
-from hookcli.errors import HookcliError, ModelError, UsageError, message_of, unknown
+from hookcli.errors import ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.select import Select
@@ -58,11 +69,16 @@ class Hooking:
             raise UsageError(unknown("ops", self.ops, OPS))
 
 
+@overload
+def capture(model: nn.Module, *inputs: Any, probes: str | Probe | MakeProbe = ..., **settings: Any) -> Report: ...
+@overload
+def capture(
+    model: nn.Module, *inputs: Any, probes: Sequence[str | Probe | MakeProbe], **settings: Any
+) -> list[Report]: ...
 def capture(
     model: nn.Module,
-    inputs: Any,
-    probes: str | Probe | Sequence[str | Probe] = ("shapes",),
-    *,
+    *inputs: Any,
+    probes: str | Probe | MakeProbe | Sequence[str | Probe | MakeProbe] | None = None,
     loss: str | Loss | None = None,
     step: Step | None = None,
     edits: Edits = (),
@@ -74,13 +90,17 @@ def capture(
     restore: bool = True,
     name: str | None = None,
     info: Meta | None = None,
-) -> list[Report]:
-    """Run the model on `inputs` and return a report per probe.
+    **keywords: Any,
+) -> Report | list[Report]:
+    """Run the model as `model(*inputs, **keywords)` and return the report of a probe, or a list of several probes'.
 
-    `inputs` is a tensor, a tuple of positional arguments or a mapping of keyword arguments. With a probe that needs
-    gradients there is a backward pass too, from `loss` or as `step` says (see Step: several passes, an optimizer ...).
-    `edits`, `select`, `fastpath`, `globally`, `ops` and `time` are those of Hooking; `info` describes the run in the
-    reports' `meta`.
+    One input alone may also be a tuple of all positional arguments, or a mapping of all keyword arguments: thus a
+    model gets one that has the name of a setting. `probes` is "shapes" by default; without the keyword, probes may be
+    the last of several arguments. The single report unpacks as a list of one.
+
+    With a probe that needs gradients there is a backward pass too, from `loss` or as `step` says (see Step: several
+    passes, an optimizer ...). `edits`, `select`, `fastpath`, `globally`, `ops` and `time` are those of Hooking; `info`
+    describes the run in the reports' `meta`.
 
     Afterwards the model (parameters, gradients, buffers, modes), the inputs and the random number generators are as
     they were, even where the model changes them itself; see `hookcli.engine.preserve.preserved`. That takes a copy of
@@ -95,10 +115,18 @@ def capture(
         raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
     if loss is not None and step is not None:
         raise UsageError("capture: give the loss in the step, as Step(loss=...)")
-    run = PreparedRun.of(model, inputs, step or Step(loss=loss), name)
+    if probes is None and inputs[1:] and are_probes(inputs[-1]):
+        *inputs, probes = inputs  # type: ignore[assignment]
+    probes = "shapes" if probes is None else probes
+    run = PreparedRun.of(model, as_called("capture", model, inputs, keywords, _SETTINGS), step or Step(loss=loss), name)
     if info:
         run = replace(run, info={**run.info, **info})
-    return capture_run(run, make_probes(probes), Hooking(select, edits, fastpath, globally, ops, time), restore)
+    hooking = Hooking(select, edits, fastpath, globally, ops, time)
+    reports = capture_run(run, make_probes(probes), hooking, restore)
+    return reports[0] if is_one(probes) else reports
+
+
+_SETTINGS = inspect.signature(capture).parameters
 
 
 def capture_recipe(
@@ -111,7 +139,7 @@ def capture_recipe(
     narrow: Callable[[nn.Module], Select | None] | None = None,
     feedback: Feedback = Feedback(),
 ) -> list[Report]:
-    """Build a recipe's model, run it and return a report per probe, as the commands do.
+    """Build a recipe's model, run it as the commands do, and return a list with a report per probe.
 
     If no probe needs values the model runs on the meta device; if it can't, it is built again and runs for real, and
     `meta` says why. `narrow` makes Hooking's `select` once the model is built. The random number generators are
@@ -210,15 +238,3 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
         return reports
-
-
-@contextmanager
-def partial_reports(probing: Probing) -> Iterator[None]:
-    """Give an error that ends the block, or an interrupt, the reports of what was seen until then."""
-    try:
-        yield
-    except (UsageError, ModelError, KeyboardInterrupt) as error:
-        if isinstance(error, HookcliError) and "error" not in probing.info:
-            probing.info["error"] = str(error).partition("\n")[0]
-        error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
-        raise

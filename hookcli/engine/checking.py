@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Unpack
+from typing import Any
 
 from torch import nn
 
@@ -18,12 +18,13 @@ from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
+from hookcli.engine.inputs import as_called
 from hookcli.engine.memory.request import memory_of
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.run_info import finished
 from hookcli.engine.step import Step
-from hookcli.errors import ModelError, UsageError, unknown
+from hookcli.errors import ModelError, UsageError
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
 from hookcli.sources.base import Loss
@@ -63,17 +64,16 @@ class Examination:
 
 def check(
     model: nn.Module,
-    inputs: Any,
-    *,
+    *inputs: Any,
     loss: str | Loss | None = None,
     save: str | None = None,
     name: str | None = None,
-    **settings: Unpack[CheckSettings],
+    **settings: Any,
 ) -> Report:
     """Run the model once on `inputs`, in its present mode, and judge the run as `hookcli check` does.
 
-    `inputs` and `loss` are those of `capture`; without a loss, neither given nor returned by the model, gradients start
-    from a random projection of the outputs.
+    `inputs` and `loss` are those of `capture`, and so are keywords that are no settings; without a loss, neither given
+    nor returned by the model, gradients start from a random projection of the outputs.
     `save` is a file that gets a baseline, unless the model crashes. The settings, all optional: `select` and `ignore`
     take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets ("max-params") among them;
     `expect_output` says what the model returns; `backward=False` runs no backward pass; `repeat` runs the model so
@@ -84,20 +84,26 @@ def check(
     Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
     random state are afterwards as they were. Raises UsageError for unknown names.
     """
-    plan = plan_of("check", model, settings, keep=save is not None)
-    examination = examine(PreparedRun.of(model, inputs, Step(loss=loss), name), plan)
+    plan, given = plan_of("check", model, inputs, settings, keep=save is not None)
+    examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
     return examination.report
 
 
-def plan_of(function: str, model: Any, settings: CheckSettings, *, keep: bool = False) -> CheckPlan:
-    """The plan of a function's settings. Raises UsageError for what is no module, TypeError for unknown settings."""
+def plan_of(
+    function: str, model: Any, inputs: Sequence[Any], settings: Mapping[str, Any], *, keep: bool = False
+) -> tuple[CheckPlan, Any]:
+    """The plan of a function's settings, and the model's inputs: keywords that are no settings are among them.
+
+    Raises UsageError for what is no module, TypeError for a keyword that the model does not take either.
+    """
     if not isinstance(model, nn.Module):
         raise UsageError(f"{function} needs an nn.Module, not {type(model).__name__}")
-    for given in settings.keys() - CheckSettings.__annotations__.keys():
-        raise TypeError(f"{function}: {unknown('setting', given, CheckSettings.__annotations__)}")
-    return make_plan(**settings, keep=keep)
+    names = CheckSettings.__annotations__
+    keywords = {name: value for name, value in settings.items() if name not in names}
+    given = as_called(function, model, inputs, keywords, names)
+    return make_plan(**{name: settings[name] for name in names if name in settings}, keep=keep), given
 
 
 def examine(

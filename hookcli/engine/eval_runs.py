@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from hookcli.checks.measurements import Comparison, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
+from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain_output, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
@@ -229,8 +230,7 @@ def _agree(row: Row, beside: Row, keys: Sequence[str] = _STEADY, tolerance: floa
 
 
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
-    args, kwargs = inputs
-    return capture(model, kwargs if kwargs and not args else args, [probe])[0].rows
+    return capture(model, Call(*inputs), probes=probe).rows
 
 
 def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:

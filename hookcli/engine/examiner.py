@@ -135,7 +135,7 @@ class Examiner:
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
+            return capture(self.model, self.run.inputs, probes="shapes", name=self.run.name)
 
     def layout(self) -> Sequence[Report]:
-        return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name, ops=self.plan.ops)
+        return capture(self.model, self.run.inputs, probes=LAYOUT, name=self.run.name, ops=self.plan.ops)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +39,31 @@ def inputs_for(
     return (targets or recipe.arrange)(tensors), described
 
 
+class Call(NamedTuple):
+    """The arguments of a call that has several, or some by position and some by keyword."""
+
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+
+def as_called(function: str, model: nn.Module, given: Sequence[Any], keywords: Any, settings: Collection[str]) -> Any:
+    """The model's inputs among the arguments of `function`: several are those of a call, one alone may hold them all.
+
+    Raises TypeError for a keyword that is neither one of the function's `settings` nor one of the model's forward.
+    """
+    if not given and [*keywords] == ["inputs"]:
+        return keywords["inputs"]
+    taken = Forward.of(model).keywords
+    for name in () if taken is None else keywords.keys() - taken:
+        see = f"neither a setting nor an argument of {class_name(model)}.forward"
+        raise TypeError(f"{function}: {unknown('argument', name, {*settings, *(taken or ())}, see=see)}")
+    return given[0] if len(given) == 1 and not keywords else Call(tuple(given), dict(keywords))
+
+
 def arguments(inputs: Any) -> tuple[tuple[object, ...], dict[str, object]]:
     """The positional and keyword arguments with which a model is called on these inputs."""
+    if isinstance(inputs, Call):
+        return inputs
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}

@@ -13,7 +13,7 @@ from torch import nn
 
 from hookcli import registry
 from hookcli.engine.run_info import finished
-from hookcli.errors import PluginError, UsageError, UserCode, in_brief
+from hookcli.errors import HookcliError, ModelError, PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
@@ -38,9 +38,21 @@ def make_probe(make: MakeProbe) -> Probe:
 
 def make_probes(probes: str | Probe | MakeProbe | Sequence[str | Probe | MakeProbe]) -> list[Probe]:
     """The probes, with names and factories replaced by the probes that they mean, in order."""
-    given = [probes] if isinstance(probes, (str, Probe)) or callable(probes) else probes
+    given = cast("Sequence[str | Probe | MakeProbe]", [probes] if is_one(probes) else probes)
     factories = [registry.load("probes", p) if isinstance(p, str) else p for p in given]
     return [p if isinstance(p, Probe) else make_probe(p) for p in factories]
+
+
+def is_one(probes: object) -> bool:
+    """True for a single probe, by its name, class or factory, or made already."""
+    return isinstance(probes, (str, Probe)) or callable(probes)
+
+
+def are_probes(value: object) -> bool:
+    """True for one probe, and for several; False for what only a model can take."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_one, value))
+    return isinstance(value, Iterator) or (is_one(value) and not isinstance(value, nn.Module))
 
 
 def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
@@ -103,3 +115,15 @@ def _blaming(probe: Probe) -> Iterator[None]:
     probe_code = UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}"))
     with probe_code, registry.guarded(probe):
         yield
+
+
+@contextmanager
+def partial_reports(probing: Probing) -> Iterator[None]:
+    """Give an error that ends the block, or an interrupt, the reports of what was seen until then."""
+    try:
+        yield
+    except (UsageError, ModelError, KeyboardInterrupt) as error:
+        if isinstance(error, HookcliError) and "error" not in probing.info:
+            probing.info["error"] = str(error).partition("\n")[0]
+        error.reports = tuple(probing.reports(complete=False))  # type: ignore[union-attr]
+        raise

@@ -37,12 +37,20 @@ class SettingsProbe(Probe):
         return self._rows
 
 
-def settings_of(module: nn.Module) -> dict[str, object]:
-    """The settings of one module."""
+def settings_of(module: nn.Module, *, floats: bool = False) -> dict[str, object]:
+    """The settings of one module.
+
+    `floats`: all its floats, too, which between two models that have not run yet are no counters: the epsilon of a
+    normalization that declares nothing.
+    """
     attributes = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("_")}
     if not type(module).__module__.startswith(_KNOWN):
         declared = _declared(module)
-        attributes = {name: value for name, value in attributes.items() if name in declared}
+        attributes = {
+            name: value
+            for name, value in attributes.items()
+            if name in declared or (floats and isinstance(value, float))
+        }
     return {name: value for name, value in attributes.items() if name != "training" and _is_plain(value)}
 
 

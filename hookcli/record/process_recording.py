@@ -20,7 +20,8 @@ def start(data: Mapping[str, Any]) -> Callable[[], object]:
     run = Launched(**data).joined()
     process = ProcessRecording(run)
     process.begin(optimizers=(), child=run.is_child)
-    os.register_at_fork(after_in_child=process.forked)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=process.forked)
     return process.end
 
 

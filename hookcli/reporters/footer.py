@@ -11,7 +11,7 @@ from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, size
 from hookcli.table.meta import RANDOM, Meta, only
-from hookcli.table.validation import OF_PEAK, SENTENCES
+from hookcli.table.validation import HEADLINES, OF_PEAK, SENTENCES
 
 
 def totals_line(report: Report, *, sorts: bool = False, python: bool = False) -> str:
@@ -186,12 +186,22 @@ def _of_step(meta: Meta) -> list[str]:
     return said
 
 
+def headlines(report: Report) -> list[str]:
+    """The verdict, its cause and where it begins, as far as the report has them: the first lines of all."""
+    return [str(report.totals[key]) for key in HEADLINES if report.totals.get(key)]
+
+
+def without_headlines(report: Report) -> Report:
+    """The report with the totals that stand below its table."""
+    return replace(report, totals={key: value for key, value in report.totals.items() if key not in HEADLINES})
+
+
 def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -> list[str]:
-    """Write the totals as they stand below a table, without the verdict, which is above; nothing if they only count."""
-    totals = {key: value for key, value in report.totals.items() if key != "verdict"}
-    if report.rows and totals.keys() <= {"rows"}:
+    """Write the totals as they stand below a table, where headlines are above; nothing if they only count."""
+    below = without_headlines(report)
+    if report.rows and below.totals.keys() <= {"rows"}:
         return []
-    return [totals_line(replace(report, totals=totals), sorts=sorts, python=python)]
+    return [totals_line(below, sorts=sorts, python=python)]
 
 
 def run_lines(report: Report) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
@@ -37,14 +36,14 @@ def _render(report: Report, view: View) -> str:
     rule = [":---" if table_columns.reads_left(report, column) else "---:" for column in columns]
     body = [[_escaped(formatting.cell(row, column)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)] if body else []
-    totals = {key: value for key, value in report.totals.items() if key != "verdict"}  # which is above
-    notes = [footer.totals_line(replace(report, totals=totals)), *footer.remarks(report)]
+    notes = [footer.totals_line(footer.without_headlines(report)), *footer.remarks(report)]
     notes += table_columns.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]
-    said = (str(report.totals.get("verdict", "")), footer.run_line(report))
-    above = [f"### {_escaped(f'{report.probe}: {report.model}')}", *map(_escaped, said)]
+    above = [f"### {_escaped(f'{report.probe}: {report.model}')}"]
+    above += [f"**{_escaped(line)}**" for line in footer.headlines(report)]
+    above.append(_escaped(footer.run_line(report)))
     return "\n".join([*(f"{line}\n" for line in above if line), *table, *([""] if table else []), *below, ""])
 
 

@@ -49,8 +49,6 @@ def draw(tables: Sequence[Table], view: View) -> str:
             _print_rows(console, one)
         for line in one.below:
             console.print(Text(wrapped(line, view.width)), style="dim", soft_wrap=True)
-        if one.verdict:
-            console.print(Text(wrapped(one.verdict, view.width), style="bold"), soft_wrap=True)
     return text.getvalue().replace(_BLANK, " ")
 
 

@@ -49,8 +49,6 @@ class Table:
     """True if the first line above is on faults."""
     remarks: Sequence[str] = ()
     """For each row a remark that stands below it, or ""; nothing without any."""
-    verdict: str = ""
-    """The verdict once more, below a table that is longer than the screen."""
 
     @property
     def width(self) -> int:
@@ -79,8 +77,7 @@ def tabulated(report: Report, view: View) -> Table:
         return table
     if view.depth is None:  # long notes take lines, too
         table = _laid_out(report, _shown(report, view, _AROUND + used - view.height), view)
-    verdict = str(report.totals.get("verdict", ""))
-    return replace(table, verdict=verdict if table.lines(view.width) > view.height else "")
+    return table
 
 
 def _shown(report: Report, view: View, around: int) -> Report:
@@ -131,7 +128,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
-        "\n".join(filter(None, (str(report.totals.get("verdict", "")), summary, footer.run_line(report)))),
+        "\n".join(filter(None, (*footer.headlines(report), summary, footer.run_line(report)))),
         [*below, *drawn.said],
         bars=list(drawn.bars.values()),
         remarks=remarks,

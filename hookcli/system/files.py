@@ -25,6 +25,7 @@ LARGEST = 2**29
 _LARGEST_PIPE = 2**32  # bytes of the largest copy of a pipe, which may be a record
 _PATIENCE = 10.0  # seconds in which a program must open a named pipe to write
 _BLOCK = 1 << 20
+_NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)  # Windows has no such pipes
 # Path's methods are not used: up to Python 3.13 they raise for impossible names (more than 255 bytes, a NUL).
 
 
@@ -78,7 +79,7 @@ def regular(path: str | Path, within: str | Path | None = None) -> Path:
 
 def opened(path: str | Path, within: str | Path | None = None, buffering: int = -1) -> Any:
     """Open a `regular` file for reading bytes, without ever waiting for somebody who writes. Raises OSError."""
-    without_waiting = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
+    without_waiting = lambda name, flags: os.open(name, flags | _NONBLOCK)  # noqa: E731
     file = open(regular(path, within), "rb", buffering, opener=without_waiting)  # noqa: SIM115
     try:
         _require_regular(os.fstat(file.fileno()), path)  # by now it may be another
@@ -152,7 +153,7 @@ def _piped(path: str | Path) -> Iterator[bytes]:
     """Yield the blocks of a pipe until its writers have closed it. Raises OSError if a named one has no writer."""
     import select  # of a terminal's or a shell's pipe only
 
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = os.open(path, os.O_RDONLY | _NONBLOCK)
     begin, written = time.monotonic(), not exists(os.path.realpath(path))  # one without a name has, or had, a writer
     try:
         while True:

@@ -5,16 +5,17 @@ A `Report` is all that reporters, checks and diffs ever see, so each of them wor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self, overload
 
 from hookcli.system.escaping import visible
 from hookcli.table import columns
 from hookcli.table.column import Column
 from hookcli.table.columns import layouts
 from hookcli.table.data_frame import data_frame
+from hookcli.table.lookup import row_of
 from hookcli.table.meta import Meta
 from hookcli.table.printed import PrintedTable
 from hookcli.table.row import Row
@@ -120,6 +121,29 @@ class Report:
         resolved = [*map(columns.resolved, self.columns)]
         if any(new is not old for new, old in zip(resolved, self.columns, strict=True)):
             object.__setattr__(self, "columns", tuple(resolved))
+
+    def row(self, fqn: str, **values: Any) -> Row:
+        """The row of a layer, parameter or operator; `values` choose one of several: `report.row("relu", call=1)`.
+
+        "" is the model itself. Raises UnknownRowError, a KeyError, with the nearest names, or with what to choose from.
+        """
+        return row_of(self.rows, fqn, values, {item.fqn: item.reason for item in self.skipped})
+
+    @overload
+    def __getitem__(self, key: str) -> Row: ...
+    @overload
+    def __getitem__(self, key: int) -> Self: ...
+    def __getitem__(self, key: str | int) -> Row | Self:
+        """`report["layer1.0"]` is `report.row("layer1.0")`; see `__iter__` for numbers."""
+        return self.row(key) if isinstance(key, str) else [self][key]
+
+    def __iter__(self) -> Iterator[Self]:
+        """The report alone, so that `(report,) = capture(...)` and `capture(...)[0]` work with one probe, too."""
+        yield self
+
+    def __contains__(self, fqn: str) -> bool:
+        """True if there is a row of this name."""
+        return any(row.fqn == fqn for row in self.rows)
 
     def column(self, name: str) -> Column:
         """The column of this name: the report's, or what hookcli knows of a key of its rows."""

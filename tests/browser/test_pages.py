@@ -17,6 +17,7 @@ from hookcli.cli import main
 from hookcli.system.escaping import visible
 
 INPUT = ("--input", "2x3x4x4", "--quiet")
+NORM = "torch.nn:LayerNorm --arg normalized_shape=4"
 Visit = Callable[..., Any]
 
 
@@ -35,6 +36,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "two": ("report", "net.py:Net", "net.py:Net --seed 1", *INPUT),
         "records": ("report", "a.run.jsonl", "b.run.jsonl", "--quiet"),
         "diff": ("diff", "net.py:Net", "net.py:Net --seed 1", *INPUT),
+        "settings": ("diff", f"{NORM} --arg eps=1e-5", f"{NORM} --arg eps=1e-6", *INPUT),
     }
     for name, argv in documents.items():
         assert main([*argv, "--output", f"{name}.json"]) in (0, 1)  # hookcli diff found differences
@@ -190,10 +192,20 @@ def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pa
     assert names(page) == ["", "conv", "act", "fc"]
 
 
+def test_settings_that_differ_are_the_verdict_and_no_good_one(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "settings.html")
+    first = page.locator("#verdict p").first
+    assert first.inner_text().startswith(
+        "(model) (LayerNorm) has another eps (1e-05 → 1e-06); outputs within tolerance"
+    )
+    assert "error" in first.get_attribute("class").split() and page.locator(".diff-first").count() == 0
+
+
 def test_records_side_by_side(visit: Visit, pages: Path) -> None:
     page = visit(pages / "records.html")
     over, place, _ = document(pages, "records")
     told = page.locator("#verdict").inner_text()
+    assert told.startswith(f"Net: {over['totals']['verdict']}") and over["totals"]["first"] in told
     assert over["totals"]["verdict"] in told and over["totals"]["grew"] in told and place["totals"]["verdict"] in told
     assert said(page) == f"{len(over['rows'])} rows"
     page.get_by_role("tab", name="Over steps").click()

@@ -10,13 +10,13 @@ import sys
 import forks
 
 
-def on_terminal(columns: int, *argv: str, **environment: str) -> str:
-    """What a terminal of this width gets on stdout."""
+def on_terminal(columns: int, *argv: str, both: bool = False, **environment: str) -> str:
+    """What a terminal of this width gets on stdout, or, with `both`, on stderr, too."""
     ours, theirs = pty.openpty()
     process = forks.Popen(
         [sys.executable, "-m", "hookcli", *argv],
         stdout=theirs,
-        stderr=subprocess.DEVNULL,
+        stderr=theirs if both else subprocess.DEVNULL,
         env={**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "xterm", **environment},
     )
     os.close(theirs)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
+import shlex
 from pathlib import Path
 
 import pytest
 from commands.diffs import INPUT, NET, Cli, save
+from records import HEADER, end, recorded_step, text
 
 # What goes wrong.
 
@@ -54,6 +57,43 @@ def test_one_clear_line(cli: Cli, net: Path, argv: tuple[str, ...]) -> None:
     lines = ran.err.splitlines()
     assert lines[-1].startswith("hookcli: error: ") and MISTAKES[argv] in lines[-1], ran.err
     assert len(lines) <= 2 and "Traceback" not in ran.err
+
+
+RECORD = "a.run.jsonl"
+ENDS = {
+    ("diff",): "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
+    ("diff", NET): "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
+    ("diff", NET, "resnt18"): "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
+    ("diff", NET, "gone.json"): "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
+    ("diff", RECORD): "hookcli diff a.run.jsonl b.run.jsonl",
+    ("diff", RECORD, NET): "hookcli diff a.run.jsonl b.run.jsonl",
+    ("diff", RECORD, "gone.run.jsonl"): "hookcli diff a.run.jsonl b.run.jsonl",
+    ("diff", RECORD, RECORD, RECORD): "hookcli diff a.run.jsonl b.run.jsonl",
+    ("diff", NET, "weights.pt"): f"hookcli diff {NET} '{NET} --weights weights.pt'",
+    ("weights",): "hookcli weights resnet18",
+    ("weights", "nothing"): "hookcli weights resnet18",
+    ("weights", "gone.safetensors"): "hookcli weights resnet18",
+    ("weights", RECORD): "hookcli show a.run.jsonl",
+}
+
+
+def test_mistakes_in_the_sides_end_with_a_command_that_runs(cli: Cli, net: Path) -> None:
+    import torch
+
+    torch.save(runpy.run_path("net.py")["Net"]().state_dict(), "weights.pt")
+    for name in "ab":
+        (net / f"{name}.run.jsonl").write_text(text([HEADER, recorded_step(0), end()]))
+    for argv, example in ENDS.items():
+        ran = cli(*argv)
+        assert ran.code == 2 and ran.err.endswith(f"; for example: {example}\n"), ran.err
+    for example in set(ENDS.values()):
+        given = INPUT if NET in example else ()  # the model of this test knows no input of its own
+        assert cli(*shlex.split(example)[1:], *given, "-q").code in (0, 1), example
+
+
+def test_a_record_alone_is_shown(cli: Cli, net: Path) -> None:
+    (net / RECORD).write_text(text([HEADER, recorded_step(0), end()]))
+    assert cli("diff", RECORD, NET).err.endswith("; for example: hookcli show a.run.jsonl\n")
 
 
 CRASHES = """

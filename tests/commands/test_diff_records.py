@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -10,6 +11,7 @@ from textwrap import dedent
 import forks
 import pytest
 from commands.diffed import Cli, diffed
+from commands.shown import on_terminal
 
 SCRIPT = """
     import sys
@@ -22,7 +24,8 @@ SCRIPT = """
     x = torch.randn(16, 4)
     for step in range(steps):
         optimizer.zero_grad()
-        (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+        loss.backward()
         optimizer.step()
 """
 RUNS = {
@@ -52,15 +55,25 @@ def runs(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return trained
 
 
-def test_the_same_seed_is_the_same_run(cli: Cli, runs: Path) -> None:
+def losses(name: str, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The losses of the same training without hookcli."""
+    found: list[float] = []
+    monkeypatch.setattr(sys, "argv", ["train.py", *RUNS[name]])
+    exec(dedent(SCRIPT).replace("loss.backward()", "losses.append(loss.item()); loss.backward()"), {"losses": found})
+    return found
+
+
+def test_the_same_seed_is_the_same_run(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, (report,), err = diffed(cli, "a.run.jsonl", "again.run.jsonl")
     assert code == 0 and (report["totals"]["compared"], report["totals"]["beyond"]) == (4, 0)
-    assert report["totals"]["verdict"] == "all within tolerance" and "settings" not in report["totals"]
+    last = losses("a", monkeypatch)[-1]
+    assert report["totals"]["verdict"] == f"all within tolerance: both have loss {last:.3f} at step 11"
+    assert "settings" not in report["totals"] and not report["findings"]
     assert [row["loss_a"] for row in report["rows"]] == [row["loss_b"] for row in report["rows"]]
     assert "the runs differ" not in err
 
 
-def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path) -> None:
+def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Activations and gradients of step 0 are those of the same weights."""
     code, (over, place), err = diffed(cli, "a.run.jsonl", "rate.run.jsonl")
     first, second, *_ = over["rows"]
@@ -70,20 +83,32 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path) -
     assert place["model"] == "Sequential: updates of step 0"
     twice = [row for row in place["rows"] if row["figure"] in ("update", "ratio")]
     assert len(twice) == 4 and all(row["b"] == pytest.approx(2 * row["a"], rel=1e-4) for row in twice)
-    verdict, settings = over["totals"]["verdict"], over["totals"]["settings"]
-    assert verdict.startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
-    assert "learning rate 0.05 → 0.1" in settings and "train.py 0.05 ReLU 12 → train.py 0.1 ReLU 12" in settings
-    assert over["totals"]["grew"].startswith("grew most, in times the tolerance from step 0 to 9: ")
-    for said in (verdict, settings):
-        assert said in err
+    headlines = [over["totals"][key] for key in ("verdict", "settings", "first")]
+    a, b = (losses(name, monkeypatch)[-1] for name in ("a", "rate"))
+    times = f"{a / b:.2g} times lower"
+    assert headlines[0] == f"B is better: loss {b:.4f} at step 11, where A has {a:.3f} ({times}); they part at step 1"
+    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1; argument 1: 0.05 → 0.1"
+    assert headlines[2].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
+    assert over["totals"]["grew"].startswith("grew most from step 0 to 9: ") and "where A has" in over["totals"]["grew"]
+    assert all(line in err for line in headlines)
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: int) -> None:
+    """What differs is the second line; remarks on the records come after the table."""
+    text = on_terminal(columns, "diff", "short.run.jsonl", "rate.run.jsonl", NO_COLOR="1", LINES="24", both=True)
+    better, _, why = text.partition("the runs differ: ")
+    assert re.match(r"B is better: loss \d\.\d+ at step 5, the last in both, where A has \d\.\d+ \(", better), text
+    assert why.startswith("learning rate 0.05 → 0.1;") and "2 recorded steps only in B (6 to 9)" in why
+    assert "first beyond tolerance: step 0, updates: 0.weight (Linear)" in " ".join(why.split())
 
 
 def test_another_layer_is_the_first_place(cli: Cli, runs: Path) -> None:
     code, (over, place), _ = diffed(cli, "a.run.jsonl", "layer.run.jsonl")
-    assert code == 1 and "step 0, activations: 1 (ReLU): zeros" in over["totals"]["verdict"]
+    assert code == 1 and "step 0, activations: 1 (ReLU): zeros" in over["totals"]["first"]
     rows = {row["fqn"]: row for row in place["rows"]}
     assert rows["1"]["change"] == "ReLU → GELU" and rows["1"]["beyond"] and not rows["0"].get("beyond")
-    assert "learning rate" not in over["totals"]["settings"]
+    assert over["totals"]["settings"] == "the runs differ: module 1 ReLU → GELU; argument 2: ReLU → GELU"
 
 
 def test_a_shorter_run_is_compared_as_far_as_it_goes(cli: Cli, runs: Path) -> None:
@@ -94,7 +119,7 @@ def test_a_shorter_run_is_compared_as_far_as_it_goes(cli: Cli, runs: Path) -> No
 def test_one_that_was_cut_off_and_one_that_still_runs(cli: Cli, runs: Path, tmp_path: Path) -> None:
     whole = Path("a.run.jsonl").read_bytes()
     cut = tmp_path / "cut.run.jsonl"
-    cut.write_bytes(whole[: int(len(whole) * 0.8)])
+    cut.write_bytes(whole[: whole.index(b'"step":6,') + 100])  # in the middle of the step's line
     code, reports, err = diffed(cli, "a.run.jsonl", str(cut))
     assert code == 0 and 0 < reports[0]["totals"]["compared"] < 4
     assert "B (" in err and "no end is recorded; it is still running, or was killed" in err
@@ -105,7 +130,7 @@ def test_a_tolerance_and_a_part(cli: Cli, runs: Path) -> None:
     assert diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--rtol", "1000")[0] == 0
     code, (over, place), _ = diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--match", "2.*")
     assert code == 1 and {row["fqn"] for row in place["rows"]} == {"2.weight", "2.bias"}
-    assert "2.weight" in over["totals"]["verdict"]
+    assert "2.weight" in over["totals"]["first"]
     for narrowing, said in (
         (("--match", "2.wight"), "--match: no module or parameter matches '2.wight'; did you mean '2.weight'"),
         (("--type", "Linea"), "unknown --type 'Linea'; did you mean Linear?"),
@@ -128,7 +153,7 @@ def test_formats(cli: Cli, runs: Path, name: str) -> None:
 def test_two_runs_in_one_chart(cli: Cli, runs: Path) -> None:
     found = cli("show", "a.run.jsonl", "--against", "rate.run.jsonl")
     legend = "• A: a.run.jsonl   x B: rate.run.jsonl   * both\n"
-    assert found.code == 0 and f"{legend}Loss (apart from step 3: A " in found.out
+    assert found.code == 0 and f"{legend}Loss (apart from step 1: A " in found.out
     rows = json.loads(cli("show", "a.run.jsonl", "--against", "short.run.jsonl", "-f", "json").out)["reports"][0][
         "rows"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +67,9 @@ def test_different_models_are_compared_as_wholes(cli: Cli, here: Path) -> None:
 def test_a_loss_alone(cli: Cli, here: Path) -> None:
     save(here / "b.jsonl", (HEADER, recorded_step(0), replace(recorded_step(100, std=1.5), losses=[7.0]), end()))
     code, (over,), _ = diffed(cli, "a.jsonl", "b.jsonl")
-    assert code == 1 and over["totals"]["verdict"] == "first beyond tolerance: step 100, loss: loss 0.01980 → 7.000"
+    assert code == 1 and over["totals"]["first"] == "first beyond tolerance: step 100, loss: loss 0.01980 → 7.000"
+    unknown = "the runs differ in no setting that is recorded: look at code, data and seeds"
+    assert over["totals"]["settings"] == unknown
     assert [row["step"] for row in over["rows"]] == [0, 100] and over["rows"][1]["module"] == "(loss)"
 
 
@@ -82,7 +85,9 @@ def test_a_long_run_is_followed_in_part(cli: Cli, here: Path) -> None:
     _, (over, _), _ = diffed(cli, "a.jsonl", "b.jsonl")
     shown = [row["step"] for row in over["rows"]]
     assert shown[:2] == [50, 51] and shown[-1] == 399 and len(shown) < 30
-    assert over["totals"]["verdict"].startswith("first beyond tolerance: step 51, activations: body.0 (Linear): std")
+    for_people = [int(step) for step in re.findall(r"^ +(\d+) ", cli("diff", "a.jsonl", "b.jsonl").out, re.MULTILINE)]
+    assert for_people[:2] == [50, 51] and for_people[-1] == 399 and len(for_people) < 9
+    assert over["totals"]["first"].startswith("first beyond tolerance: step 51, activations: body.0 (Linear): std")
 
 
 MISTAKES = {

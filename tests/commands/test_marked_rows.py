@@ -106,7 +106,7 @@ def test_json_pages_and_notebooks_say_the_same(gpt: str, cli: Callable[..., Any]
     assert report.totals["verdict"] == "blocks.3.mlp.act: all zero"
     assert json.loads(Path("saved.json").read_text())["reports"][0]["totals"] == dict(report.totals)
     markdown = cli("show", "saved.json", "-f", "markdown", "--depth", "1").out
-    assert markdown.splitlines()[2] == "blocks.3.mlp.act: all zero" and markdown.count("blocks.3.mlp.act") == 1
+    assert markdown.splitlines()[2] == "**blocks.3.mlp.act: all zero**" and markdown.count("blocks.3.mlp.act") == 1
     static = static_table(shown(report, View(depth=1)), View(depth=1))
     assert "blocks.3.mlp.act: all zero</p>" in static and "▲ mlp.act all zero</td>" in static
     measured = replace(report, totals={})  # as hookcli.capture returns it

@@ -74,10 +74,9 @@ def records(folder: Path) -> None:
 def test_two_records(cli: Cli, net: Path) -> None:
     records(net)
     (over, place, history), err = saved(cli, "a.run.jsonl", "b.run.jsonl")
-    assert (
-        over["totals"]["verdict"].startswith("first beyond tolerance: step 1, activations: ")
-        and over["totals"]["verdict"] in err
-    )
+    assert over["totals"]["verdict"] == "both have loss 2.000 at step 3; other figures part at step 1"
+    assert over["totals"]["first"].startswith("first beyond tolerance: step 1, activations: ")
+    assert over["totals"]["verdict"] in err
     assert over["totals"]["grew"] and place["model"] == "Net: activations of step 1"
     assert [(row["step"], row["loss"], row["loss_b"]) for row in history["rows"]] == [
         (n, 2.0, 2.0 + 1e-5) for n in range(4)

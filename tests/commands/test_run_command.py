@@ -33,7 +33,8 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     recording, headline, *_ = ran.err.splitlines()
     assert recording == f"hookcli: recording in {Path('train.run.jsonl').absolute()}"
     assert headline.startswith("hookcli: train.py: 5 steps of 1 model in ")
-    assert "3 recorded steps in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
+    assert "3 recorded steps in train.run.jsonl" in ran.err
+    assert ran.err.endswith("\nNext: hookcli report train.run.jsonl\n")
     *found, losses, last = lines("train.run.jsonl")
     found = [*(line for line in found if line["line"] != "losses"), last]
     assert (losses["line"], losses["model"], losses["first"]) == ("losses", "Sequential", 4)

@@ -67,6 +67,11 @@ def test_tables_are_those_of_their_sources() -> None:
     assert [name for name, page in PAGES.items() if tables.with_tables(page) != page] == []
 
 
+def test_a_page_may_show_the_first_lines() -> None:
+    assert blocks.same("a 1\n...\n", "a 1\nb 2\n") and not blocks.same("a 1\n...\n", "b 2\na 1\n")
+    assert not blocks.same("a 1\n", "a 1\nb 2\n") and blocks.as_shown("a 1\n...\n", "c 3\nb 2\n") == "c 3\n...\n"
+
+
 def test_only_times_and_last_digits_may_differ() -> None:
     old = "net · 15 ms (hookcli 7 ms)\nLayer  Mean\n───────────\nfc     0.1234 12 NaN\n"
     assert blocks.same(old, old.replace("15 ms", "1.62 s").replace("0.1234", " 0.1235").replace("───", "────"))

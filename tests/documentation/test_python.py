@@ -34,7 +34,7 @@ def test_the_api(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     activations, report = program["activations"], program["report"]
     assert str(activations) in out and repr(activations) in out and "<Report activations of Sequential: 4 rows>" in out
-    assert " zeros in 1\n6144 multiply-adds\n" in out  # 32 * (8 * 16 + 16 * 4)
+    assert " zeros in ReLU\n" in out and "\n6144 multiply-adds\n" in out  # 32 * (8 * 16 + 16 * 4)
     assert program["frame"]["zeros"].sum() == sum(row["zeros"] for row in activations.rows)
     assert program["parameters"].probe == "parameters" and Path("model.html").is_file()
     assert len(program["grads"].rows) == 4 and program["large"].totals["params"] == 11_689_512

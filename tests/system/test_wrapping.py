@@ -11,7 +11,7 @@ LINES = {
     "short": ["short"],
     "twenty columns are enough for this": ["twenty columns are", "  enough for this"],
     f"it is NaN; `{COMMAND}` finds the first value": ["it is NaN;", f"  `{COMMAND}`", "  finds the first", "  value"],
-    f"see more: {COMMAND}": ["see more:", f"  {COMMAND}"],
+    f"Next: {COMMAND}": ["Next:", f"  {COMMAND}"],
     f"try this: {COMMAND}; or not": ["try this:", f"  {COMMAND};", "  or not"],
     "can't read 'a file with blanks' here": ["can't read", "  'a file with blanks'", "  here"],
     "/a/path/that/is/longer/than/the/line is there": ["/a/path/that/is/longer/than/the/line", "  is there"],

@@ -21,7 +21,7 @@ from hookcli.engine.lockstep.further_runs import AddTimes, hide, operators_of, o
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep, ProcessState
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
 from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise
-from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, with_state_rows
+from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, weights_line, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
@@ -125,7 +125,7 @@ class _Comparison:
         self.pairs = TensorPairs(self.alignment, constants=constants)
         self.watched = Watched(self.sides, self.alignment, select)
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
-        self.settings = settings_diff(a.model, b.model, self.alignment, select)
+        self.settings = settings_diff(a.model, b.model, self.alignment, select, backward=step.backward)
         self.skipped: list[Skipped] = []
         self.batches = 0
         self.total: int | None = 1
@@ -195,7 +195,7 @@ class _Comparison:
             metas=metas,
             meta=finished(info),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
-            weights=verdict.weights_line(weights, self.state_diff.compared),
+            weights=weights_line(weights, self.state_diff.compared),
             settings=self.settings,
             origin=origin,
             identical=info["complete"] and bool(self.pairs.same_bits) and self.state_diff.identical,

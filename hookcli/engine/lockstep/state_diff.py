@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.diff.align import Alignment
 from hookcli.diff.origin import WEIGHT
-from hookcli.diff.settings import changed_settings
+from hookcli.diff.settings import ChangedSettings, changes_of, why_idle
 from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.known_pairs import incomparable, reshaped
@@ -18,10 +19,12 @@ from hookcli.engine.lockstep.module_tensors import OUTPUT
 from hookcli.hooks.select import Select
 from hookcli.probes.settings import settings_of
 from hookcli.table import Row, Skipped
+from hookcli.table.formatting import number
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import SameBits, compare, resolve
 
+_NAMED = 3
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
 
 
@@ -113,13 +116,39 @@ def _place(fqn: str, x: Tensor) -> dict[str, object]:
     return {"fqn": fqn, "type": kind, "kind": WEIGHT, "call": 0, "index": 0, "path": ""}
 
 
-def settings_diff(a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> dict[str, str]:
-    """The settings that differ, by A's names, of modules of one type that have any. `select` narrows A's modules."""
-    changes: dict[str, str] = {}
+def weights_line(rows: Sequence[Row], compared: int) -> str:
+    """A line on the parameters and buffers: `compared` in number, of which `rows` differ; "" if there are none."""
+    differ = [row for row in rows if row.get("change") not in ("added", "removed")]
+    what = "parameters and buffers"
+    if not differ:
+        return f"{compared:,} {what} equal" if compared else ""
+    beyond = sum(bool(row.get("beyond")) for row in differ)
+    ordered = sorted(differ, key=lambda row: -row.get("times", math.inf))
+    named = ", ".join(f"{row.fqn} {_distance(row)}" for row in ordered[: _NAMED if not differ[_NAMED:] else 1])
+    most = "most of all " if differ[_NAMED:] else ""
+    limit = f", {beyond:,} beyond tolerance" if beyond else ""
+    return f"{len(differ):,} of {compared:,} {what} differ{limit}: {most}{named}"
+
+
+def _distance(row: Row) -> str:
+    if "max_abs" not in row.values or row["nonfinite"]:
+        return str(row["differs"])
+    relative = "" if math.isinf(row["rel_l2"]) else f", relative l2 {number(row['rel_l2'])}"
+    return f"by {number(row['max_abs'])} at most{relative}"
+
+
+def settings_diff(
+    a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None, *, backward: bool = False
+) -> list[ChangedSettings]:
+    """The settings that differ in modules of one type that have any. `select` narrows A's modules."""
+    changed: list[ChangedSettings] = []
     for ours, theirs in alignment.pairs:
         module = a.get_submodule(ours.fqn)
         if ours.type == theirs.type and (select is None or select(ours.fqn, module)):
-            old, new = settings_of(module), settings_of(b.get_submodule(theirs.fqn))
-            if old and new and (change := changed_settings(old, new)):
-                changes[ours.fqn] = change
-    return changes
+            other = b.get_submodule(theirs.fqn)
+            old, new = (settings_of(side, floats=True) for side in (module, other))
+            changes = changes_of(old, new) if old and new else {}
+            trains = module.training or other.training
+            idle = {name: why_idle(ours.type, name, trains=trains, backward=backward) for name in changes}
+            changed += [ChangedSettings(ours.fqn, ours.type, changes, idle)] if changes else []
+    return changed

@@ -51,7 +51,7 @@ PLACES = (
     # Keys of rows that no report declares as columns
     Column("edited", "Edited", kind=Kind.TEXT, merge=Merge.LISTED, compared=False),
     Column("change", "Change", kind=Kind.TEXT, merge=Merge.LISTED, judged=True),
-    Column("reset", "Reset", kind=Kind.TEXT),
+    Column("reset", "Settings", kind=Kind.TEXT),
     Column("handed_on", "Handed on", compared=False),
     Column("merged", "Merged", **_NUMBER),
     Column("folded", "Folded", kind=Kind.COUNT),

@@ -34,10 +34,10 @@ class Named(nn.Module):
 class Zero(nn.Module):
     def __init__(self, sign: float) -> None:
         super().__init__()
-        self.sign, self.layer = sign, nn.Identity()
+        self._sign, self.layer = sign, nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        zero: Tensor = self.layer(torch.zeros(2, 2) * self.sign)
+        zero: Tensor = self.layer(torch.zeros(2, 2) * self._sign)
         return zero
 
 

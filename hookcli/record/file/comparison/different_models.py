@@ -46,16 +46,19 @@ def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, A
     return names[0] == names[1] or shapes[0][a] == shapes[1][b]
 
 
-def whole_models(steps: Sequence[Steps], meta: Meta) -> Report:
-    """The figures of the whole models in some of their steps, evenly spread; `meta` is that of the comparison."""
+def whole_models(steps: Sequence[Steps], meta: Meta, better: str) -> Report:
+    """The figures of the whole models in some of their steps, evenly spread; `meta` is that of the comparison, and
+    `better` the verdict on their losses, if they have any.
+    """
     a, b = steps[0]
     every = max(-(-len(steps) // _SHOWN), 1)
     shown = [pair for place, pair in enumerate(steps) if place % every == 0 or pair is steps[-1]]
     sizes = " and ".join(f"{label} has {step.model} with {_size(step)}" for label, step in (("A", a), ("B", b)))
     paths = " --against ".join(shell_path(side["record"]) for side in (meta["a"], meta["b"]))
+    different = f"these are different models, so modules are not compared: {sizes}"
     totals = {
         "steps": len(steps),
-        "verdict": f"these are different models, so modules are not compared: {sizes}",
+        **({"verdict": better, "first": different} if better else {"verdict": different}),
         "grew": f"comparable are the figures of the whole models; charts of both: hookcli show {paths}",
     }
     rows = [_row(*pair) for pair in shown]

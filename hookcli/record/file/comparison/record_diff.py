@@ -1,4 +1,4 @@
-"""Two records compared: the first step and module beyond tolerance, and how far apart the runs are afterwards."""
+"""Two records compared: which run is better, the first step and module beyond tolerance, and what grew from there."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from hookcli.diff.origin import first_beyond
 from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance, times_allowed
-from hookcli.diff.verdict import title
+from hookcli.diff.verdict import CHECK, text_of, title
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import are_different, whole_models
+from hookcli.record.file.comparison.loss_verdict import TwoLosses, losses
 from hookcli.record.file.comparison.remarks import nothing_in_common
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.table import Merge, Report, Row
+from hookcli.table import Finding, Merge, Report, Row
 from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
-from hookcli.table.formatting import number
 from hookcli.table.meta import Meta
 
 Pair = tuple[StepEntry, StepEntry]
@@ -29,6 +29,7 @@ Narrowing = Callable[[Iterable[Report], Iterable[Report]], Wanted]
 _ORDER = ("inputs", "activations", "loss", "grads", "updates")
 _NOT_COMPARED = ("time", "optimizer", "check")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
+_FOR_PEOPLE = 6  # of these steps have rows for people
 _NAMED = 3
 _OF_FIRST = [column.name for column in RECORD_DIFF if column.merge == Merge.WORST]
 """The columns that a step's row takes from its first row beyond tolerance."""
@@ -70,8 +71,12 @@ def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) 
     for model, steps in pairs.items():
         compared = list(_compared(a, b, steps, tolerance, wanted, settings))
         _require_rows(compared)
+        if "activations" in compared[0].reports:
+            settings.see_classes(compared[0].reports["activations"].rows)
         found += _reports(model, compared, a, b, tolerance)
     said = settings.line()
+    if not said and any(report.findings for report in found):
+        said = "the runs differ in no setting that is recorded: look at code, data and seeds"
     return [replace(r, totals={**r.totals, "settings": said}) if said and r is found[0] else r for r in found]
 
 
@@ -134,7 +139,7 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
     """The losses as a report of one row, or of none if a step has no loss."""
     rows = []
     if a.loss is not None and b.loss is not None:
-        rtol, atol = tolerance.limits(*(r.meta.get("dtype", "float32") for s in (a, b) for r in s.reports[:1]))
+        rtol, atol = _limits(a, b, tolerance)
         times = times_allowed(a.loss, b.loss, rtol * abs(a.loss) + atol)
         values = {"fqn": "", "figure": "loss", "a": a.loss, "b": b.loss, "times": times, "kind": "loss"}
         said = {"beyond": True, "differs": f"loss {loss_text(a.loss)} → {loss_text(b.loss)}"} if times > 1 else {}
@@ -142,23 +147,32 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
     return Report("diff", a.model, (), rows)
 
 
+def _limits(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> tuple[float, float]:
+    """The tolerances between two losses."""
+    return tolerance.limits(*(r.meta.get("dtype", "float32") for s in (a, b) for r in s.reports[:1]))
+
+
 def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolerance: Tolerance) -> list[Report]:
     parted = next((step for step in steps if step.first), None)
-    name = model if not steps or model == steps[0].b.model else f"{model} → {steps[0].b.model}"
+    first = steps[0]
+    name = model if model == first.b.model else f"{model} → {first.b.model}"
+    both = TwoLosses(losses(a, model), losses(b, first.b.model), *_limits(first.a, first.b, tolerance))
     meta: Meta = {"a": {"record": str(a.path)}, "b": {"record": str(b.path)}}
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
-    if steps and are_different(steps[0].a, steps[0].b):
-        return [whole_models([(step.a, step.b) for step in steps], meta)]
+    if are_different(first.a, first.b):
+        return [whole_models([(step.a, step.b) for step in steps], meta, both.verdict())]
     rows = [_row(step) for step in steps]
     structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
     totals: dict[str, object] = {
         "compared": len(steps),
         "beyond": sum(bool(row.get("beyond")) for row in rows),
         **({"structure": structure} if structure else {}),
-        "verdict": _verdict(parted),
+        **_verdict(parted, both),
         **({"grew": grew} if (grew := _grown(steps)) else {}),
     }
-    over = Report("diff", name, RECORD_DIFF, _shown(rows), meta, totals, grouping="list")
+    apart = parted is not None or both.parting() is not None
+    findings = [Finding(CHECK, "error", "", str(totals["verdict"]))] if apart else []
+    over = Report("diff", name, RECORD_DIFF, _shown(rows), meta, totals, findings=findings, grouping="list")
     if parted is None or parted.first is None or parted.first[0] == "loss":
         return [over]
     place = f"{name}: {parted.first[0]} of step {parted.a.step:,}"
@@ -180,22 +194,32 @@ def _row(step: StepDiff) -> Row:
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    """The rows from the step before the first one beyond tolerance; the first and the last if there is none."""
+    """The rows from the step before the first one beyond tolerance, some `aside`; the first and the last if none is."""
     parted = next((place for place, row in enumerate(rows) if row.get("beyond")), None)
-    return [*rows[:1], *rows[1:][-1:]] if parted is None else [*rows[max(parted - 1, 0) :]]
+    if parted is None:
+        return [*rows[:1], *rows[1:][-1:]]
+    shown = rows[max(parted - 1, 0) :]
+    every = -(-len(shown) // _FOR_PEOPLE)
+    told = {0, 1, len(shown) - 1, *range(1, len(shown), every)}
+    return [row if n in told else Row({**row.values, "aside": True}) for n, row in enumerate(shown)]
 
 
-def _verdict(parted: StepDiff | None) -> str:
+def _verdict(parted: StepDiff | None, both: TwoLosses) -> dict[str, str]:
+    """The headlines: which run is better, and the first figure beyond tolerance."""
+    better, agree = both.verdict(), both.parting() is None
     if parted is None or parted.first is None:
-        return "all within tolerance"
+        return {"verdict": f"all within tolerance{f': {better}' if better else ''}" if agree else better}
     probe, row = parted.first
     where = "loss" if probe == "loss" else f"{probe}: {title(row)}"
     phase = "" if parted.a.phase == "train" else f" ({parted.a.phase.replace('_', ' ')})"
-    return f"first beyond tolerance: step {parted.a.step:,}{phase}, {where}: {row['differs']}"
+    first = f"first beyond tolerance: step {parted.a.step:,}{phase}, {where}: {row['differs']}"
+    if not better:
+        return {"verdict": first}
+    return {"verdict": better + (f"; other figures part at step {parted.a.step:,}" if agree else ""), "first": first}
 
 
 def _grown(steps: Sequence[StepDiff]) -> str:
-    """The modules and parameters that came furthest apart, and how far they were in the first step that differs."""
+    """The modules and parameters that came furthest apart since the first step that differs, with their figures."""
     apart = [step for step in steps if step.first]
     apart = [step for step in apart if step.a.phase == apart[0].a.phase]
     if len(apart) < 2:
@@ -207,9 +231,14 @@ def _grown(steps: Sequence[StepDiff]) -> str:
     }
     known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
     most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
-    grown = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
-    since = f"times the tolerance from step {apart[0].a.step:,} to {apart[-1].a.step:,}"
-    return f"grew most, in {since}: {', '.join(grown)}" if grown else ""
+    grown = [f"{_named(key)} {_apart(last[key])}" for key in most]
+    return f"grew most from step {apart[0].a.step:,} to {apart[-1].a.step:,}: {', '.join(grown)}" if grown else ""
+
+
+def _apart(row: Row) -> str:
+    """Both figures: 1.2 where A has 3.0e-04."""
+    figure = "" if row["figure"] == "loss" else f"{str(row['figure']).replace('_', ' ')} "
+    return f"{figure}{text_of(row['b'])} where A has {text_of(row['a'])}"
 
 
 def _place(probe: str, row: Row) -> tuple[str, str, str]:
@@ -219,7 +248,3 @@ def _place(probe: str, row: Row) -> tuple[str, str, str]:
 def _named(place: tuple[str, str, str]) -> str:
     probe, _, fqn = place
     return probe if probe == "loss" else f"{fqn or '(model)'} ({probe})"
-
-
-def _excess(row: Row | None) -> str:
-    return number(row.get("times")) if row is not None else "-"

@@ -1,16 +1,21 @@
-"""The settings in which two recorded runs differ: command line, versions, input, dtype, and those of optimizers."""
+"""The settings in which two recorded runs differ: of optimizers, input, dtype, modules, arguments, versions."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
+_NAMED = 3
+_NOT_GIVEN = "not given"
+_NEGATIVE = re.compile(r"-\.?\d")
 
 
 class Settings:
@@ -18,27 +23,39 @@ class Settings:
 
     def __init__(self, a: Record, b: Record) -> None:
         self._said: dict[str, str] = {}
-        if a.header and b.header:
-            ours, theirs = a.header, b.header
-            self._note("command line", shlex.join(ours.argv) or ours.name, shlex.join(theirs.argv) or theirs.name)
-            for name in dict.fromkeys((*ours.versions, *theirs.versions)):
-                self._note(name, ours.versions.get(name), theirs.versions.get(name))
+        self._headers = (a.header, b.header)
 
     def see(self, a: RecordedStep, b: RecordedStep) -> None:
         """Note the settings of a step, the first time that they differ."""
         ours, theirs = ({key: v for r in reversed(s.reports) for key, v in r.meta.items()} for s in (a, b))
         for key in _OF_STEPS:
             if key in ours and key in theirs:
-                self._note(key, ours[key], theirs[key], a.step)
+                self.note(key, ours[key], theirs[key], a.step)
         settings, others = (dict(_groups(step)) for step in (a, b))
         for key in filter(others.__contains__, settings):
-            self._note(key, settings[key], others[key], a.step)
+            self.note(key, settings[key], others[key], a.step)
+
+    def see_classes(self, compared: Iterable[Row]) -> None:
+        """Note the modules without parts whose class differs, the first of them."""
+        rows = {row.fqn: row for row in compared}
+        containers = {fqn.rpartition(".")[0] for fqn in rows}
+        retyped = [row for fqn, row in rows.items() if " → " in (row.get("change") or "") and fqn not in containers]
+        for row in retyped[:_NAMED]:
+            self.note(f"module {row.fqn or '(model)'}", *row["change"].split(" → ", 1))
 
     def line(self) -> str:
-        """The differences in one line; "" if there are none."""
+        """The differences in one line, those that change a step first; "" if there are none."""
+        if all(self._headers):
+            ours, theirs = (dict(_arguments(header.argv or (header.name,))) for header in self._headers if header)
+            for name in {**ours, **theirs}:
+                self.note(name, ours.get(name, _NOT_GIVEN), theirs.get(name, _NOT_GIVEN))
+            old, new = (header.versions for header in self._headers if header)
+            for name in {**old, **new}:
+                self.note(name, old.get(name), new.get(name))
         return f"the runs differ: {'; '.join(self._said.values())}" if self._said else ""
 
-    def _note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
+    def note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
+        """Note a setting if it differs, the first time."""
         if a != b and name not in self._said:
             since = f" (from step {step:,})" if step else ""
             self._said[name] = f"{name} {_text(a)} → {_text(b)}{since}"
@@ -53,6 +70,25 @@ def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:
             for column in SETTINGS:
                 if row.get(column.name) is not None:
                     yield f"{column.title.lower()}{where}", row[column.name]
+
+
+def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The words of a command line by what they are called in a sentence: script, --lr, argument 1."""
+    number = 0
+    yield "script", argv[0]
+    words = iter(pairwise([*argv[1:], "-"]))
+    for word, following in words:
+        is_option = word.startswith("-") and not _NEGATIVE.match(word)
+        name, equals, value = word.partition("=")
+        if is_option and equals:
+            yield name, value
+        elif is_option and following.startswith("-") and not _NEGATIVE.match(following):
+            yield word, "given"
+        elif is_option:
+            yield word, next(words)[0]
+        else:
+            number += 1
+            yield f"argument {number}:", word
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,6 @@ the process that exports the record (`--live`) can delete the file in the end.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -241,7 +240,9 @@ class RecordFiles:
         """Tell whether the program's file is still empty, and keep other processes from taking it meanwhile."""
         file = os.open(self.record, os.O_WRONLY | os.O_APPEND | create, 0o666)
         try:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError, ImportError):  # a file system without locks, or Windows
+                import fcntl
+
                 fcntl.flock(file, fcntl.LOCK_EX)
             found = os.fstat(file)
             yield found.st_size == 0 and self.record.exists() and os.path.samestat(found, self.record.stat())

@@ -24,6 +24,7 @@ from hookcli.table.screen import fitted
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
 _ROWS = 14  # rows per model
+_NEXT = "Next: "
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
 
 
@@ -62,8 +63,10 @@ def summary(
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
-    said = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others), *_further(shown, path)]
-    return _lines([*parts, *_said(dict.fromkeys([*said, *end.notes]), width)])  # on the whole run: what to do next
+    said = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
+    then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
+    said = [line for line in dict.fromkeys([*said, *end.notes]) if not line.startswith(_NEXT)]
+    return _lines([*parts, *_said([*said, then], width)])
 
 
 def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
@@ -188,11 +191,10 @@ def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _further(shown: Sequence[RecordedStep], path: str | Path) -> list[str]:
-    """Commands that show more; the module whose weights change most serves as the example."""
-    command = f"hookcli show {shell_path(path)}"
-    rows = [row for step in shown for row in overview(step).rows if row.fqn]
-    rated = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
-    example = max(rated, key=lambda row: row["ratio"]) if rated else rows[-1] if rows else None
-    history = [f"over time: {command} --over-time {shell_word(example.fqn)}"] if example else []
-    return [f"see more: {command}", *history]
+def _further(shown: Sequence[RecordedStep], path: str | Path, non_finite: Sequence[NonFinite]) -> str:
+    """The command that shows more: the page, or what led to the first value that is not finite, where it begins."""
+    first = non_finite[0] if non_finite else None
+    recorded = {row.fqn for step in shown if first and step.model == first.model for row in overview(step).rows}
+    if first and first.fqn in recorded - {""}:
+        return f"{_NEXT}hookcli show {shell_path(path)} --over-time {shell_word(first.fqn)}"
+    return f"{_NEXT}hookcli {'report' if shown else 'show'} {shell_path(path)}"

@@ -2,17 +2,19 @@
 
 import { columnsOf, spoken } from "./declared.js";
 import { callsTable, detailName, detailSection, statisticsTable } from "./detail.js";
-import { agreement, firstBeyond, isOverSteps, nameInB, ownRows, tensorKind } from "./diff_model.js";
+import { agreement, errorsOf, firstBeyond, isOverSteps, nameInB, ownRows, tensorKind } from "./diff_model.js";
 import { button, h } from "./dom.js";
 import { cell, count, num, number } from "./format.js";
 import { histogram } from "./histogram.js";
 import { ownerOf } from "./names.js";
 import { onSelect, select, selected } from "./selection.js";
 
+const MANY = 1000; // times the tolerance, which say less than both figures
 const MOST_ROWS = 8; // with their figures at once
 const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
 const WHAT = { received: "input", grad_output: "gradient of its output", grad_input: "gradient of its input", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
-const SAID = ["structure", "settings", "grew", "weights"];
+const FIRST = ["settings", "first"];
+const SAID = ["structure", "grew", "weights"];
 
 /** Mount the summary of the comparisons. */
 export function mountDiffSummary(container, { payload, comparison }) {
@@ -22,7 +24,7 @@ export function mountDiffSummary(container, { payload, comparison }) {
   const commands = payload.reports.map((report, i) => report.probe === "diff" && payload.lines?.[i]?.next);
   const next = commands.some(Boolean) ? h("p", { class: "diff-dim" }, commands.find(Boolean)) : null;
   const how = h("details", { class: "diff-how" }, h("summary", {}, "How differences are judged"), howJudged(comparison.diffs[0]).map((text) => h("p", {}, text)));
-  container.append(h("div", { class: "diff" }, unlike(comparison), sizes(comparison), comparison.diffs.map((diff) => diffSummary(diff, several)), next, how));
+  container.append(h("div", { class: "diff" }, comparison.diffs.map((diff) => diffSummary(diff, several)), unlike(comparison), sizes(comparison), next, how));
 }
 
 /** The settings in which the two runs differ. */
@@ -41,14 +43,16 @@ function sizes({ a, b }) {
 }
 
 function diffSummary(diff, several) {
-  const bad = Number(diff.totals.beyond) > 0;
+  const bad = Number(diff.totals.beyond) > 0 || errorsOf(diff).length > 0;
   const name = several ? `${diff.meta.a?.record ? diff.model : (diff.meta.of ?? diff.model)}: ` : "";
+  const lines = (keys) => keys.filter((key) => diff.totals[key]).map((key) => h("p", { class: "diff-said" }, String(diff.totals[key])));
   return h(
     "section", { class: "diff-one" },
     h("p", { class: `verdict ${bad ? "error" : "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), `${name}${diff.totals.verdict ?? ""}`),
+    lines(FIRST),
     firstCard(diff),
     agreements(diff),
-    SAID.filter((key) => diff.totals[key]).map((key) => h("p", { class: "diff-said" }, String(diff.totals[key]))),
+    lines(SAID),
   );
 }
 
@@ -58,7 +62,8 @@ function firstCard(diff) {
   const name = button({ class: "place" }, () => select(row.fqn, "diff", row), row.fqn || "(model)");
   const kind = tensorKind(diff, row);
   const what = [row.type, Object.hasOwn(WHAT, kind) ? WHAT[kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
-  const facts = [what.join(" · "), row.differs, `${number(num(row.times))} times the tolerance`].filter(Boolean);
+  const times = num(row.times) ?? MANY;
+  const facts = [what.join(" · "), row.differs, times < MANY && `${number(times)} times the tolerance`].filter(Boolean);
   return h("div", { class: "diff-first" }, h("strong", {}, "First divergence"), name, facts.map((fact) => h("span", {}, fact)));
 }
 

@@ -114,8 +114,13 @@ export function agreement(row) {
   return num(row.times) > 0 ? "within" : "equal";
 }
 
+/** The findings that make the comparison fail: settings that differ, and the first difference beyond tolerance. */
+export function errorsOf(diff) {
+  return diff.findings.filter((finding) => finding.check === "diff" && finding.severity === "error");
+}
+
 /** The first row beyond tolerance, which the report's finding names; null if all agree. */
 export function firstBeyond(diff) {
-  const error = diff.findings.find((finding) => finding.check === "diff" && finding.severity === "error");
-  return (error && diff.rows.find((row) => row.beyond && row.fqn === error.fqn && num(row.times) === num(error.value))) ?? null;
+  const of = ({ fqn, value }) => diff.rows.find((row) => row.beyond && row.fqn === fqn && num(row.times) === num(value));
+  return errorsOf(diff).map(of).find(Boolean) ?? null;
 }

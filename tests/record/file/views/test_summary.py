@@ -66,7 +66,7 @@ def test_the_figures_are_there_and_fit(width: int | None) -> None:
     assert found.index("Net  ") < found.index("Discriminator  ")  # in the order of their first forwards
     assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in words
     assert words.count("gradients are unscaled") == 1 and "called outside any model: CrossEntropyLoss (300)" in words
-    assert "hookcli show train.run.jsonl --over-time body.0\n" in found
+    assert found.endswith("\nNext: hookcli show train.run.jsonl --over-time body.1\n")  # where it begins
 
 
 def test_a_short_run_is_short() -> None:
@@ -75,9 +75,15 @@ def test_a_short_run_is_short() -> None:
         "hookcli: train.py: 300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps",
         "  in train.run.jsonl",
     ]
-    assert len(found) <= 24
+    assert len(found) <= 24 and found[-1] == "Next: hookcli report train.run.jsonl"
     (linear,) = [re.sub("[▁-▏]", " ", line).split() for line in found if line.startswith("  0 ")]
     assert linear == ["0", "Linear", "8x16", "-0.1000", "0.5000", "0", "0.1250", "5.000", "0.001000"]
+
+
+def test_a_note_that_names_the_next_command_is_the_only_one_and_stands_last() -> None:
+    found = text(end(notes=("Next: hookcli run --first-bad stop train.py", "a remark"))).splitlines()
+    assert found[-2:] == ["a remark", "Next: hookcli run --first-bad stop train.py"]
+    assert sum(line.startswith("Next: ") for line in found) == 1
 
 
 def test_nothing_ran() -> None:
@@ -95,7 +101,7 @@ def test_a_model_that_was_never_trained_or_never_looked_at() -> None:
     assert found.startswith("hookcli: train.py: 40 forwards of 1 model in") and "1 recorded forward without" in found
     assert "Net · step 0 · no grad" in found
     unseen = text(end([ran(recorded_steps=0)]), {})
-    assert "0 recorded steps" in unseen and "see more: hookcli show" in unseen and "over time" not in unseen
+    assert "0 recorded steps" in unseen and unseen.endswith("\nNext: hookcli show train.run.jsonl\n")
 
 
 def test_recorded_steps_and_forwards_are_counted_separately() -> None:
@@ -135,7 +141,7 @@ def test_many_models_are_named_in_part() -> None:
 
 def test_a_name_with_blanks_can_be_pasted() -> None:
     found = summary(HEADER, end(), LATEST, [], "my run.jsonl", 80, False)
-    assert "hookcli show 'my run.jsonl' --over-time body.0" in found
+    assert found.endswith("\nNext: hookcli report 'my run.jsonl'\n")
 
 
 def test_colour_only_where_it_is_asked_for() -> None:

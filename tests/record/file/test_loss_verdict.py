@@ -1,0 +1,74 @@
+"""Which of two runs is better, in a sentence."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses
+
+A = {0: 3.0, 10: 2.0, 20: 1.2}
+AT_20 = "loss 1.200 at step 20"
+B_HAS = f"A is better: {AT_20}, where B has"
+CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
+    "alike": (A, (f"both have {AT_20}",)),
+    "rounding": ({**A, 10: 2.00001}, (f"both have {AT_20}",)),
+    "meet again": ({**A, 10: 4.0}, (f"both have {AT_20}", "they part at step 10 and meet again")),
+    "far lower": (
+        {**A, 10: 0.5, 20: 0.0003},
+        ("B is better: loss 3.000e-04 at step 20, where A has 1.200", "they part at step 10"),
+    ),
+    "a little lower": (
+        {**A, 20: 1.1},
+        ("B is better: loss 1.100 at step 20, where A has 1.200 (8.3 % lower)", "they part at step 20"),
+    ),
+    "higher, and was better": (
+        {**A, 10: 1.0, 20: 6.0},
+        (f"{B_HAS} 6.000 (5 times lower)", "best: A 1.200 (step 20), B 1.000 (step 10)", "they part at step 10"),
+    ),
+    "a longer run": (
+        {**A, 20: 0.9, 30: 0.8},
+        (
+            "B is better: loss 0.9000 at step 20, the last in both, where A has 1.200 (25 % lower)",
+            "best: A 1.200 (step 20), B 0.8000 (step 30)",
+            "they part at step 20",
+        ),
+    ),
+    "negative": ({**A, 20: -4.0}, ("B is better: loss -4.000 at step 20, where A has 1.200", "they part at step 20")),
+    "not a number": (
+        {**A, 10: math.nan, 20: math.nan},
+        (
+            f"{B_HAS} NaN",
+            "B's loss was NaN from step 10 on (2 of 3 steps)",
+            "best: A 1.200 (step 20), B 3.000 (step 0)",
+            "they part at step 10",
+        ),
+    ),
+    "minus infinity is no success": (
+        {**A, 20: -math.inf},
+        (
+            f"{B_HAS} -inf",
+            "B's loss was Inf from step 20 on (1 of 3 steps)",
+            "best: A 1.200 (step 20), B 2.000 (step 10)",
+            "they part at step 20",
+        ),
+    ),
+    "no step in common": ({5: 1.0}, ()),
+    "none": ({}, ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_sentence(case: str) -> None:
+    b, parts = CASES[case]
+    sentence = TwoLosses(A, b, 3.5e-4, 0.0).verdict()
+    assert sentence == "; ".join(parts)
+    mirrored = {"A": "B", "B": "A"}.get(sentence[:1], sentence[:1])
+    assert TwoLosses(b, A, 3.5e-4, 0.0).verdict()[:1] == mirrored
+
+
+def test_both_are_nan() -> None:
+    lost, nan = {0: 3.0, 20: math.nan}, "NaN from step 20 on (1 of 2 steps)"
+    parts = "; ".join(["both have loss NaN at step 20", *(f"{side}'s loss was {nan}" for side in "AB")])
+    assert TwoLosses(lost, lost, 3.5e-4, 0.0).verdict() == parts
