@@ -179,7 +179,7 @@ class LossNotFinite(Check):
     name = "loss-not-finite"
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
-    advice = "`hookcli run --first-bad stop` finds the first value that is not finite"
+    advice = "`hookcli run --first-bad stop` finds where it begins"
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

@@ -49,19 +49,18 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
 
 def with_next(reports: Iterable[Report], command: str) -> list[Report]:
     """The reports, the first of which names the command to type next, if there is one."""
-    first, *more = reports
-    return [replace(first, meta={**first.meta, "next": command}) if command else first, *more]
+    return [replace(r, meta={**r.meta, "next": command}) if command and not n else r for n, r in enumerate(reports)]
 
 
-def about_fault(report: Report, spec: str, options: Options, step: StepOptions, train: bool) -> str:
-    """The command about the worst fault in a table of tensors, which ran in this mode; "" without one.
+def about_fault(reports: Sequence[Report], spec: str, options: Options, step: StepOptions, train: bool) -> str:
+    """The command about the worst fault in the first table, of tensors, which ran in this mode; "" without one.
 
     A check of operators names the line where values that are not finite begin. It has no --edit, and runs alone.
     """
-    found = [one for one in faults(report) if one] if report.probe in _FAULTS else []
+    found = [one for report in reports[:1] if report.probe in _FAULTS for one in faults(report) if one]
     if not found:
         return ""
-    not_finite, zero = _FAULTS[report.probe]
+    not_finite, zero = _FAULTS[reports[0].probe]
     fault = worst(found)[0]
     if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):
         typed = [word for name in _RUN if name != "train" for word in as_typed(options, name)]

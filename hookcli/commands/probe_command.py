@@ -82,7 +82,7 @@ def inspect_model(
             reports = inspect(globally=compare is not None)
             if compare:
                 reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
-    output.write(with_next(reports, about_fault(reports[0], spec, options, step, train)))
+    output.write(with_next(reports, about_fault(reports, spec, options, step, train)))
     if keep:
         keep(reports)
     return 0

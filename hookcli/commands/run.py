@@ -56,13 +56,7 @@ class RunOptions:
     panel = "Recording"
 
     module: bool = option(False, "SCRIPT is a module, as for python -m.", "-m", panel=None)
-    every: int | None = option(
-        None,
-        "Record every Nth step [the first, then fewer; 2% of the time].",
-        metavar="N",
-        min=1,
-        max=2**63 - 1,
-    )
+    every: int | None = option(None, "Every Nth step [ever fewer, as time allows].", metavar="N", min=1, max=2**63 - 1)
     steps: str | None = option(None, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
     match: str | None = option(None, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
@@ -75,7 +69,7 @@ class RunOptions:
     keep_bad: str | None = option(
         None, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
     )
-    check: bool = option(False, "Check the losses and the recorded steps; exit code 1 for an error.")
+    check: bool = option(False, "Check losses and recorded steps; exit code 1 for an error.")
     no_grad: str | None = option(
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )

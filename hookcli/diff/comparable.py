@@ -1,9 +1,10 @@
-"""Which reports can be compared."""
+"""The pairs of reports that can be compared, and the `meta` of their comparison."""
 
 from __future__ import annotations
 
 from hookcli.errors import UsageError
 from hookcli.table import Report
+from hookcli.table.meta import Meta, made
 
 _UNFIT = ("diff", "check", "flow")
 
@@ -23,3 +24,15 @@ def unfit(report: Report) -> str:
     if not any(column.name == "fqn" for column in report.columns):
         return ": their rows are not places in a model"
     return ""
+
+
+def of_both(a: Meta, b: Meta) -> Meta:
+    """The entries that both runs of a comparison share, `A → B` for texts that differ, and both sides whole."""
+    shared: dict[str, object] = {}
+    for key, value in a.items():
+        other = b.get(key)
+        if value == other and value is not None:
+            shared[key] = value
+        elif isinstance(value, str) and isinstance(other, str):
+            shared[key] = f"{value} → {other}"
+    return {**made(shared.items()), "a": a, "b": b}

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.comparable import of_both
 from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin_of
 from hookcli.diff.settings import Cause, ChangedSettings, causes, findings_of, sentences, settings_line
 from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
-from hookcli.table.meta import Meta, of_both
+from hookcli.table.meta import Meta
 from hookcli.table.names import is_within, operator_owner
 
 CHECK = "diff"

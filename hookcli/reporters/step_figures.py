@@ -64,7 +64,7 @@ def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
     """The figure of each column."""
     for column in columns:
         title = f"{column.title} ({column.unit})" if column.unit in ("seconds", "bytes") else column.title
-        losses = (report.meta.get("loss_of_steps", ()), report.meta.get("loss_of_steps_b", ()))
+        losses = [*report.meta.get("loss_of_steps", ()), (), ()][:2]
         whole = [[(int(step), loss) for step, loss in known if column.name == "loss"] for known in losses]
         if against(report):
             names = (column.name, f"{column.name}_b")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from hookcli.table.formatting import counted
 
@@ -24,6 +25,14 @@ class LossCourse:
     """Number of steps before that one."""
     kind: str = ""
     """"NaN" or "Inf", as the first such loss was."""
+
+    @classmethod
+    def of(cls, losses: Mapping[int, float]) -> Self:
+        """The course of losses by step."""
+        course = cls()
+        for step, loss in losses.items():
+            course.add(step, [loss])
+        return course
 
     def add(self, first: int, losses: Iterable[float | None]) -> None:
         """Add the losses of the next steps, which begin with the step `first`."""

@@ -163,10 +163,8 @@ class Meta(Source, total=False):
     """Number of forwards that were measured."""
     losses: Sequence[float]
     """The loss of each backward pass."""
-    loss_of_steps: Sequence[Sequence[float]]
-    """The number and the loss of each step of a history, recorded or not."""
-    loss_of_steps_b: Sequence[Sequence[float]]
-    """The same of the record beside it."""
+    loss_of_steps: Sequence[Sequence[Sequence[float]]]
+    """Number and loss of each step of a history, recorded or not; of the record beside it, too."""
     plain_seconds: float | None
     """Duration of the same step without hooks, in seconds; None if unknown."""
     replicas: int
@@ -219,18 +217,18 @@ _OF_SOURCE = _ORDER["seed"] + 0.5
 
 def in_order(meta: Meta) -> Meta:
     """The entries in the order in which JSON files have them; a source's keep theirs."""
-    return _made(sorted(meta.items(), key=lambda item: _ORDER.get(item[0], _OF_SOURCE)))
+    return made(sorted(meta.items(), key=lambda item: _ORDER.get(item[0], _OF_SOURCE)))
 
 
 def only(meta: Meta, *keys: str) -> Meta:
     """These entries, as far as there are any."""
     entries: Mapping[str, object] = meta
-    return _made((key, entries[key]) for key in keys if key in entries)
+    return made((key, entries[key]) for key in keys if key in entries)
 
 
 def without(meta: Meta, *keys: str) -> Meta:
     """All entries but these."""
-    return _made((key, value) for key, value in meta.items() if key not in keys)
+    return made((key, value) for key, value in meta.items() if key not in keys)
 
 
 def with_notes(meta: Meta, *notes: str) -> Meta:
@@ -238,17 +236,6 @@ def with_notes(meta: Meta, *notes: str) -> Meta:
     return {**meta, "notes": [*meta.get("notes", ()), *notes]} if notes else meta
 
 
-def of_both(a: Meta, b: Meta) -> Meta:
-    """The entries that both runs of a comparison share, `A → B` for texts that differ, and both sides whole."""
-    shared: dict[str, object] = {}
-    for key, value in a.items():
-        other = b.get(key)
-        if value == other and value is not None:
-            shared[key] = value
-        elif isinstance(value, str) and isinstance(other, str):
-            shared[key] = f"{value} → {other}"
-    return {**_made(shared.items()), "a": a, "b": b}
-
-
-def _made(entries: Iterable[tuple[str, object]]) -> Meta:
+def made(entries: Iterable[tuple[str, object]]) -> Meta:
+    """These entries, whose types nobody has checked."""
     return cast("Meta", dict(entries))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hookcli.diff.comparable import of_both
 from hookcli.table import meta
-from hookcli.table.meta import Meta, in_order, of_both, only, with_notes, without
+from hookcli.table.meta import Meta, in_order, only, with_notes, without
 from hookcli.table.validation import META, is_count, is_figure, is_mapping, is_plain, is_text
 
 VALUES = (
@@ -38,6 +39,7 @@ CONDITIONS = {
     "tensor_parallel": listed(is_count),
     **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
     "losses": listed(is_figure),
+    "loss_of_steps": listed(listed(listed(is_figure))),
     "rank": lambda value: optional(is_count)(value) or listed(is_count)(value),
     **dict.fromkeys(("a", "b", "ddp", "metadata", "plugin"), is_mapping),
     "against": lambda value: is_text(value) or (is_mapping(value) and listed(is_text)([*value.values()])),

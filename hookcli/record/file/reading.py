@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
@@ -29,6 +29,7 @@ from hookcli.record.file.record_lines import (
 from hookcli.record.file.whole_lines import whole_line, whole_lines
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
+from hookcli.table.formatting import listed as listed_text
 from hookcli.table.losses import LossCourse
 from hookcli.table.validation import is_mapping, listed, require
 
@@ -104,11 +105,7 @@ class Record:
 
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained."""
-        courses = {line.model: LossCourse() for line in self.losses}
-        for model, course in courses.items():
-            for step, loss in self.losses_of(model).items():
-                course.add(step, [loss])
-        return courses
+        return {model: LossCourse.of(self.losses_of(model)) for model in dict.fromkeys(x.model for x in self.losses)}
 
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:
         """The last step of each model and phase, among these entries or all.
@@ -198,7 +195,7 @@ class Record:
             verb = "is" if len(numbers) == 1 else "are"
             unread = any(entry.line not in self._read for entry in self.entries)
             others = "; steps that are not shown were not checked" if unread and self._read & set(numbers) else ""
-            named = f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {abridged(numbers)}"
+            named = f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {listed_text(numbers)}"
             texts.append(named + others)
         if self.cut:
             what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
@@ -206,12 +203,6 @@ class Record:
         return "; ".join(texts) or None
 
 
-def abridged(numbers: Sequence[int]) -> str:
-    """The first few of these numbers, and how many more there are: `2, 3, 4, 5, 6 and 1,495 more`."""
-    return ", ".join(map(str, numbers[:_NAMED])) + (f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else "")
-
-
-_NAMED = 5
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
 _INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]

@@ -32,8 +32,8 @@ def beside(ours: Sequence[Report], theirs: Sequence[Report], names: tuple[str, s
 def _joined(ours: Report, theirs: Report, names: tuple[str, str]) -> Report:
     model = ours.model if ours.model == theirs.model else f"{ours.model}, {theirs.model}"
     meta: Meta = {**ours.meta, "against": {"a": names[0], "b": names[1]}}
-    if "loss_of_steps" in theirs.meta:
-        meta["loss_of_steps_b"] = theirs.meta["loss_of_steps"]
+    if "loss_of_steps" in ours.meta and "loss_of_steps" in theirs.meta:
+        meta["loss_of_steps"] = [*ours.meta["loss_of_steps"], *theirs.meta["loss_of_steps"]]
     rows = list(_rows(ours, theirs))
     columns = list(_columns(ours, theirs))
     return replace(

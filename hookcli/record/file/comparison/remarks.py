@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from hookcli.record.file.reading import Record, abridged
+from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
-from hookcli.table.formatting import counted
+from hookcli.table.formatting import counted, listed
 
 
 def nothing_in_common(a: Record, b: Record) -> str:
     """The models or steps of two records that have none in common."""
 
     def said(key: str) -> list[str]:
-        return [abridged(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
+        return [listed(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
 
     models = [{entry.model for entry in record.entries} for record in (a, b)]
     if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:

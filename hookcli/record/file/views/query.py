@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.errors import UsageError, unknown
-from hookcli.record.file.reading import Record, abridged
+from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import every_step
 from hookcli.record.file.views.over_time import needed, of_figure, over_time, report_title, spoken
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Shown, Skipped
+from hookcli.table.formatting import listed
 
 
 class NothingToShowError(UsageError):
@@ -130,7 +131,7 @@ class Query:
     def _nothing(self, record: Record, chosen: Sequence[StepEntry], entries: Sequence[StepEntry]) -> str:
         """Why the chosen steps show nothing, and which other steps are nearest."""
         damaged = [entry.line for entry in chosen if entry.line in record.damaged]
-        lines = f"line{'s' * (len(damaged) != 1)} {abridged(damaged)}"
+        lines = f"line{'s' * (len(damaged) != 1)} {listed(damaged)}"
         why = f"all its measurements are damaged ({lines})" if damaged else "nothing was measured"
         if self.step is None:
             return f"{record.path}: no recorded step can be shown: {why}"
@@ -145,7 +146,7 @@ class Query:
 
 def _with_every_loss(report: Report, record: Record) -> Report:
     losses = record.losses_of(report.model) if report.meta["mode"] == "train" else {}
-    return replace(report, meta={**report.meta, "loss_of_steps": sorted(losses.items())}) if losses else report
+    return replace(report, meta={**report.meta, "loss_of_steps": [sorted(losses.items())]}) if losses else report
 
 
 def finished(record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:

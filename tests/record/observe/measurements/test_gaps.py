@@ -55,7 +55,7 @@ def test_its_chart_has_a_gap(recorded_steps: list[RecordedStep]) -> None:
         reports, View(columns=["param_grad", "weight"], depth=math.inf, width=80, color=False)
     )
     for title, name in (("L2 of the parameters' gradients", "param_grad"), ("L2 of the weights", "weight")):
-        chart = text[text.index(f"{title}\n") :].splitlines()[1:9]
+        chart = text[text.index(f"\n{title}") + 1 :].splitlines()[1:9]
         labels = [line[:10].strip() for line in chart if line[:10].strip()]
         known = [row[name] for row in reports[0].rows if math.isfinite(row[name])]
         assert (labels[0], labels[-1]) == (formatting.number(max(known)), formatting.number(min(known)))
