@@ -32,7 +32,7 @@ _BY_RANK_0 = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run.
 
-    `hookcli run` does not return: the process becomes the script's.
+    `hookcli run` does not return, but for --check: the process becomes the script's.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

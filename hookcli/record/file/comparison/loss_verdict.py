@@ -78,10 +78,7 @@ def _less(low: float, high: float) -> str:
 
 
 def _not_finite(side: str, own: Losses) -> str:
-    course = LossCourse()
-    for step, loss in own.items():
-        course.add(step, [loss])
-    return f"{side}'s loss was {fault}" if (fault := course.fault()) else ""
+    return f"{side}'s loss was {fault}" if (fault := LossCourse.of(own).fault()) else ""
 
 
 def _best_step(own: Losses) -> int | None:
