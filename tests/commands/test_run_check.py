@@ -43,7 +43,8 @@ def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_pa
     assert at_once == "hookcli: first non-finite value: 1 NaN in the loss (Sequential, step 37)"
     assert rest[0] == "hookcli: Sequential: the loss was NaN from step 37 on (23 of 60 steps)"
     assert "checks passed" not in ran.stderr and "HK038  error" in ran.stderr
-    assert rest[-1] == "Next: hookcli run --first-bad stop train.py 37 60 0"
+    assert rest[-2] == "Next: hookcli run --first-bad stop train.py 37 60 0"
+    assert rest[-1] == "hookcli: exit code 1: Sequential: the loss was NaN from step 37 on (23 of 60 steps)"
     record = read_record(tmp_path / "train.run.jsonl")
     losses = record.losses_of("Sequential")
     assert list(losses) == list(range(60)) and [step for step, x in losses.items() if x != x] == list(range(37, 60))
@@ -68,6 +69,32 @@ def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int, expected: 
     assert (
         run(tmp_path, "run", "--check", "-q", "train.py", "37", "60", "7").returncode == 7
     )  # the script's comes first
+
+
+RANKS = """
+import torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+net = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(30):
+    loss = net(torch.randn(4, 8)).square().mean() + (float("nan") if (step, dist.get_rank()) == (21, 1) else 0.0)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
+    """The summary is rank 0's, whose losses were finite; the record is that of all."""
+    (tmp_path / "train.py").write_text(RANKS)
+    ran = run(tmp_path, "run", "--check", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert ran.returncode == 1, ran.stderr
+    fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
+    assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
+    shown = run(tmp_path, "show", "train.run")
+    assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hookcli.checks.base import ERROR
 from hookcli.errors import shortened
+from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
@@ -67,6 +69,14 @@ def summary(
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
     said = [line for line in dict.fromkeys([*said, *end.notes]) if not line.startswith(_NEXT)]
     return _lines([*parts, *_said([*said, then], width)])
+
+
+def fault(record: Record) -> str:
+    """A loss of the run that was not finite, else errors that checks found in its last steps; "" if there are none."""
+    if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
+        return lost
+    errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
+    return f"{formatting.counted(errors, 'error')} in the last recorded steps" if errors else ""
 
 
 def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
