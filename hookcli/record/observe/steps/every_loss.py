@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from hookcli.record.file.record_lines import NonFinite, StepLosses
+from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
 
 _AT_ONCE = 100
 """Steps whose losses are read together: reading one on an accelerator makes the program wait for all of its work."""
@@ -98,7 +98,7 @@ class EveryLoss:
             if loss is not None and not math.isfinite(loss) and not self._is_found:
                 self._is_found = True
                 nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
-                self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, []))
+                self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], UNSEARCHED))
 
 
 def _consecutive(losses: Mapping[int, float | None]) -> Iterator[tuple[int, list[float | None]]]:
