@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import forks
 import pytest
@@ -123,14 +123,14 @@ def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_signals_pass_through(tmp_path: Path, number: int) -> None:
     (tmp_path / "train.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
     command = [sys.executable, "-m", "hookcli", "run", "--check", "train.py"]
-    with forks.Popen(command, cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, text=True) as ran:
+    with forks.Popen(command, cwd=tmp_path, env=ENV, stdout=PIPE, stderr=PIPE, text=True) as ran:
         assert ran.stdout is not None
         program = int(ran.stdout.readline())
-        os.kill(ran.pid if number == signal.SIGTERM else program, number)
+        os.kill(program if number == signal.SIGKILL else ran.pid, number)
         assert ran.wait(30) == -number
         for _ in range(100):
             try:
