@@ -139,6 +139,14 @@ export function mountDiffSteps(container, history, first) {
   }
 }
 
+/** The loss of every step of two runs, recorded or not. */
+function bothLosses(losses) {
+  const sides = losses.map((pairs) => new Map(pairs));
+  const x = [...new Set(sides.flatMap((side) => [...side.keys()]))].sort((a, b) => a - b);
+  const line = (side, i) => ({ label: "AB"[i], color: `--series-${i + 1}`, values: x.map((step) => num(side.get(step))) });
+  return { x, names: x.map((step) => `step ${step}`), lines: sides.map(line) };
+}
+
 /** A chart for each figure that either record has. */
 function diffSpecs({ model, meta, columns, rows }, first) {
   const names = columns.map(({ name }) => name);
@@ -151,7 +159,8 @@ function diffSpecs({ model, meta, columns, rows }, first) {
     names: rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
     lines: [lineFor("A", name, 0), lineFor("B", name + OF_B, 1)],
     sync: `diff ${model} ${meta.mode}`,
-    height: 180,
+    height: name === "loss" ? 280 : 180,
+    ...(name === "loss" && meta.loss_of_steps?.length === 2 ? bothLosses(meta.loss_of_steps) : {}),
   }));
   return specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => value !== null)));
 }
