@@ -17,7 +17,6 @@ const AXIS_HEIGHT = 18;
 const TOP_HEIGHT = 14; // of the figure of the highest bar
 const CUT_FROM = 1.25; // height of a bar of zeros, relative to the highest other bar, from which it is cut
 const WIDEST_BAR = 32;
-const FEW_BINS = 8; // whose limits are written, instead of powers of ten
 const LABEL_WIDTH = 6.2; // width of a character of the axis
 const NEAR_ZERO = 16; // parts of a linear axis, of which those next to 0 are one bar
 const MOST_NEAR_ZERO = 0.8; // share of the elements there, above which powers of two show more
@@ -144,7 +143,7 @@ function powerBars(row, bins) {
   const most = Math.max(...bins.map((bin) => (bin.low === bin.high ? 0 : bin.count)), 1);
   const top = bins.some((bin) => bin.low === bin.high && bin.count > most) ? most * CUT_FROM : most;
   const bars = bins.map((bin, i) => ({ ...bin, left: start + i * width, width, share: bin.count / top }));
-  return { bars, labels: histLabels(bins, start, width), most: counted(most, "element"), axis: "value, a bar for each power of two; height: number of elements" };
+  return { bars, labels: histLabels(bars), most: counted(most, "element"), axis: "value, a bar for each power of two; height: number of elements" };
 }
 
 /**
@@ -191,18 +190,19 @@ function histBarOf({ low, high, count: elements, left, width, share }, numel) {
 }
 
 function histRect(name, x, y, width, height, ...children) {
-  return s("rect", { class: name, x: histRound(x), y: histRound(y), width: histRound(width), height: histRound(height) }, ...children);
+  return s("rect", { class: name, x, y, width, height }, ...children);
 }
 
-function histRound(value) {
-  return Math.round(value * 100) / 100;
+/** Powers of two along the axis, and 0, as far as their texts do not overlap: those next to 0 give way first. */
+function histLabels(bars) {
+  const ends = ({ low, high, left, width }) => [{ at: left, value: low }, { at: left + width, value: high }];
+  const weighed = ({ at, value }) => ({ at, text: powerText(value), weight: Math.log2(Math.abs(value)) });
+  return labelsApart(bars.flatMap((bar) => (bar.low === bar.high ? { at: bar.left + bar.width / 2, text: "0", weight: Infinity } : ends(bar).map(weighed))));
 }
 
-/** Powers of ten along the axis (limits of few bins), and 0, as far as their texts do not overlap: those next to 0 give way first. */
-function histLabels(bins, start, width) {
-  const texts = bins.length > FEW_BINS ? histLabelsIn : limitsOf;
-  const zero = (left) => ({ at: left + width / 2, text: "0", weight: Infinity });
-  return labelsApart(bins.flatMap((bin, i) => (bin.low === bin.high ? zero(start + i * width) : texts(bin, start + i * width, width))));
+function powerText(value) {
+  const power = Math.round(Math.log2(Math.abs(value)));
+  return Math.abs(power) <= 4 ? tickText(value) : `${value < 0 ? "-" : ""}2^${power}`;
 }
 
 /** Round values along a linear axis. */
@@ -221,20 +221,5 @@ function labelsApart(places) {
     const at = Math.min(Math.max(one.at, half - 3), BARS_WIDTH - half + 3);
     if (shown.every((other) => Math.abs(other.at - at) >= half + other.half)) shown.push({ ...one, at, half });
   }
-  return shown.map(({ at, text }) => s("text", { class: "hist-label", x: histRound(at), y: BARS_HEIGHT + 13, "text-anchor": "middle" }, text));
-}
-
-function limitsOf({ low, high }, left, width) {
-  const ends = [{ at: left, value: low }, { at: left + width, value: high }];
-  return ends.map(({ at, value }) => ({ at, text: tickText(value), weight: Math.log2(Math.abs(value)) }));
-}
-
-function histLabelsIn({ low, high }, left, width) {
-  const [small, large] = [Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
-  const power = Math.ceil(Math.log10(small));
-  if (10 ** power >= large) return [];
-  const share = Math.log2(10 ** power / small);
-  const at = left + width * (low < 0 ? 1 - share : share);
-  const size = power >= -2 && power <= 3 ? String(10 ** power) : `1e${power}`;
-  return [{ at, text: low < 0 ? `-${size}` : size, weight: power }];
+  return shown.map(({ at, text }) => s("text", { class: "hist-label", x: at, y: BARS_HEIGHT + 13, "text-anchor": "middle" }, text));
 }
