@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.table import SEVERITIES, Report, Row
+from hookcli.table.columns.recorded import RUNS_PROBE
 from hookcli.table.names import around, is_operator, relative
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
@@ -23,6 +24,7 @@ def mark(row: Row) -> str:
     """The mark of a row with a fault, in words, so that it can be read without colour."""
     words = [f"edited: {row.get('edited')}"] if row.get("edited") else []
     words += [str(row[key]) for key in ("change", "reset") if row.get(key)]
+    words += [f"against A: {row['unlike']}"] if row.get("unlike") else []
     if row.get("beyond"):  # differences without a figure are named
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
@@ -124,6 +126,8 @@ def signed(row: Row, text: str) -> str:
 def alarms(report: Report) -> bool:
     """True for a verdict on faults, of these rows or of some that they hide."""
     noted = any(str(row.get("note") or "").startswith(_SIGN) for row in report.rows)
+    if report.probe == RUNS_PROBE:
+        noted = any(row.get("loss_fault") for row in report.rows)
     return report.probe != "diff" and "verdict" in report.totals and (noted or any(faults(report)))
 
 

@@ -47,6 +47,10 @@ class Settings:
 
     def line(self) -> str:
         """The differences in one line, those that change a step first; "" if there are none."""
+        return f"the runs differ: {'; '.join(said)}" if (said := self.differences()) else ""
+
+    def differences(self) -> list[str]:
+        """The differences, those that change a step first."""
         if all(self._headers):
             ours, theirs = (dict(_arguments(header.argv or (header.name,))) for header in self._headers if header)
             for name in {**ours, **theirs}:
@@ -54,7 +58,7 @@ class Settings:
             old, new = (header.versions for header in self._headers if header)
             for name in {**old, **new}:
                 self.note(name, old.get(name), new.get(name))
-        return f"the runs differ: {'; '.join(self._said.values())}" if self._said else ""
+        return [*self._said.values()]
 
     def note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
         """Note a setting if it differs, the first time."""
