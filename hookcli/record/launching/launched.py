@@ -88,8 +88,10 @@ class Launched:
         return told
 
     def search(self) -> str:
-        """The command that stops this program at its first non-finite value."""
-        return shlex.join(["hookcli", "run", "--first-bad", "stop", *(["-m"] if self.module else []), *self.argv])
+        """The command that stops this program at its first non-finite value, and names the line that made it."""
+        return shlex.join(
+            ["hookcli", "run", "--first-bad", "stop", "--ops", *(["-m"] if self.module else []), *self.argv]
+        )
 
     def environment(self) -> dict[str, str]:
         paths = [path for path in (_BOOTSTRAP, os.environ.get("PYTHONPATH")) if path]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.record.file.record_lines import NonFinite, StepLosses
+from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
 from hookcli.record.observe.steps.losses import Held, HeldGradients
 
 _AT_ONCE = 100
@@ -138,7 +138,7 @@ class EveryLoss:
             if loss is not None and not math.isfinite(loss) and not self._is_found:
                 self._is_found = True
                 nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
-                self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, []))
+                self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], UNSEARCHED))
 
 
 def _consecutive(losses: Mapping[int, float | None]) -> Iterator[tuple[int, list[float | None]]]:
