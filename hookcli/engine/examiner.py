@@ -89,7 +89,7 @@ class Examiner:
         if self.backward:
             probes.append(grads := GradsProbe(hist=full))
             grads.operators = False  # checks of gradients judge parameters alone
-        probes += [SettingsProbe()] if "settings" in needs else []
+        probes += [SettingsProbe(for_people=full)] if full or "settings" in needs else []
         further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
         further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
         captured = self._captured([*probes, *further])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from torch import nn
 
+from hookcli.hooks.origin import origin
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.table import Row, columns_named
 from hookcli.tensors.tree import type_text
 
 _KNOWN = ("torch.nn.", "torchvision.")
+_LONGEST = 80  # characters of an attribute for people
 _DECLARED = re.compile(r"\b(\w+)=")
 
 
@@ -20,21 +23,39 @@ class SettingsProbe(Probe):
 
     Modules of torch.nn and torchvision keep there what they were made with. Those of other classes may keep counters
     and paths, too, so only what they declare counts: what `extra_repr` shows as `name=`, and `__constants__`.
+    `for_people` adds all that is plain, whatever declares it, and where the module's code begins.
     """
 
     name = "settings"
     merges_batches = True
-    columns = columns_named("fqn", "type", "settings")
+
+    def __init__(self, *, for_people: bool = False) -> None:
+        self._for_people = for_people
+        more = columns_named("attributes", "source") if for_people else ()
+        self.columns = (*columns_named("fqn", "type", "settings"), *more)
 
     def attach(self, session: HookSession) -> None:
-        modules = [(fqn, type_text(module), settings_of(module)) for fqn, module in session.model.named_modules()]
-        self._rows = [Row({"fqn": fqn, "type": kind, "settings": values}) for fqn, kind, values in modules if values]
+        self._rows = []
+        for fqn, module in session.model.named_modules():
+            values = {"settings": settings_of(module)} | (_for_people(module) if self._for_people else {})
+            if any(values.values()):
+                self._rows.append(Row({"fqn": fqn, "type": type_text(module), **values}))
 
     def batch_ended(self) -> None:
         """Keep the settings, which were read before the run."""
 
     def rows(self) -> list[Row]:
         return self._rows
+
+
+def _for_people(module: nn.Module) -> dict[str, Any]:
+    """Everything plain that a module of any class keeps, and the line of its `forward` outside PyTorch."""
+    attributes = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    plain = {name: value for name, value in attributes.items() if name != "training" and _is_plain(value)}
+    short = {name: value for name, value in plain.items() if len(repr(value)) <= _LONGEST}
+    own = origin(module)
+    is_torch = own.line is None or own.file.startswith("torch/")
+    return {"attributes": short, "source": None if is_torch else f"{own.file}:{own.line}"}
 
 
 def settings_of(module: nn.Module, *, floats: bool = False) -> dict[str, object]:

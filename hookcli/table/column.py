@@ -183,6 +183,6 @@ _TYPES: Mapping[str, Callable[[Any], StrEnum]] = {"kind": Kind, "merge": Merge, 
 _RULES = tuple(f.name for f in fields(Column) if f.name not in ("name", "title", "unit", "identity", "moves"))
 _LOOKS = (
     *("unit", "kind", "merge", "identity", "charted", "shown", "usual", "bar"),
-    *("aside", "about", "of_parts", "full", "judged"),
+    *("aside", "about", "of_parts", "full", "judged", "drop"),
 )
 _PLAIN = {field.name: field.default for field in fields(Column) if field.name in _LOOKS}

@@ -14,6 +14,7 @@ _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
 _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
+_ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", "softplus")  # types of operators
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
 _SIGN = "▲"
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
@@ -86,8 +87,10 @@ def fault(row: Row, probe: str) -> Fault | None:
 
 def _should_vary(row: Row, probe: str) -> bool:
     """False for a few elements, for integers, and for a module that drops tensors by chance."""
-    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH or is_operator(row.fqn):
+    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH:
         return False
+    if is_operator(row.fqn) and not any(name in str(row.get("type")) for name in _ACTIVATIONS):
+        return False  # masks, and what is counted or compared, may well be zeros
     dropped = any(word in str(row.get("type")) for word in _RANDOM)
     return not dropped and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
 

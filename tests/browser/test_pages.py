@@ -199,19 +199,20 @@ def test_settings_that_differ_are_the_verdict_and_no_good_one(visit: Visit, page
         "(model) (LayerNorm) has another eps (1e-05 → 1e-06); outputs within tolerance"
     )
     assert "error" in first.get_attribute("class").split() and page.locator(".diff-first").count() == 0
+    assert first.evaluate("e => parseFloat(getComputedStyle(e).fontSize)") >= 15
 
 
 def test_records_side_by_side(visit: Visit, pages: Path) -> None:
     page = visit(pages / "records.html")
     over, place, _ = document(pages, "records")
     told = page.locator("#verdict").inner_text()
-    assert told.startswith(f"Net: {over['totals']['verdict']}") and over["totals"]["first"] in told
-    assert over["totals"]["verdict"] in told and over["totals"]["grew"] in told and place["totals"]["verdict"] in told
+    assert told.startswith(f"Net: {over['totals']['verdict']}") and over["totals"]["grew"] in told
+    first = page.locator(".diff-first").inner_text()
+    assert page.locator(".diff-first").count() == 1 and place["findings"][0]["fqn"] in first
+    assert over["totals"]["first"].split(": ")[-1] in first.replace("\n", " ") and "of step 1" in first
+    panel = page.locator(".panel:not([hidden])")  # the curves
+    assert panel.locator(".chart-title").first.inner_text() == "Loss" and page.locator("canvas").count() >= 4
+    page.get_by_role("tab", name="Steps").click()
     assert said(page) == f"{len(over['rows'])} rows"
-    page.get_by_role("tab", name="Over steps").click()
-    assert (
-        page.locator(".panel:not([hidden]) .chart-title").first.inner_text() == "Loss"
-        and page.locator("canvas").count() >= 4
-    )
     page = visit(pages / "diff.html")  # the same view, of what `hookcli diff` alone wrote
     assert page.get_by_role("tab", name="Outputs").is_visible() and page.get_by_role("tab", name="A alone").count() == 0

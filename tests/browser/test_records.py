@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from records import HEADER, activation, bad, end, ran, recorded_step, save
 
 from hookcli.record.file.record_lines import StepLosses
 from hookcli.table import Report, TensorStats
+from hookcli.table.columns.statistics import HIST_COLUMNS
+from hookcli.tensors.histograms import histogram
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -85,6 +89,29 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
         "activations",
         "grads",
     }
+
+
+def test_a_module_s_distribution_over_steps(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    values = [torch.randn(1000) * (1 + number) for number in range(3)]
+    steps = []
+    for number, tensor in enumerate(values):
+        stats = TensorStats(1000, *(float(x) for x in (tensor.mean(), tensor.std(), tensor.min(), tensor.max())), 1.0)
+        hist = replace(stats, hist=histogram(tensor))
+        columns = (*recorded_step().reports[0].columns, *HIST_COLUMNS)
+        report = Report("activations", "Net", columns, [activation("head", "Linear", hist)])
+        steps.append(replace(recorded_step(number), reports=(report,)))
+    page = visit(record(HEADER, *steps, end()), width=1440)
+    page.locator(".heat-label", has_text="head").click()
+    fan = page.locator(".step-row-chart .chart").nth(1)
+    assert fan.locator(".chart-title").inner_text() == "Distribution of the output over steps: head"
+    said = fan.locator(".chart-summary").inner_text()
+    for share, tensor in ((0.01, values[0]), (0.99, values[2])):  # of the first and of the last step
+        exact = float(tensor.quantile(share))
+        found = re.search(rf"\b{share:.0%} from (\S+) at step 0 to (\S+) at step 2", said)
+        assert found
+        first, last = found.groups()
+        assert float(first if share < 0.5 else last) == pytest.approx(exact, rel=0.2)  # to within a bin
 
 
 def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], record: Callable[..., Any]) -> None:

@@ -87,7 +87,7 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
     a, b = (losses(name, monkeypatch)[-1] for name in ("a", "rate"))
     times = f"{a / b:.2g} times lower"
     assert headlines[0] == f"B is better: loss {b:.4f} at step 11, where A has {a:.3f} ({times}); they part at step 1"
-    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1; argument 1: 0.05 → 0.1"
+    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1"
     assert headlines[2].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
     assert over["totals"]["grew"].startswith("grew most from step 0 to 9: ") and "where A has" in over["totals"]["grew"]
     assert all(line in err for line in headlines)

@@ -97,7 +97,7 @@ def test_figures_are_those_of_the_commands(cli: Cli, place: Path) -> None:
         "grads of outputs": ("grads", "--hist", "--of", "outputs", "--loss", "sum"),
         "check": ("check", "--loss", "sum"),
     }
-    assert found.keys() == alone.keys() | {"parameters", "flow"}
+    assert found.keys() == alone.keys() | {"parameters", "flow", "settings"}
     for name, (command, *options) in alone.items():
         ran = cli(command, "net.py:Net", *INPUT, *options, "--format", "json")
         (expected,) = json.loads(ran.out)["reports"]

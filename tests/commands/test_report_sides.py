@@ -58,7 +58,14 @@ def test_two_saved_reports_of_which_some_parts_compare(cli: Cli, net: Path) -> N
         assert cli("report", *model.split(), *INPUT, "--output", name).code == 0
     reports, _ = saved(cli, "one.json", "two.json")
     diffs = [report for report in reports if report["probe"] == "diff"]
-    assert [diff["meta"]["of"] for diff in diffs] == ["shapes", "activations", "grads", "grads", "parameters"]
+    assert [diff["meta"]["of"] for diff in diffs] == [
+        "shapes",
+        "activations",
+        "grads",
+        "grads",
+        "parameters",
+        "settings",
+    ]
     told = json.loads(cli("diff", "one.json", "two.json", "--format", "json").out)["reports"]
     assert [(r["rows"], r["totals"]) for r in told] == [(r["rows"], r["totals"]) for r in diffs]
     assert {"check", "activations"} <= {r["probe"] for r in reports if r["meta"].get("side") == "b"}

@@ -32,4 +32,5 @@ LISTINGS = (
     Column("rule", "Why", **_TEXT),
     Column("needed_by", "Needed by", **_TEXT),
     Column("settings", "Settings", kind=Kind.MAPPING, required=True),
+    Column("attributes", "Attributes", kind=Kind.MAPPING, compared=False),
 )

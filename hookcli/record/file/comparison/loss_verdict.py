@@ -1,10 +1,12 @@
-"""Which of two runs is better: their losses in the last step that both have, the best ones, and where they part."""
+"""Which of two runs is better: by their losses in the last steps that both have; and where they part."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 from hookcli.diff.tolerance import times_allowed
 from hookcli.record.file.reading import Record
@@ -14,6 +16,9 @@ from hookcli.table.losses import LossCourse
 
 Losses = Mapping[int, float]
 """The loss of each training step."""
+_BLOCKS = 8
+_STUDENT = 2.365
+"""The 97.5 % quantile of Student's t with 7 degrees of freedom."""
 _TOLD = (1.999, 100)  # factors: below, a share says more; above, the two losses speak for themselves
 
 
@@ -47,22 +52,49 @@ class TwoLosses:
         """The losses of both in a sentence; "" if they have none in common.
 
         "B is better: loss 0.0285 at step 57, where A has 2.54; they part at step 3". One that is not finite is the
-        worst.
+        worst. Of 32 steps and more, means over the last quarter are compared: a single step may be luck.
         """
         of = {"A": self.a, "B": self.b}
         if not (common := self.a.keys() & self.b.keys()):
             return ""
-        last, parted = max(common), self.parting()
+        last, parted, window = max(common), self.parting(), _window(common)
         when = f"step {last:,}{', the last in both' if max(self.a) != max(self.b) else ''}"
         not_finite = [text for side, own in of.items() if (text := _not_finite(side, own))]
-        if not self._differ(last):
+        if not any(map(self._differ, window)):
             after = [] if parted is None else [f"they part at step {parted:,} and meet again"]
             return "; ".join([f"both have loss {text_of(self.b[last])} at {when}", *not_finite, *after])
-        better, worse = sorted(of, key=lambda side: _rank(of[side][last]))
-        low, high = of[better][last], of[worse][last]
-        lead = f"{better} is better: loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
-        best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
-        return "; ".join([lead, *not_finite, *best, f"they part at step {parted:,}"])
+        parting = f"they part at step {parted:,}"
+        means = {side: sum(own[step] for step in window) / len(window) for side, own in of.items()}
+        better, worse = sorted(of, key=lambda side: _rank(means[side]))
+        low, high = means[better], means[worse]
+        if not window[1:]:
+            lead = f"loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
+            best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
+            return "; ".join([f"{better} is better: {lead}", *not_finite, *best, parting])
+        over = f"over steps {window[0]:,} to {last:,}"
+        single = f"at step {last:,} A {text_of(self.a[last])}, B {text_of(self.b[last])}"
+        if _is_clear([self.b[step] - self.a[step] for step in window]):
+            lead = f"{better} is better: mean loss {text_of(low)} {over}, where {worse} has {text_of(high)}"
+            return "; ".join([lead + _less(low, high), *not_finite, single, parting])
+        lead = f"neither is clearly better: mean loss A {text_of(means['A'])}, B {text_of(means['B'])} {over}"
+        return "; ".join([f"{lead}, apart by less than their spread", *not_finite, single, parting])
+
+
+def _window(common: AbstractSet[int]) -> list[int]:
+    """The last quarter of the common steps; the last one alone, if these are few."""
+    steps = sorted(common)
+    return steps[-(len(steps) // 4) :] if len(steps) // 4 >= _BLOCKS else steps[-1:]
+
+
+def _is_clear(differences: Sequence[float]) -> bool:
+    """True if the mean of the differences is not 0, with 95 % confidence: Student's t on the means of blocks, which
+    depend on each other less than steps do.
+    """
+    if not all(map(math.isfinite, differences)):
+        return True
+    size = len(differences) // _BLOCKS
+    blocks = [fmean(differences[n * size : (n + 1) * size]) for n in range(_BLOCKS)]
+    return abs(fmean(blocks)) > _STUDENT * stdev(blocks) / math.sqrt(_BLOCKS)
 
 
 def lowest(of: Mapping[str, Losses]) -> str:

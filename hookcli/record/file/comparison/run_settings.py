@@ -15,6 +15,7 @@ from hookcli.table.columns.recorded import SETTINGS
 _OF_STEPS = ("input", "dtype", "device", "mode")
 _NAMED = 3
 _NOT_GIVEN = "not given"
+_NUMBER = re.compile(r"^[-+.\deE]+ → [-+.\deE]+$")
 _NEGATIVE = re.compile(r"-\.?\d")
 
 
@@ -23,6 +24,7 @@ class Settings:
 
     def __init__(self, a: Record, b: Record) -> None:
         self._said: dict[str, str] = {}
+        self._changes: set[str] = set()
         self._headers = (a.header, b.header)
 
     def see(self, a: RecordedStep, b: RecordedStep) -> None:
@@ -60,9 +62,10 @@ class Settings:
 
     def note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
         """Note a setting if it differs, the first time."""
-        if a != b and name not in self._said:
-            since = f" (from step {step:,})" if step else ""
-            self._said[name] = f"{name} {_text(a)} → {_text(b)}{since}"
+        change = f"{_text(a)} → {_text(b)}"
+        if a != b and name not in self._said and change not in self._changes:  # --lr is the learning rate
+            self._changes |= {change} if _NUMBER.search(change) else set()
+            self._said[name] = f"{name} {change}{f' (from step {step:,})' if step else ''}"
 
 
 def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:

@@ -24,6 +24,7 @@ import { mergedRow } from "./merge.js";
  * @property {string} hint what it counts
  * @property {boolean} numeric
  * @property {boolean} shown
+ * @property {number|null} [drop] the order in which columns leave a table without room for all; null stays
  * @property {"bar"|"tick"|""} look bars are shares of the largest, ticks mark a place on the column's scale
  * @property {(row: TableRow) => number|string|null} value for sorting and filtering; NaN is a value
  * @property {(row: TableRow) => string} text
@@ -32,6 +33,7 @@ import { mergedRow } from "./merge.js";
  */
 
 const MODULE_GROUPS = [["inputs", "Inputs", "in"], ["activations", "Activations", "act"], ["outputGrads", "Gradients", "grad"]]; // of modules
+const LAST_DROP = 1000; // above all declared ones
 const ROWS_WITH_KEYS = 50; // rows whose further keys may be asked for
 
 /** The columns of one report, in its order; those that hold no information are hidden. */
@@ -42,6 +44,7 @@ export function reportColumns(report, rows, asked) {
   const further = [...keys].filter((name) => !names.has(name)).map(declared).filter(({ kind }) => kind !== "histogram" && kind !== "names");
   const made = (column) => tableColumn(column, rows, (row) => row.values, { view: "report" });
   const shown = columns.map((column) => ({ column, ...made(column) }));
+  for (const one of asked ? shown : []) one.drop = null;
   for (const one of shown) one.shown ||= asked || (one.key === "source" && Boolean(report.meta.ops)); // the lines of operators
   const remark = { ...wordColumn("mark", "Remark", (row) => mark(row.values)), tone: () => "bad" }; // what is wrong with rows, if anything is
   return [...shown, ...further.map((column) => ({ column, ...made(column), shown: false })), ...(!asked && rows.some(remark.text) ? [remark] : [])];
@@ -49,7 +52,7 @@ export function reportColumns(report, rows, asked) {
 
 /** A column of words. */
 export function wordColumn(key, title, text) {
-  return { key, title, group: "", hint: "", numeric: false, shown: true, look: "", value: text, text, tone: () => "" };
+  return { key, title, group: "", hint: "", numeric: false, shown: true, look: "", drop: declared(key).drop, value: text, text, tone: () => "" };
 }
 
 /** A column of what `from` finds for a row. */
@@ -60,6 +63,7 @@ function tableColumn(column, rows, from, { view, group = "", key = column.name, 
   const float = numeric && values.some((value) => !Number.isInteger(value));
   const made = {
     key, title: title || name, group, hint, numeric,
+    drop: column.shown === "mark" ? null : key === "grad.l2" ? LAST_DROP : (column.drop ?? LAST_DROP - 1), // of gradients the norm stays longest
     look: !numeric || !bar ? "" : kind === "figure" ? "tick" : "bar",
     value: (row) => sortable(from(row), column),
     text: (row) => (from(row) ? cell(from(row), column, float) : ""),

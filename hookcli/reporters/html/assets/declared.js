@@ -10,7 +10,7 @@
  * @property {string} shown when a table has it
  * @property {string[]} aside views that show it only if asked to
  */
-const USUAL = { unit: null, kind: "any", merge: "same", identity: false, charted: true, shown: "filled", bar: "", aside: [], about: "", of_parts: false, full: "", judged: false };
+const USUAL = { unit: null, kind: "any", merge: "same", identity: false, charted: true, shown: "filled", bar: "", aside: [], about: "", of_parts: false, full: "", judged: false, drop: null };
 let declarations = new Map();
 
 /** Take the declarations of a payload; a growing record sends them again. */

@@ -2,12 +2,13 @@
 
 import { declared, isStatistic, spoken } from "./declared.js";
 import { button, h } from "./dom.js";
-import { cell, count, num, number, shape } from "./format.js";
+import { cell, count, num, number, setting, shape } from "./format.js";
 import { histogram } from "./histogram.js";
 import { relativeName } from "./names.js";
 import { onSelect, selected } from "./selection.js";
 
 const MOST_CALLS = 8;
+const FEW_PARAMETERS = 3; // which have a column each, so that no figure is cut
 const MOST_DISTRIBUTIONS = 12; // of parameters, drawn at once
 
 /** Mount the pane; it follows the selection. */
@@ -33,6 +34,7 @@ function detailParts({ payload, model }, fqn, row) {
     detailName(fqn, module.fqn === fqn ? module.type : `in ${module.fqn || "(model)"}, ${module.type}`, copy),
     ...findingsList(module.findings, payload.explain ?? {}),
     ...detailSection("Inputs and outputs", callsTable(module)),
+    ...detailSection("Attributes", attributesText(module)),
     ...detailSection("Parameters", parametersTable(module.parameters)),
     ...tensorSection(module, row),
     ...parameterDistributions(module.parameters),
@@ -143,6 +145,14 @@ export function callsTable({ shapes }) {
   return detailGrid(known.map(([name]) => name), lines, foot);
 }
 
+/** The module's own attributes, as its class keeps them, and where its code is; null without any. */
+function attributesText({ settings: [row] }) {
+  const text = (value) => (value === null ? "None" : typeof value === "string" ? value : setting(value));
+  const said = Object.entries(row?.attributes ?? {}).map(([name, value]) => `${name} ${text(value)}`);
+  if (row?.source) said.push(`forward at ${row.source}`);
+  return said.length ? h("p", { class: "detail-attributes" }, said.map((each) => each.replaceAll(" ", "\u00a0")).join(" · ")) : null;
+}
+
 /** A table whose lines have a name and a text per column. */
 function detailGrid(titles, lines, caption = null) {
   const head = titles ? [h("thead", {}, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))))] : [];
@@ -166,13 +176,14 @@ export function statisticsTable(columns) {
 function parametersTable(parameters) {
   if (!parameters.length) return null;
   const [std, l2] = ["std", "l2"].map((name) => spoken(declared(name)));
-  const titles = ["shape", std, l2, `gradient ${l2}`, "ratio"];
+  const titles = ["shape", std, l2, `grad ${l2}`, "ratio"];
   const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
     const [size, slope] = [value, gradient].map((row) => num(row?.l2));
     const ratio = size > 0 && slope !== null ? slope / size : null;
     return [name, [shape(value?.shape ?? gradient?.shape), ...[num(value?.std), size, slope, ratio].map(number)]];
   });
   const known = titles.flatMap((_, i) => (lines.some(([, texts]) => texts[i] !== "-") ? [i] : []));
+  if (lines.length <= FEW_PARAMETERS) return detailGrid(lines.map(([name]) => name), known.map((i) => [titles[i], lines.map(([, texts]) => texts[i])]));
   const kept = (texts) => known.map((i) => texts[i]);
   return detailGrid(kept(titles), lines.map(([name, texts]) => [name, kept(texts)]));
 }

@@ -13,18 +13,18 @@ const MANY = 1000; // times the tolerance, which say less than both figures
 const MOST_ROWS = 8; // with their figures at once
 const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
 const WHAT = { received: "input", grad_output: "gradient of its output", grad_input: "gradient of its input", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
-const FIRST = ["settings", "first"];
 const SAID = ["structure", "grew", "weights"];
 
 /** Mount the summary of the comparisons. */
 export function mountDiffSummary(container, { payload, comparison }) {
   const several = comparison.diffs.length > 1;
-  const first = comparison.diffs.map(firstBeyond).find(Boolean);
+  const changed = comparison.parts.flatMap(({ rows }) => rows).find((row) => row.reset);
+  const first = comparison.diffs.map(firstBeyond).find(Boolean) ?? changed;
   if (first) select(first.fqn, "diff", first);
   const commands = payload.reports.map((report, i) => report.probe === "diff" && payload.lines?.[i]?.next);
   const next = commands.some(Boolean) ? h("p", { class: "diff-dim" }, commands.find(Boolean)) : null;
   const how = h("details", { class: "diff-how" }, h("summary", {}, "How differences are judged"), howJudged(comparison.diffs[0]).map((text) => h("p", {}, text)));
-  container.append(h("div", { class: "diff" }, comparison.diffs.map((diff) => diffSummary(diff, several)), unlike(comparison), sizes(comparison), next, how));
+  container.append(h("div", { class: "diff" }, comparison.diffs.map((diff) => diffSummary(diff, several, comparison.diffs[0])), unlike(comparison), sizes(comparison), next, how));
 }
 
 /** The settings in which the two runs differ. */
@@ -42,26 +42,28 @@ function sizes({ a, b }) {
   return differ.length ? h("p", { class: "diff-dim" }, differ.map(([key, title]) => `${title} ${count(totals[0][key])} → ${count(totals[1][key])}`).join(" · ")) : null;
 }
 
-function diffSummary(diff, several) {
+function diffSummary(diff, several, { meta }) {
   const bad = Number(diff.totals.beyond) > 0 || errorsOf(diff).length > 0;
+  if (diff.meta.of && meta.a?.record) return firstCard(diff, diff.model.split(": ").at(-1)); // the verdict on the runs says the rest
   const name = several ? `${diff.meta.a?.record ? diff.model : (diff.meta.of ?? diff.model)}: ` : "";
-  const lines = (keys) => keys.filter((key) => diff.totals[key]).map((key) => h("p", { class: "diff-said" }, String(diff.totals[key])));
+  const lines = (keys, kind) => keys.filter((key) => diff.totals[key]).map((key) => h("p", { class: kind }, String(diff.totals[key])));
   return h(
     "section", { class: "diff-one" },
     h("p", { class: `verdict ${bad ? "error" : "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), `${name}${diff.totals.verdict ?? ""}`),
-    lines(FIRST),
+    lines(["settings"], diff.meta.a?.record ? "diff-cause" : "diff-said"), // the verdict on two models begins with them
+    several ? null : lines(["first"], "diff-said"),
     firstCard(diff),
     agreements(diff),
-    lines(SAID),
+    lines(SAID, "diff-said"),
   );
 }
 
-function firstCard(diff) {
+function firstCard(diff, where = "") {
   const row = firstBeyond(diff);
   if (!row) return null;
   const name = button({ class: "place" }, () => select(row.fqn, "diff", row), row.fqn || "(model)");
   const kind = tensorKind(diff, row);
-  const what = [row.type, Object.hasOwn(WHAT, kind) ? WHAT[kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
+  const what = [where, row.type, Object.hasOwn(WHAT, kind) ? WHAT[kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
   const times = num(row.times) ?? MANY;
   const facts = [what.join(" · "), row.differs, times < MANY && `${number(times)} times the tolerance`].filter(Boolean);
   return h("div", { class: "diff-first" }, h("strong", {}, "First divergence"), name, facts.map((fact) => h("span", {}, fact)));
@@ -98,7 +100,7 @@ function diffParts(comparison, fqn, chosen) {
   const found = comparison.parts.flatMap((part) => part.rows.filter((row) => isAt(row, fqn)).map((row) => ({ part, row })));
   found.sort((one, other) => (other.row === chosen) - (one.row === chosen));
   const first = found[0]?.row;
-  const type = [first?.type, first?.change].filter(Boolean).join(" · ");
+  const type = [first?.type, first?.change, first?.reset].filter(Boolean).join(" · ");
   const more = found.length > MOST_ROWS ? [h("p", { class: "detail-note" }, `and ${found.length - MOST_ROWS} more`)] : [];
   return [detailName(fqn, type), ...found.slice(0, MOST_ROWS).flatMap(({ part, row }) => rowParts(comparison, part, row)), ...more, ...callsOfSides(comparison, fqn, first)];
 }

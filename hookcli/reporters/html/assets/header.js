@@ -68,7 +68,9 @@ export function recordHead(steps) {
 }
 
 function factList(pairs) {
-  return h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
+  const list = h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
+  const more = button({ class: "facts-more" }, () => (more.textContent = list.classList.toggle("open") ? "Fewer facts" : "All facts"), "All facts");
+  return h("div", {}, list, more);
 }
 
 function totals({ reports, lines }) {

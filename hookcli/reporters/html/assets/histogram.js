@@ -1,6 +1,6 @@
 // The distribution of one tensor, from counts by sign and power of two as hookcli/table/histogram.py keeps them.
-import { count, num, number, shape } from "./format.js";
-import { h, s } from "./dom.js";
+import { count, counted, num, number, shape } from "./format.js";
+import { button, h, s } from "./dom.js";
 import { finiteOf } from "./merge.js";
 import { tickText } from "./chart_values.js";
 
@@ -14,23 +14,39 @@ const NARROW_FORMATS = [
 const BARS_WIDTH = 320;
 const BARS_HEIGHT = 96; // of the bars
 const AXIS_HEIGHT = 18;
+const TOP_HEIGHT = 14; // of the figure of the highest bar
 const CUT_FROM = 1.25; // height of a bar of zeros, relative to the highest other bar, from which it is cut
 const WIDEST_BAR = 32;
-const FEW_BINS = 8; // whose limits are written, instead of powers of ten
 const LABEL_WIDTH = 6.2; // width of a character of the axis
+const NEAR_ZERO = 16; // parts of a linear axis, of which those next to 0 are one bar
+const MOST_NEAR_ZERO = 0.8; // share of the elements there, above which powers of two show more
+let chosenScale = null; // of all histograms: "linear" or "powers", as the reader chose
 
 /**
  * A tensor's distribution: its bars, quantiles, and what lies outside narrower formats.
  * @param {object} row with statistics, and `hist` where histograms were asked for
  */
 export function histogram(row, title) {
-  const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ")))];
+  const head = h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ")));
   const bins = row.hist ? binsOf(row) : [];
-  if (bins.length && num(row.min) !== num(row.max)) parts.push(histBars(row, bins, title));
-  else parts.push(h("p", { class: "hist-none" }, histAbsence(row)));
-  const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean);
-  parts.push(...said.map(({ text, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, text)));
-  return h("figure", { class: "hist" }, ...parts);
+  const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean).map(({ text, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, text));
+  if (!bins.length || num(row.min) === num(row.max)) return h("figure", { class: "hist" }, head, h("p", { class: "hist-none" }, histAbsence(row)), said);
+  const linear = linearBars(row, bins);
+  const body = h("div", {});
+  const isLinear = () => chosenScale === "linear" || (!chosenScale && linear.suits);
+  const draw = () => {
+    const drawn = isLinear() ? linear : powerBars(row, bins);
+    scale.textContent = isLinear() ? "linear" : "powers of 2";
+    body.replaceChildren(histBars(row, drawn, title), h("p", { class: "hist-text" }, drawn.axis));
+  };
+  const toggle = () => {
+    chosenScale = isLinear() ? "powers" : "linear";
+    document.querySelectorAll("figure.hist").forEach((each) => each.dispatchEvent(new Event("rescaled")));
+  };
+  const scale = button({ class: "hist-scale", title: "Change the axis of values, of all histograms" }, toggle);
+  head.append(scale);
+  draw();
+  return h("figure", { class: "hist", on: { rescaled: draw } }, head, body, said);
 }
 
 function histAbsence(row) {
@@ -109,18 +125,50 @@ function partOf(count, numel) {
   return share >= 0.1 ? `${Math.min(share, 99.9).toFixed(1)}%` : "<0.1%";
 }
 
-function histBars(row, bins, title) {
+/** The bars over an axis of values, with what they and the axis show; a bar holds `share` of the height. */
+function histBars(row, { bars, labels, most, axis }, title) {
+  const shades = bars.filter(isOutside).map(({ left, width }) => histRect("hist-outside", left, 0, width, BARS_HEIGHT));
+  const label = `${title}: ${quantilesText(row)?.text ?? ""}; ${row.zeros ?? 0} zeros of ${row.numel} elements; ${axis}`;
+  const box = `0 ${-TOP_HEIGHT} ${BARS_WIDTH} ${TOP_HEIGHT + BARS_HEIGHT + AXIS_HEIGHT}`;
+  const line = s("path", { class: "hist-axis", d: `M0 ${BARS_HEIGHT + 0.5}H${BARS_WIDTH}` });
+  const top = s("text", { class: "hist-label", x: 0, y: -4 }, most);
+  const parts = [...shades, ...bars.flatMap((bar) => histBarOf(bar, row.numel)), line, ...labels, top];
+  return s("svg", { class: "hist-bars", viewBox: box, role: "img", "aria-label": label }, ...parts);
+}
+
+/** Bars of one width for each power of two: the height is the number of elements. */
+function powerBars(row, bins) {
   const width = Math.min(BARS_WIDTH / bins.length, WIDEST_BAR);
   const start = (BARS_WIDTH - bins.length * width) / 2;
   const most = Math.max(...bins.map((bin) => (bin.low === bin.high ? 0 : bin.count)), 1);
   const top = bins.some((bin) => bin.low === bin.high && bin.count > most) ? most * CUT_FROM : most;
-  const bars = bins.flatMap((bin, i) => histBarOf(bin, start + i * width, width, top, row.numel));
-  const shades = bins.map((bin, i) => (isOutside(bin) ? histRect("hist-outside", start + i * width, 0, width, BARS_HEIGHT) : null));
-  const label = `${title}: ${quantilesText(row)?.text ?? ""}; ${row.zeros ?? 0} zeros of ${row.numel} elements`;
-  const box = `0 0 ${BARS_WIDTH} ${BARS_HEIGHT + AXIS_HEIGHT}`;
-  const axis = s("path", { class: "hist-axis", d: `M0 ${BARS_HEIGHT + 0.5}H${BARS_WIDTH}` });
-  const parts = [...shades.filter(Boolean), ...bars, axis, ...histLabels(bins, start, width)];
-  return s("svg", { class: "hist-bars", viewBox: box, role: "img", "aria-label": label }, ...parts);
+  const bars = bins.map((bin, i) => ({ ...bin, left: start + i * width, width, share: bin.count / top }));
+  return { bars, labels: histLabels(bars), most: counted(most, "element"), axis: "value, a bar for each power of two; height: number of elements" };
+}
+
+/**
+ * Bars as wide as their values are apart: an area is a number of elements, so that one hump is drawn as one. Bins near
+ * 0, too narrow to be seen, are one bar. An axis that outliers would stretch ends before them.
+ */
+function linearBars(row, bins) {
+  const [least, most] = [num(row.min), num(row.max)];
+  const [first, last] = [0.01, 0.99].map((share) => quantileOf(row, share));
+  const [low, high] = [Math.max(least, first - (last - first) / 2), Math.min(most, last + (last - first) / 2)];
+  const place = (value) => ((value - low) / (high - low)) * BARS_WIDTH;
+  const isNear = (bin) => Math.max(-bin.low, bin.high) <= (high - low) / NEAR_ZERO;
+  const solid = bins.filter((bin) => bin.low !== bin.high);
+  const [near, far] = [solid.filter(isNear), solid.filter((bin) => !isNear(bin))];
+  const middle = { low: near[0]?.low, high: near.at(-1)?.high, count: near.reduce((sum, bin) => sum + bin.count, 0) };
+  const joined = [...far, ...(near.length ? [middle] : [])].map((bin) => ({ ...bin, low: Math.max(bin.low, least), high: Math.min(bin.high, most) }));
+  const shown = joined.filter((bin) => bin.high > low && bin.low < high && bin.high > bin.low).sort((a, b) => a.low - b.low);
+  const density = (bin) => bin.count / (bin.high - bin.low);
+  const top = Math.max(...shown.map(density));
+  const bars = shown.map((bin) => ({ ...bin, left: Math.max(place(bin.low), 0), share: density(bin) / top })).map((bar) => ({ ...bar, width: Math.min(place(bar.high), BARS_WIDTH) - bar.left }));
+  const zero = row.zeros ? [{ low: 0, high: 0, count: row.zeros, left: Math.min(Math.max(place(0) - 2, 0), BARS_WIDTH - 4), width: 4, share: 1 }] : [];
+  const beyond = finiteOf(row) - [...shown, ...zero].reduce((sum, bin) => sum + bin.count, 0);
+  const axis = `value, linear; height: density, so that a bar's area is its share of elements${beyond > 0 ? `; ${partOf(beyond, row.numel)} beyond the ends` : ""}`;
+  const suits = top > 0 && middle.count <= MOST_NEAR_ZERO * solid.reduce((sum, bin) => sum + bin.count, 0);
+  return { bars: [...bars, ...zero], labels: linearLabels(low, high, place), most: `density ${number(top / row.numel)}`, axis, suits };
 }
 
 /** True for a bin whose magnitudes float16 has no place for. */
@@ -130,52 +178,48 @@ function isOutside({ low, high }) {
 }
 
 /** A bar with a text that names its limits; the place above it shows the text, too. A cut bar has a gap. */
-function histBarOf(bin, left, width, top, numel) {
-  const isZero = bin.low === bin.high;
-  const tall = Math.min(bin.count / top, 1) * BARS_HEIGHT;
-  const shown = bin.count ? Math.max(tall, 1) : 0;
-  const name = isZero ? "0" : `${number(bin.low)} to ${number(bin.high)}`;
-  const text = `${name}: ${count(bin.count)} (${partOf(bin.count, numel)})`;
+function histBarOf({ low, high, count: elements, left, width, share }, numel) {
+  const shown = elements ? Math.max(Math.min(share, 1) * BARS_HEIGHT, 1) : 0;
+  const isZero = low === high;
+  const text = `${isZero ? "0" : `${number(low)} to ${number(high)}`}: ${count(elements)} (${partOf(elements, numel)})`;
   const inner = Math.max(width - 1, width * 0.8);
   const kind = isZero ? "hist-bar hist-zero" : "hist-bar";
-  const cut = bin.count > top ? [histRect("hist-cut", left, 8, width, 3)] : [];
+  const cut = share > 1 ? [histRect("hist-cut", left, 8, width, 3)] : [];
   const place = histRect("hist-place", left, 0, width, BARS_HEIGHT, s("title", {}, text));
   return [histRect(kind, left + (width - inner) / 2, BARS_HEIGHT - shown, inner, shown), ...cut, place];
 }
 
 function histRect(name, x, y, width, height, ...children) {
-  return s("rect", { class: name, x: histRound(x), y: histRound(y), width: histRound(width), height: histRound(height) }, ...children);
+  return s("rect", { class: name, x, y, width, height }, ...children);
 }
 
-function histRound(value) {
-  return Math.round(value * 100) / 100;
+/** Powers of two along the axis, and 0, as far as their texts do not overlap: those next to 0 give way first. */
+function histLabels(bars) {
+  const ends = ({ low, high, left, width }) => [{ at: left, value: low }, { at: left + width, value: high }];
+  const weighed = ({ at, value }) => ({ at, text: powerText(value), weight: Math.log2(Math.abs(value)) });
+  return labelsApart(bars.flatMap((bar) => (bar.low === bar.high ? { at: bar.left + bar.width / 2, text: "0", weight: Infinity } : ends(bar).map(weighed))));
 }
 
-/** Powers of ten along the axis (limits of few bins), and 0, as far as their texts do not overlap: those next to 0 give way first. */
-function histLabels(bins, start, width) {
-  const texts = bins.length > FEW_BINS ? histLabelsIn : limitsOf;
-  const zero = (left) => ({ at: left + width / 2, text: "0", weight: Infinity });
-  const places = bins.flatMap((bin, i) => (bin.low === bin.high ? zero(start + i * width) : texts(bin, start + i * width, width)));
+function powerText(value) {
+  const power = Math.round(Math.log2(Math.abs(value)));
+  return Math.abs(power) <= 4 ? tickText(value) : `${value < 0 ? "-" : ""}2^${power}`;
+}
+
+/** Round values along a linear axis. */
+function linearLabels(low, high, place) {
+  const power = 10 ** Math.floor(Math.log10((high - low) / 4));
+  const step = power * [1, 2, 5, 10].find((n) => (high - low) / (n * power) <= 6);
+  const first = Math.ceil(low / step);
+  const values = Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
+  return labelsApart(values.map((value) => ({ at: place(value), text: tickText(value), weight: value ? 0 : 1 })));
+}
+
+function labelsApart(places) {
   const shown = [];
   for (const one of places.sort((a, b) => b.weight - a.weight)) {
     const half = (one.text.length * LABEL_WIDTH) / 2 + 3;
     const at = Math.min(Math.max(one.at, half - 3), BARS_WIDTH - half + 3);
     if (shown.every((other) => Math.abs(other.at - at) >= half + other.half)) shown.push({ ...one, at, half });
   }
-  return shown.map(({ at, text }) => s("text", { class: "hist-label", x: histRound(at), y: BARS_HEIGHT + 13, "text-anchor": "middle" }, text));
-}
-
-function limitsOf({ low, high }, left, width) {
-  const ends = [{ at: left, value: low }, { at: left + width, value: high }];
-  return ends.map(({ at, value }) => ({ at, text: tickText(value), weight: Math.log2(Math.abs(value)) }));
-}
-
-function histLabelsIn({ low, high }, left, width) {
-  const [small, large] = [Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
-  const power = Math.ceil(Math.log10(small));
-  if (10 ** power >= large) return [];
-  const share = Math.log2(10 ** power / small);
-  const at = left + width * (low < 0 ? 1 - share : share);
-  const size = power >= -2 && power <= 3 ? String(10 ** power) : `1e${power}`;
-  return [{ at, text: low < 0 ? `-${size}` : size, weight: power }];
+  return shown.map(({ at, text }) => s("text", { class: "hist-label", x: at, y: BARS_HEIGHT + 13, "text-anchor": "middle" }, text));
 }

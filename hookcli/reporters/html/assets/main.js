@@ -9,11 +9,12 @@ import { count } from "./format.js";
 import { mountHeader } from "./header.js";
 import { mountTooltip } from "./menu.js";
 import { joinReports } from "./model.js";
-import { followAddress, forgetSelection, select } from "./selection.js";
+import { followAddress, forgetSelection, onSelect, select } from "./selection.js";
 import { mountTabs } from "./tabs.js";
 import { mountNotes, mountVerdict } from "./verdict.js";
 import { viewsOf } from "./views.js";
 
+const UNASKED = ["repeat", "address"]; // sources of selections that no person has made just now
 const SEVERITIES = { errors: "error", warnings: "warning", infos: "info" };
 
 start(document.getElementById("app"));
@@ -75,12 +76,27 @@ function build(app, payload) {
   if (!beside.hidden) (comparison ? mountDiffDetail : mountDetail)(beside, context);
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());
-  if (!comparison && context.model.byFqn.has("")) select("", "start");
+  const worst = context.model.findings.find(({ severity }) => severity === "error");
+  const offender = comparison ? null : worst && context.model.owner(worst.fqn);
+  if (offender) select(offender.fqn, "worst");
+  else if (!comparison && context.model.byFqn.has("")) select("", "start");
+  mountSheet(beside);
   moved = followAddress(tabs, context.model);
   mountTooltip(app);
   for (const whole of [true, false]) addEventListener(whole ? "beforeprint" : "afterprint", () => tabs.shown()?.print?.(whole));
   new ResizeObserver(() => tabs.shown()?.resize?.()).observe(work);
   document.addEventListener("keydown", (event) => searchKey(event, work));
+}
+
+/** Where there is no room beside the views, the pane is a sheet that comes from below when a module is chosen. */
+function mountSheet(beside) {
+  const open = (isOpen) => {
+    beside.classList.toggle("open", isOpen);
+    handle.setAttribute("aria-expanded", String(isOpen));
+  };
+  const handle = button({ class: "sheet-handle", "aria-expanded": "false" }, () => open(!beside.classList.contains("open")), "Details of the chosen module");
+  beside.append(handle);
+  onSelect(({ source, fqn }) => !UNASKED.includes(source) && open(fqn !== null));
 }
 
 /** "/" searches, wherever no text is typed. */

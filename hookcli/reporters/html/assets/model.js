@@ -20,6 +20,7 @@ import { ancestors, inTree, operatorName, ownerOf, relativeName } from "./names.
  * @property {Row[]} inputGrads gradients of what it received
  * @property {Parameter[]} parameters its own, not those of its children
  * @property {Row[]} flow rows of the report "flow"
+ * @property {Row[]} settings its attributes and the line of its code, in one row
  * @property {Map<Report, Row[]>} others rows of reports on modules that hookcli's own probes did not make
  * @property {Finding[]} findings at it or at its parameters
  * @property {Unmeasured[]} skipped at it or at its parameters
@@ -39,10 +40,10 @@ import { ancestors, inTree, operatorName, ownerOf, relativeName } from "./names.
  */
 
 // The lists of a module in which rows of a probe go, in the order in which names and places are taken from them.
-const JOINED = { shapes: "shapes", activations: "activations", inputs: "inputs", flow: "flow", grads: "outputGrads" };
+const JOINED = { shapes: "shapes", activations: "activations", inputs: "inputs", flow: "flow", grads: "outputGrads", settings: "settings" };
 const NOT_OF_MODULES = ["parameters", "check", "diff"];
 const GRADIENTS = { output: "outputGrads", input: "inputGrads" };
-const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "parameters", "flow", "findings", "skipped"];
+const LISTS = ["shapes", "inputs", "activations", "outputGrads", "inputGrads", "parameters", "flow", "settings", "findings", "skipped"];
 
 /** Join the reports by module. */
 export function joinReports(payload) {

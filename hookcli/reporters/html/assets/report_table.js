@@ -72,14 +72,16 @@ export function mountParameters(container, { model }) {
 export function mountDiffPart(container, part) {
   const rows = rowsOf(part.rows, part.kind === "output" || part.kind === "", (fqn) => fqn);
   const columns = reportColumns({ ...part.diff, rows: part.rows }, rows, false).map((column) => styled(column, rows, part));
+  const remark = columns.findIndex(({ key }) => key === "mark"); // it says what changed, so that it stands beside the name
+  if (remark > 0) columns.splice(1 + columns.findIndex(({ key }) => key === "type"), 0, ...columns.splice(remark, 1));
   return mountTable(container, { rows, columns, depth: null, label: part.title, empty: "Nothing was compared." });
 }
 
 function styled(made, rows, part) {
   const { key, column, shown: usually, tone: usual } = made;
   const listed = part.diff.meta.of || part.diff.meta.a?.record; // of saved reports and records, `differs` says most
-  const marked = ["change", "reset"].includes(key) && part.rows.some((row) => (row[key] ?? "") !== ""); // though no report lists them
-  const shown = marked || (listed && key === "differs") || (usually && !column?.aside.includes("diff"));
+  const repeated = ["change", "reset"].includes(key); // by the remark
+  const shown = !repeated && ((listed && key === "differs") || (usually && !column?.aside.includes("diff")));
   const tone = (row) => (column?.judged ? `diff-${agreement(row.values)}` : usual(row));
   const scaled = key === "times" ? { look: "bar", share: logShare(rows) } : {};
   return { ...made, ...scaled, shown, tone };

@@ -81,7 +81,7 @@ function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
       lines: sides.map(({ label, color }, i) => ({ label, color, values: values[i] })),
       limits: limitsOfRuns(values),
       sync: `diff ${model} ${meta.mode}`,
-      height: 180,
+      height: name === "loss" ? 280 : 180,
     };
   });
   return specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => (value ?? null) !== null)));

@@ -67,11 +67,31 @@ export class RowChart {
     const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => figureText(statistic, value) };
     if (this.chart) this.chart.update(spec);
     else this.chart = new LineChart(this.container, spec);
+    this.node = node;
+    this.choose(index);
+    this.#showQuantiles(track, node, index);
+  }
+
+  /** Chart how the module's output is distributed over steps, where histograms were recorded. */
+  async #showQuantiles(track, node, index) {
+    const from = node.row * track.steps.length;
+    const line = async (band, name, color) => {
+      const values = (await track.matrix(name)).subarray(from, from + track.steps.length);
+      return { label: declared(name).title, band, color, values: Array.from(values, (value) => (value === ABSENT ? null : value)) };
+    };
+    const [all, most] = [["min to max", "--series-6"], ["1 % to 99 %", "--series-1"]];
+    const asked = [["min", ...all], ["max", ...all], ["p1", ...most], ["p99", ...most], ["p50", undefined, "--series-2"]];
+    const isRecorded = node.row >= 0 && track.statistics.some(({ name }) => name === "p50");
+    const lines = await Promise.all(isRecorded ? asked.map(([name, band, color]) => line(band, name, color)) : []);
+    if (node !== this.node) return;
+    const spec = { ...chartOfSteps(track, this.onStep), title: `Distribution of the output over steps: ${node.fqn || "(model)"}${node.path}`, lines, height: 200 };
+    if (isRecorded && !this.fan) this.fan = new LineChart(this.container, spec);
+    else this.fan?.update(spec);
     this.choose(index);
   }
 
   choose(index) {
-    this.chart?.choose(this.x[index] ?? null);
+    for (const chart of [this.chart, this.fan]) chart?.choose(this.x[index] ?? null);
   }
 }
 

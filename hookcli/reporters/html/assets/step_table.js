@@ -38,6 +38,7 @@ function figureColumn(statistic, matrix, track, at) {
     group: GROUPS[statistic.about],
     hint: statistic.title,
     numeric: true,
+    drop: statistic.drop,
     shown: !statistic.aside.includes("steps"),
     look: ticks ? "tick" : "",
     value: read,

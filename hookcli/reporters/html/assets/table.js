@@ -4,7 +4,7 @@ import { framed, h } from "./dom.js";
 import { count, counted } from "./format.js";
 import { onSelect, select, selected } from "./selection.js";
 import { isFolded, refresh, reveal, setFolded, setSearch, tableState } from "./table_state.js";
-import { ROW_HEIGHT, bodyRow, gridTemplate, headerRow, inSight } from "./table_rows.js";
+import { ROW_HEIGHT, bodyRow, fitting, gridTemplate, headerRow, inSight } from "./table_rows.js";
 import { tableTools } from "./table_tools.js";
 
 const PRINTED = 5000; // rows at most
@@ -40,8 +40,11 @@ class Table {
     this.layOut();
   }
 
-  get shownColumns() {
-    return this.state.columns.filter((column, i) => i === 0 || column.shown);
+  /** The columns that are shown, as far as there is room. */
+  arrange() {
+    const asked = this.state.columns.filter((column, i) => i === 0 || column.shown);
+    this.shownColumns = fitting(asked, this.state, { first: this.width, room: this.scroller.clientWidth || Infinity });
+    this.tools.hidden(asked.length - this.shownColumns.length);
   }
 
   shown() {
@@ -51,6 +54,7 @@ class Table {
 
   /** Draw the header and all widths anew: columns, their order or the mode have changed. */
   layOut() {
+    this.arrange();
     const shown = this.shownColumns;
     this.scroller.style.setProperty("--columns", gridTemplate(shown, this.state, { first: this.width, room: this.scroller.clientWidth }));
     const focused = document.activeElement?.dataset?.key;

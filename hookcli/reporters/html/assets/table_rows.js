@@ -10,28 +10,48 @@ const SAMPLE = 400; // rows whose texts set a column's width
 const WIDEST = [80, 56, 40, 32, 24, 18]; // characters of words, as there is room
 const NAME = 28; // characters of a name that always have room
 const CHARACTER = 7.3; // pixels
-const PADDING = 16;
+const PADDING = 12;
 
 /**
  * Widths of columns as a grid template: the longest text of a sample of rows, cut where there is no room for all.
  * @param {{first: number, room: number}} space width of the first column if a person set it, and of the table, in pixels
  */
 export function gridTemplate(columns, state, { first, room }) {
-  const step = Math.max(1, Math.floor(state.rows.length / SAMPLE));
-  const sample = state.rows.filter((_, i) => i % step === 0);
-  const lengths = columns.map((column, i) => longestText(column, sample, i === 0 && state.mode === "tree" ? state : null, i === 0));
-  const cut = (most) => lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, i ? most : Math.max(most, NAME))));
-  const fits = (widths) => widths.reduce((sum, width) => sum + width * CHARACTER + PADDING, 0) <= room;
-  const found = WIDEST.map(cut).find(fits) ?? cut(WIDEST.at(-1));
+  const lengths = lengthsOf(columns, state);
+  const found = WIDEST.map((most) => cut(columns, lengths, most)).find((widths) => pixels(widths) <= room) ?? cut(columns, lengths, WIDEST.at(-1));
   const widths = found.map((width, i) => (i === 0 && first ? `${first}px` : `calc(${width}ch + ${PADDING}px)`));
   return [...widths, "minmax(0, 1fr)"].join(" ");
+}
+
+/** The columns without those that have no room, even if words are cut: as in the terminal, the lowest `drop` leaves first. */
+export function fitting(columns, state, { first, room }) {
+  const lengths = lengthsOf(columns, state);
+  const widths = cut(columns, lengths, WIDEST.at(-1)).map((width, i) => (i === 0 && first ? first : pixels([width])));
+  const leaving = columns.filter(({ drop }, i) => i && (drop ?? null) !== null).sort((a, b) => a.drop - b.drop);
+  const left = new Set();
+  for (let over = widths.reduce((sum, width) => sum + width, 0) - room; over > 0 && leaving.length; over -= widths[columns.indexOf(leaving.shift())]) left.add(leaving[0]);
+  return columns.filter((column) => !left.has(column));
+}
+
+function lengthsOf(columns, state) {
+  const step = Math.max(1, Math.floor(state.rows.length / SAMPLE));
+  const sample = state.rows.filter((_, i) => i % step === 0);
+  return columns.map((column, i) => longestText(column, sample, i === 0 && state.mode === "tree" ? state : null, i === 0));
+}
+
+function cut(columns, lengths, most) {
+  return lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, i ? most : Math.max(most, NAME))));
+}
+
+function pixels(widths) {
+  return widths.reduce((sum, width) => sum + width * CHARACTER + PADDING, 0);
 }
 
 function longestText(column, sample, state, first) {
   const lead = state ? (row) => Math.ceil(2.3 * row.level) + 3 + row.name.length + (row.children.length ? 4 + (isFolded(state, row) ? faultInside(row).length : 0) : 0) : (row) => column.text(row).length;
   const least = Math.max(column.title.length + 2, first && !column.numeric ? 18 : 4);
   const longest = sample.reduce((most, row) => Math.max(most, lead(row)), least);
-  return longest + (column.look === "tick" ? 2 : 0) + (first ? 2 : 0);
+  return longest + (first ? 2 : 0);
 }
 
 /** The header. `sort` is called with a column that was clicked. */

@@ -8,7 +8,7 @@ const HELP = 'Words in names and types; "-word" leaves out; macs>1M, type=Conv2d
 
 /**
  * The toolbar of a table.
- * @returns {{element: HTMLElement, count: (text: string) => void, sync: () => void}}
+ * @returns {{element: HTMLElement, count: (text: string) => void, sync: () => void, hidden: (number: number) => void}}
  */
 export function tableTools(table) {
   const { state } = table;
@@ -23,13 +23,15 @@ export function tableTools(table) {
   const found = h("output", { class: "count", "aria-live": "polite" });
   const options = [["tree", "Tree", "Modules within modules"], ["list", "List", "Every row, with its full name"], ["leaves", "Leaves", "Only modules without parts"]];
   const modes = state.nested ? choice("Arrangement", options, state.mode, (mode) => table.setMode(mode)) : null;
-  const element = h("div", { class: "tools", role: "toolbar", "aria-label": "Table" }, search, types, modes?.element, depthSelect(table), columnMenu(table), found);
+  const columns = columnMenu(table);
+  const hidden = (number) => (columns.firstChild.textContent = number ? `Columns (${number} hidden)` : "Columns");
+  const element = h("div", { class: "tools", role: "toolbar", "aria-label": "Table" }, search, types, modes?.element, depthSelect(table), columns, found);
   const sync = () => {
     search.value = state.search;
     if (types) types.value = state.type;
     modes?.show(state.mode);
   };
-  return { element, count: (text) => found.textContent !== text && (found.textContent = text), sync };
+  return { element, count: (text) => found.textContent !== text && (found.textContent = text), sync, hidden };
 }
 
 function leaveSearch(event, table, apply) {
@@ -70,7 +72,7 @@ function depthSelect(table) {
 function columnMenu(table) {
   const items = table.state.columns.slice(1).map((column, i, all) => {
     const change = ({ target }) => {
-      column.shown = target.checked;
+      Object.assign(column, { shown: target.checked, drop: null }); // what a person asks for stays
       table.layOut();
     };
     const box = h("input", { type: "checkbox", checked: column.shown, on: { change } });

@@ -52,10 +52,11 @@ function flowOf(model) {
 /** The views of a comparison: a tab for each kind of tensor, for what both sides' figures show, and for each side. */
 function diffViews(comparison, charted) {
   const { parts, history, a, b } = comparison;
+  const curves = history.some(({ rows }) => rows.length); // two runs: first of all how they went
   return [
+    curves && { id: "steps", title: "Curves", mount: (container) => mountHistory(container, history, charted) },
     ...parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, mount: (container) => mountDiffPart(container, part), total: part.rows.length })),
     ...diffPictures(comparison),
-    history.length && { id: "steps", title: "Over steps", mount: (container) => mountHistory(container, history, charted) },
     hasDiffDepth(comparison) && { id: "depth", title: "Through depth", mount: mountDiffDepth },
     ...[a, b].map(({ label, model }) => model.modules.length && {
       id: `side-${label}`, title: `${label.toUpperCase()} alone`, total: model.modules.length,
