@@ -37,7 +37,8 @@ def captions(
     skipped = [f"not measured: {footer.skipped_line(report, python=view.python)}"] if report.skipped else []
     parts = "; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python))))
     whole = [line for line in (*totals, *notes, *skipped, parts, *on_bars) if line]
-    if view.height is None or view.depth is not None or report.probe not in _SHORTENED:
+    on_screen = view.width and view.height  # static pages have a height alone
+    if not on_screen or view.depth is not None or report.probe not in _SHORTENED:
         return whole
     if _height(whole, view.width) <= _MOST:
         return whole
