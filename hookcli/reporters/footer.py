@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -202,6 +202,16 @@ def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -
     if report.rows and below.totals.keys() <= {"rows"}:
         return []
     return [totals_line(below, sorts=sorts, python=python)]
+
+
+def short_totals(report: Report, totals: Sequence[str]) -> str:
+    """The totals in one line; those of shapes without the exact MACs, and without the parts of memory."""
+    known = report.totals
+    if not {"params", "trainable", "macs", "grad_bytes"} <= known.keys():
+        return " · ".join(line for text in totals for line in text.split("\n") if line)
+    frozen = [f"{known['trainable']:,} trainable"] if known["trainable"] != known["params"] else []
+    memory = f"{training_memory(known)[0]} to train{at_setting(only(report.meta, 'batch'))}"
+    return " · ".join([f"{known['params']:,} parameters", *frozen, macs(known["macs"]), memory])
 
 
 def run_lines(report: Report) -> list[str]:

@@ -8,19 +8,16 @@ from dataclasses import dataclass, replace
 
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
+from hookcli.reporters.captions import captions, is_sequence
 from hookcli.reporters.findings import Entry, entries
 from hookcli.system.wrapping import wrapped
 from hookcli.table import Column, Report, Row, formatting
-from hookcli.table.columns import DECLARED
-from hookcli.table.folding import repeats
-from hookcli.table.grouping import View, deepest, for_people
-from hookcli.table.levels import Levels
+from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarms
 from hookcli.table.names import around
 from hookcli.table.screen import fitted, leading
 
 _COUNTED = 6  # kinds of rows that a summary counts
-_NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 _LEAST = 12  # rows shown on a screen that is too small for them
@@ -88,17 +85,12 @@ def _shown(report: Report, view: View, around: int) -> Report:
     if view.sort:
         return leading(report, view, lines)
     fits = fitted(report, lines)
-    return replace(fits, rows=fits.rows[:lines]) if view.height and _is_sequence(report) else fits
-
-
-def _is_sequence(report: Report) -> bool:
-    """True for events and calls in order, of which a screen shows the first."""
-    return report.grouping == "events" or any(column.name == "inputs" for column in report.columns)
+    return replace(fits, rows=fits.rows[:lines]) if view.height and is_sequence(report) else fits
 
 
 def _summary(report: Report, shown: Report, view: View) -> str:
     """What a sequence that is longer than the screen consists of."""
-    if not view.height or not _is_sequence(report) or len(shown.rows) == len(report.rows):
+    if not view.height or not is_sequence(report) or len(shown.rows) == len(report.rows):
         return ""
     key, what = ("kind", "event") if report.grouping == "events" else ("type", "call")
     counts = Counter(str(row.get(key)) for row in report.rows).most_common()
@@ -118,8 +110,8 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    below = _footer(report, shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
+    below = captions(report, shown, columns, [c for c in columns if c not in kept], drawn.said, view)
     places = list(drawn.bars)
     summary = _summary(report, shown, view)
     return Table(
@@ -129,7 +121,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i]) for i in places],
         "\n".join(filter(None, (*footer.headlines(report), summary, footer.run_line(report)))),
-        [*below, *drawn.said],
+        below,
         bars=list(drawn.bars.values()),
         remarks=remarks,
         alarms=alarms(report),
@@ -137,7 +129,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
 
 
 def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:
-    below = _footer(report, report, report.columns, (), view)
+    below = captions(report, report, report.columns, (), (), view)
     return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
@@ -159,62 +151,3 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
     levels[row.fqn] = levels[owner] + 1 if owner else 0
     name = formatting.cell(row, "fqn")
     return "  " * levels[row.fqn] + (name[len(owner) :].removeprefix(".") if owner else name)
-
-
-def _footer(
-    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], view: View
-) -> list[str]:
-    lines = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
-    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
-    lines += _explained(shown, [c for c in columns if c not in hidden])
-    if report.skipped:
-        lines.append(f"not measured: {footer.skipped_line(report, python=view.python)}")
-    lines.append("; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python)))))
-    return [line for line in lines if line]
-
-
-def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
-    """Sentences on a plugin's columns, and on those of a comparison that has differences."""
-    asked = [c for c in columns if c.explanation and (report.probe == "diff" or c.name not in DECLARED)]
-    filled = [column for column in asked if any(row.get(column.name) for row in report.rows)]
-    sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
-    return [" ".join(sentences)] if sentences else []
-
-
-def _grouped(report: Report, shown: Report, view: View) -> str:
-    """Say how many rows are grouped or hidden, and which option or argument shows all."""
-    rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
-    if not left_out:
-        return ""
-    if _is_sequence(report) and view.height and view.depth is None:
-        return f"the first {len(shown.rows)} of {rows:,} rows (--depth all shows all)"
-    level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
-    if view.sort:
-        folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
-        return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"
-    if any(row.get("folded") for row in shown.rows):
-        depth = _unfolded(shown)
-        how = f"table(depth={depth})" if view.python else f"--depth {depth}"
-        return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
-    said = {
-        "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
-        "steps": f"{left_out} of {rows} rows hidden, of other steps",
-    }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
-    return f"{said} ({how} shows all)"
-
-
-def _unfolded(shown: Report) -> int:
-    """Return the depth at which the outermost repeated blocks have a row each."""
-    levels = Levels.of(shown.meta)
-    names = [row.fqn for row in shown.rows if row.get("folded")]
-    depths = (n for n in range(1, deepest(shown) + 1) for x in names if repeats(levels.owner(x, n)) > 1)
-    return next(depths, 1)
-
-
-def _hidden(columns: Sequence[Column], python: bool) -> str:
-    """Name the columns that do not fit, and the option or argument that chooses columns."""
-    if not columns:
-        return ""
-    names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])
-    how = "table(columns=...)" if python else "--columns"
-    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with {how}"

@@ -176,3 +176,30 @@ def test_a_long_sequence_begins_with_a_summary_and_fits_the_screen(command: str,
     assert re.match(first, lines[0]) and len(lines) <= 26
     assert heading <= {*next(line for line in lines if re.match(" *(Id|Kind|µs) ", line)).split()}
     assert any(line.startswith("the first ") and "(--depth all shows all)" in line for line in lines)
+
+
+CAPTIONED = {
+    "shapes": ("shapes", "resnet18"),
+    "activations": ("activations", "gpt.py:GPT", *INPUT),
+    "grads": ("grads", "gpt.py:GPT", *INPUT),
+    "memory": ("memory", "resnet18"),
+    "fits": ("memory", "gpt.py:GPT", *INPUT, "--fits", "20MiB"),
+    "diff": ("diff", "gpt.py:GPT --seed 1", "gpt.py:GPT", *INPUT),
+}
+
+
+@pytest.mark.parametrize("name", CAPTIONED)
+def test_two_lines_at_most_stand_below_a_table(name: str, cli: Cli) -> None:
+    """They count what they leave out; a pipe and --depth all have all of it."""
+    argv = CAPTIONED[name]
+    lines = on_terminal(80, *argv, **SCREEN).splitlines()
+    lines = lines[:-1] if lines[-1].startswith("Next: ") else lines
+    is_row = [len(re.findall(r"\S {2,}(?=\S)", line)) > 1 or line.startswith("  ▲") for line in lines]
+    below = lines[len(lines) - is_row[::-1].index(True) :]
+    assert 1 <= len(below) <= 2 and max(map(len, lines)) <= 80, below
+    whole = " ".join(cli(*argv).out.split())
+    noted = {"shapes": "AdamW +", "memory": "not included: ", "fits": "not included: ", "diff": "Excess: "}.get(name)
+    if noted:
+        deep = " ".join(on_terminal(80, *argv, "--depth", "all", **SCREEN).split())
+        assert re.search(r"\d notes?\b.* \(--depth all", below[-1]) and noted not in " ".join(lines)
+        assert noted in deep and noted in whole

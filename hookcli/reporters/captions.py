@@ -1,0 +1,144 @@
+"""The lines below a table: totals, notes, what was not measured, and what of the table is hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+
+from hookcli.reporters import footer, table_columns
+from hookcli.system.wrapping import wrapped
+from hookcli.table import Column, Report, formatting
+from hookcli.table.columns import DECLARED
+from hookcli.table.folding import repeats
+from hookcli.table.grouping import View, deepest
+from hookcli.table.levels import Levels
+
+_NAMED = 10  # hidden columns that are named
+_MOST = 2  # lines on a screen
+_SHORTENED = ("shapes", "inputs", "activations", "grads", "memory", "fits", "diff")
+"""Probes whose commands have --depth, which shows the lines in full."""
+_BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
+
+
+def captions(
+    report: Report,
+    shown: Report,
+    columns: Sequence[Column],
+    hidden: Sequence[Column],
+    on_bars: Sequence[str],
+    view: View,
+) -> list[str]:
+    """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for."""
+    totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
+    notes = [*footer.remarks(report), *table_columns.notes(report, columns)]
+    notes += _explained(shown, [c for c in columns if c not in hidden])
+    skipped = [f"not measured: {footer.skipped_line(report, python=view.python)}"] if report.skipped else []
+    parts = "; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python))))
+    whole = [line for line in (*totals, *notes, *skipped, parts, *on_bars) if line]
+    on_screen = view.width and view.height  # static pages have a height alone
+    if not on_screen or view.depth is not None or report.probe not in _SHORTENED:
+        return whole
+    if _height(whole, view.width) <= _MOST:
+        return whole
+    first = _cut(footer.short_totals(report, totals), view.width)
+    notes += [text for text in totals if text.count("\n")]
+    if not first and notes and cell_len(notes[0]) <= (view.width or 0):
+        first, *notes = notes
+    told = _counted(report, shown, hidden, notes, on_bars)
+    fitting = (
+        text for text in _variants(told, view.python) if _height([first, text], view.width) <= _MOST + (not first)
+    )
+    return [text for text in (first, next(fitting, ", ".join(told))) if text]
+
+
+def _height(lines: Sequence[str], width: int | None) -> int:
+    return sum(wrapped(line, width).count("\n") + 1 for line in lines)
+
+
+def _cut(text: str, width: int | None) -> str:
+    """The text, or as much of its parts as fits one line."""
+    if width is None or cell_len(text) <= width:
+        return text
+    ends = [match.start() for match in _BREAKS.finditer(text) if cell_len(text[: match.start()]) + 2 <= width]
+    return f"{text[: ends[-1]]} …" if ends else text
+
+
+def _counted(
+    report: Report, shown: Report, hidden: Sequence[Column], notes: Sequence[str], on_bars: Sequence[str]
+) -> list[str]:
+    """Numbers of what the lines would say, the one that may be left out last."""
+    rows = len(report.rows)
+    level = "" if is_sequence(report) else f" at depth {deepest(shown)} of {deepest(report)}"
+    some = f"{len(shown.rows)} of {rows:,} rows" if is_sequence(report) or not level else f"{rows:,} rows{level}"
+    if any(row.get("folded") for row in shown.rows):
+        some = f"{rows:,} rows, repeated blocks are one"
+    return [
+        *([some] if len(shown.rows) < rows else []),
+        *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
+        *([formatting.counted(len(notes), "note")] if notes else []),
+        *([f"{formatting.counted(len(hidden), 'column')} hidden"] if hidden else []),
+        *(text[:1].lower() + text[1:] for text in on_bars),
+    ]
+
+
+def _variants(told: Sequence[str], python: bool) -> Iterator[str]:
+    """The counts in a line that ends with the ways to see all: the longest line first, at last without some counts."""
+    depth, choose = ('table(depth="all")', "table(columns=...)") if python else ("--depth all", "--columns")
+    for kept in range(len(told), 0, -1):
+        text = ", ".join(told[:kept])
+        columns = f", {choose}" if " hidden" in text else ""
+        yield from (f"{text} ({ending})" for ending in (f"{depth} shows all{columns}", f"{depth}{columns}", depth))
+
+
+def is_sequence(report: Report) -> bool:
+    """True for events and calls in order, of which a screen shows the first."""
+    return report.grouping == "events" or any(column.name == "inputs" for column in report.columns)
+
+
+def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
+    """Sentences on a plugin's columns, and on those of a comparison that has differences."""
+    asked = [c for c in columns if c.explanation and (report.probe == "diff" or c.name not in DECLARED)]
+    filled = [column for column in asked if any(row.get(column.name) for row in report.rows)]
+    sentences = [column.explanation for column in sorted(filled, key=lambda column: column.drop or 0)]
+    return [" ".join(sentences)] if sentences else []
+
+
+def _grouped(report: Report, shown: Report, view: View) -> str:
+    """Say how many rows are grouped or hidden, and which option or argument shows all."""
+    rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
+    if not left_out:
+        return ""
+    if is_sequence(report) and view.height and view.depth is None:
+        return f"the first {len(shown.rows)} of {rows:,} rows (--depth all shows all)"
+    level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
+    if view.sort:
+        folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
+        return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"
+    if any(row.get("folded") for row in shown.rows):
+        depth = _unfolded(shown)
+        how = f"table(depth={depth})" if view.python else f"--depth {depth}"
+        return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
+    said = {
+        "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
+        "steps": f"{left_out} of {rows} rows hidden, of other steps",
+    }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
+    return f"{said} ({how} shows all)"
+
+
+def _unfolded(shown: Report) -> int:
+    """Return the depth at which the outermost repeated blocks have a row each."""
+    levels = Levels.of(shown.meta)
+    names = [row.fqn for row in shown.rows if row.get("folded")]
+    depths = (n for n in range(1, deepest(shown) + 1) for x in names if repeats(levels.owner(x, n)) > 1)
+    return next(depths, 1)
+
+
+def _hidden(columns: Sequence[Column], python: bool) -> str:
+    """Name the columns that do not fit, and the option or argument that chooses columns."""
+    if not columns:
+        return ""
+    names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])
+    how = "table(columns=...)" if python else "--columns"
+    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with {how}"
