@@ -11,7 +11,7 @@ const WORST = ["error", "warning", "info"];
 /** Mount the verdict; nothing without checks. */
 export function mountVerdict(container, { payload, model }) {
   const at = payload.reports.findIndex((report) => "checks" in report.totals && "errors" in report.totals);
-  const said = at < 0 ? payload.lines.map(({ verdict }) => verdict).filter(Boolean) : []; // the checks' verdict says more
+  const said = at < 0 ? [...new Set(payload.lines.map(({ verdict }) => verdict).filter(Boolean))] : []; // the checks' verdict says more
   said.forEach((text) => container.append(h("p", { class: "verdict" }, text)));
   if (at < 0 && !model.findings.length) return;
   const worst = WORST.find((severity) => model.findings.some((finding) => finding.severity === severity));
