@@ -84,6 +84,44 @@ class ObservedStep:
             self.model(self.x[:2])
 
 
+WHOLE_RUN = 1_500
+"""Steps of a training, recorded as `hookcli run` does without options."""
+
+
+class WholeRun:
+    """A whole training, with an observer that keeps every loss and chooses the recorded steps; and without."""
+
+    def __init__(self) -> None:
+        self._model, _ = build("resnet18", train=True)
+        self._x, self._labels = torch.randn(2, 3, 64, 64), torch.randint(1000, (2,))
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-6)
+        self._observed = False
+        self._train(20)
+
+    def plain(self) -> None:
+        """Nothing is on in the next training."""
+        self._observed = False
+
+    def observed(self) -> None:
+        """An observer is on in the next training."""
+        self._observed = True
+
+    def train(self) -> None:
+        with TemporaryDirectory() as folder:
+            writer = RecordWriter(Path(folder) / "bench.run.jsonl")
+            sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 0, {}), print)
+            observer = Observer(RecordingPlan(), sink).start() if self._observed else None
+            self._train(WHOLE_RUN)
+            if observer:
+                observer.stop()
+
+    def _train(self, steps: int) -> None:
+        for _ in range(steps):
+            self._optimizer.zero_grad()
+            nn.functional.cross_entropy(self._model(self._x), self._labels).backward()
+            self._optimizer.step()
+
+
 class LiveExport:
     """The process beside a program under `hookcli run --live`, which exports the record in this format as it grows."""
 

@@ -17,6 +17,7 @@ _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 
 def run(rounds: int) -> None:
     apart(partial(_run, rounds))
+    apart(partial(_whole_run, min(rounds, 3)))
     if installed("wandb"):
         apart(partial(_wandb, rounds))
     _in_ranks(partial(_run_ranks, rounds))
@@ -41,6 +42,22 @@ def _run(rounds: int) -> None:
     runs["--live tensorboard"] = partial(timed, observed.step, partial(observed.exported, PROBES, "tensorboard"))
     title = f"A training step of resnet50, batch {BATCH}, under hookcli run"
     compare(title, rounds, runs, _STEP_TARGETS)
+
+
+def _whole_run(rounds: int) -> None:
+    from _bench_run import WHOLE_RUN, WholeRun
+
+    whole = WholeRun()
+    runs = {
+        "plain": partial(timed, whole.train, whole.plain),
+        "hookcli run": partial(timed, whole.train, whole.observed),
+    }
+    compare(
+        f"A training of {WHOLE_RUN:,} steps of resnet18, about a minute, under hookcli run",
+        rounds,
+        runs,
+        {"hookcli run": 1.03},
+    )
 
 
 def _wandb(rounds: int) -> None:

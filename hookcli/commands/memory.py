@@ -128,12 +128,15 @@ def _refuse_in_vain(own: MemoryOptions, step: StepOptions, options: Options) -> 
             raise UsageError(f"--{name} {value}: --inference has neither backward nor a step; leave one out")
 
 
+_LEAST = 1024  # bytes: less is a unit that was forgotten
+
+
 def _limit(text: str | None, options: Options) -> int | None:
     """The bytes of --fits. Raises UsageError for a text that is no size, and together with --batch-size."""
     if text is None:
         return None
     figure = parse_figure(text, "bytes")
-    if figure is None or figure < 1:
+    if figure is None or figure < _LEAST:
         raise UsageError(f"--fits {text}: give a size, such as 24GiB", option="fits")
     if options.batch_size is not None:
         raise UsageError(f"--fits {text} finds the batch: remove --batch-size {options.batch_size}", option="fits")

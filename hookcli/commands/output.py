@@ -69,6 +69,10 @@ class Output:
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
         selection.check(self._reporter, columns)
 
+    def takes(self, columns: Sequence[Column]) -> bool:
+        """True if the format shows reports with these columns beside others."""
+        return not self.exports and not selection.missing(self._reporter, columns)
+
     def draws(self, columns: Sequence[str]) -> bool:
         """True if the format is only for certain reports, and those with these columns are among them."""
         return tuple(columns) in selection.needed(self._reporter)

@@ -100,7 +100,8 @@ class Progress:
         with suppress(Exception):  # the run goes on meanwhile, and a line without the position is better than none
             parts.append(self._position())
         line = f"{frame} {visible(' · '.join(filter(None, parts)))}"
-        return f"\x1b[2m{set_cell_size(line, terminal_size(streams.remarks).columns - 1).rstrip()}\x1b[0m"
+        line = set_cell_size(line, terminal_size(streams.remarks).columns - 1).rstrip()
+        return f"\x1b[2m{line}\x1b[0m" if streams.takes_color(streams.remarks) else line
 
     def __enter__(self) -> Self:
         if self._on:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +33,7 @@ EXAMPLES = (
     "hookcli report activations.json",
     "hookcli report net.py:Net 'net.py:Net --path old' --output diff.html",
     "hookcli report before.run.jsonl after.run.jsonl",
+    "hookcli report a.run.jsonl b.run.jsonl c.run.jsonl -o runs.html",
 )
 FIRST = "select loss open_page serve weights input batch_size train device format output"
 _CHECKS = (
@@ -58,7 +59,10 @@ class PageOptions:
 def report(
     ctx: typer.Context,
     target: Annotated[str, model_argument("MODEL", _TARGET, show_default=True)] = DEFAULT_MODEL,
-    other: Annotated[str | None, model_argument("[OTHER]", "Another of these, to compare with the first.")] = None,
+    others: Annotated[
+        list[str] | None,
+        model_argument("[OTHER]...", "Another of these, to compare with the first; any number of records."),
+    ] = None,
     *,
     own: PageOptions,
     compare: Annotated[DiffOptions, OnlyFields(("same_weights",))],
@@ -72,15 +76,16 @@ def report(
     named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
     pyproject.toml. Findings do not change the exit code, as those of `hookcli check` do. The page of a record shows
     every module over every recorded step. That of two compares them as `hookcli diff` does, and shows the figures of
-    each; put a model's options in its quotes: 'resnet50 --dtype bfloat16'.
+    each; put a model's options in its quotes: 'resnet50 --dtype bfloat16'. That of more records has a row and
+    a curve for each.
     """
     if own.serve or own.port is not None:
-        if other is not None:
-            raise UsageError(f"--serve: serves the page of one record; leave out {other}")
+        if others:
+            raise UsageError(f"--serve: serves the page of one record; leave out {others[0]}")
         return _served(target, own, options)
-    page = Page([target, *([other] if other else [])], options, opens=own.open_page)
-    if other is not None:
-        return _of_two(target, other, checks, compare, page, typed_names(ctx))
+    page = Page([target, *(others or ())], options, opens=own.open_page)
+    if others:
+        return _compared([target, *others], checks, compare, page, typed_names(ctx))
     if compare.same_weights:
         raise UsageError("--same-weights: name a second model, which gets the weights of the first")
     if is_record(target):
@@ -96,9 +101,18 @@ def report(
     return report_model(jobs[0], page)
 
 
-def _of_two(a: str, b: str, checks: CheckOptions, compare: DiffOptions, page: Page, typed: Collection[str]) -> int:
-    if unused := [name for name in _CHECKS if name in typed and name not in _OF_COMPARISONS]:
-        raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where two are compared; leave it out")
+def _compared(
+    sides: Sequence[str], checks: CheckOptions, compare: DiffOptions, page: Page, typed: Collection[str]
+) -> int:
+    a, b, *more = sides
+    allowed = () if more else _OF_COMPARISONS
+    if unused := [name for name in _CHECKS if name in typed and name not in allowed]:
+        many = "several are" if more else "two are"
+        raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where {many} compared; leave it out")
+    if more:
+        from hookcli.commands.show_runs import report_runs
+
+        return report_runs(sides, page)
     from hookcli.commands.report_sides import report_sides
 
     own = replace(compare, rtol=checks.rtol, atol=checks.atol, backward=checks.backward)

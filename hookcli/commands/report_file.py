@@ -15,6 +15,7 @@ from hookcli.reporters.html.page import page
 from hookcli.system.files import exists, is_file, opened
 from hookcli.table import Report
 
+_LETTERS = 200  # of a page's name
 _HEAD = 1024  # bytes in which a page says that hookcli wrote it
 _MARK = b'<meta name="generator" content="hookcli '
 
@@ -62,7 +63,7 @@ def _default(targets: Sequence[str]) -> str:
     lasts = (re.split(r"[:/\\]", target.rstrip("/"))[-1] for target in targets)
     stems = (re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last) for last in lasts)
     name = "-".join(filter(None, (re.sub(r"[^\w.-]+", "_", stem).strip(".")[:100] for stem in stems)))
-    path = Path(f"{name or 'report'}.html")
+    path = Path(f"{name[:_LETTERS] or 'report'}.html")
     head = b""
     with suppress(OSError):
         if is_file(path):

@@ -18,8 +18,8 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.diff.rows import diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, NoGradientsError, UsageError
-from hookcli.record.file.comparison.against import beside
 from hookcli.record.file.comparison.remarks import record_remarks
+from hookcli.record.file.comparison.runs import histories
 from hookcli.record.file.views.query import Query
 from hookcli.table import Report
 from hookcli.table.meta import with_notes
@@ -67,9 +67,8 @@ def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report
     for text in notes:
         remark(text, page.options)
     history: list[Report] = []
-    with suppress(UsageError):  # one has no figure of the whole model
-        ours, theirs = (Query(over_time=".").reports(record) for record in records)
-        history = beside(ours, theirs, (a, b))
+    with suppress(UsageError):  # neither has a figure of the whole model
+        history = histories(records, Query(over_time="."))
     noted = replace(first, meta=with_notes(first.meta, *notes))
     return [noted, *others, *history]
 

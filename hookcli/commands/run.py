@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from hookcli import registry
-from hookcli.checks.base import ERROR
-from hookcli.checks.judgement import fails
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import as_typed, choice, option
 from hookcli.errors import UsageError, shortened
@@ -32,7 +30,6 @@ from hookcli.record.observe.recording_plan import (
 )
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
-from hookcli.table.losses import faults
 
 if TYPE_CHECKING:
     from hookcli.commands.output import Output
@@ -153,20 +150,21 @@ def run(
 
             start_live(output, files)
         _become(program, files, own, plan, [script, *(arguments or [])])
-    return code or (_failed(files) if files else 0)
+    reason = _failure(files) if files and not code else ""
+    if reason and not own.quiet:
+        say(f"exit code 1: {reason}")  # the summary may be that of another rank
+    return code or int(bool(reason))
 
 
-def _failed(files: RecordFiles) -> int:
-    """Exit code 1 if a loss of the recorded run was not finite, or a check found an error in its last steps."""
+def _failure(files: RecordFiles) -> str:
+    """The fault of a recorded run; "" if there is none, or no record."""
     from hookcli.record.file.ranks.ranked_record import open_record
-    from hookcli.record.file.views.overview import findings
+    from hookcli.record.file.views.summary import fault
 
     try:
-        record = open_record(files.record)
-    except UsageError:  # no model ran, or the record could not be written
-        return 0
-    reports = [report for step in record.last() for report in findings(step)]
-    return int(bool(record.non_finite or faults(record.courses())) or fails(reports, ERROR))
+        return fault(open_record(files.record))
+    except UsageError:
+        return ""
 
 
 def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFiles | None:

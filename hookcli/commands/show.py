@@ -16,7 +16,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.commands.progress import Progress
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.comparison.against import beside
+from hookcli.record.file.comparison.runs import smoothed
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
@@ -34,12 +34,13 @@ EXAMPLES = (
     "hookcli show train.run.jsonl",
     "hookcli show train.run.jsonl --step 200 --probe grads",
     "hookcli show train.run.jsonl --over-time layer4.2.conv3",
+    "hookcli show a.run.jsonl b.run.jsonl c.run.jsonl --smooth 10",
     "hookcli show train.run.jsonl --follow",
     "hookcli show train.run.jsonl -f tensorboard -o runs/train",
     "hookcli show train.run.jsonl --step all -o train.parquet",
     "hookcli show before.json --format markdown",
 )
-FIRST = "step model probe over_time against follow depth columns sort format output"
+FIRST = "step model probe over_time smooth follow depth columns sort format output"
 _DIGITS = 18  # int() refuses thousands of digits
 
 
@@ -61,15 +62,20 @@ class ShowOptions:
     against: str | None = option(
         None, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
     )
+    smooth: int | None = option(None, "Chart means over the last N steps, except of settings.", metavar="N", min=1)
     follow: bool = option(False, "Keep showing while the record is written.")
 
-    def query(self) -> Query:
-        """The part of the record. Raises UsageError for options that contradict each other."""
-        chart = "--over-time" if self.over_time is not None else "--against" if self.against else ""
+    def query(self, several: bool = False) -> Query:
+        """The part of one record, or of several. Raises UsageError for options that contradict each other."""
+        chart = "--over-time" if self.over_time is not None else ""
+        if several and not chart:
+            chart = "--against" if self.against else "several records"
+        if self.smooth and not chart:
+            raise UsageError("--smooth: is for charts; add --over-time . for those of the model, or a second record")
         for name, value in (("--step", self.step), ("--probe", self.probe)):
             if chart and value is not None:
                 raise UsageError(f"{name} and {chart}: a chart shows all steps, with all probes; leave one out")
-        over_time = "." if self.against and self.over_time is None else self.over_time
+        over_time = "." if several and self.over_time is None else self.over_time
         text = self.step if self.step not in (None, "all") else "0"
         if not (text.isdecimal() and text.isascii() and len(text) <= _DIGITS):
             raise UsageError(f"--step {shortened(text)!r}: give a number from 0, or all")
@@ -79,11 +85,11 @@ class ShowOptions:
 
 
 def show(
-    record: Annotated[
-        str | None,
+    records: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[RECORD]",
-            help="A record from hookcli run (file or folder), or a saved JSON report [the latest record].",
+            metavar="[RECORD]...",
+            help="Records from hookcli run (files or folders), or a saved JSON report [the latest record].",
             show_default=False,
         ),
     ] = None,
@@ -94,14 +100,21 @@ def show(
     """Show a record from `hookcli run`, or a saved report.
 
     A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
-    the size of the last update relative to the weights. Any format works. Does not import torch.
+    the size of the last update relative to the weights. Several records are compared: which run has the lowest loss,
+    what the runs differ in, and their figures over steps in one chart each. Any format works. Does not import torch.
     """
-    record = record or str(latest_record())
+    record, *others = [*(records or [str(latest_record())]), *([which.against] if which.against else [])]
     path = Path(record)
-    query = which.query()
+    query = which.query(bool(others))
     output = Output(options, default="table" if query.over_time is None else "chart")
-    if which.follow and which.against:
-        raise UsageError("--follow shows one record as it grows; leave out --against")
+    if which.follow and others:
+        raise UsageError(
+            f"--follow shows one record as it grows; leave out {'--against' if which.against else others[0]}"
+        )
+    if others:
+        from hookcli.commands.show_runs import show_runs
+
+        return show_runs([record, *others], query, output, which.smooth)
     if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:
@@ -120,8 +133,7 @@ def show(
             return follow_record(path, query, output)
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
-            other = open_record(which.against) if which.against else None
-            return _show(open_record(path, source), query, output, progress, other)
+            return _show(open_record(path, source), query, output, progress, which.smooth)
 
 
 def _is_report(path: Path) -> bool:
@@ -140,22 +152,22 @@ def _check_report(path: Path, query: Query, follow: bool) -> None:
         raise UsageError(f"{path}: is a saved report; {(typed or ['--follow'])[0]} is for records of hookcli run")
 
 
-def _show(record: Record, query: Query, output: Output, progress: Progress, other: Record | None = None) -> int:
-    """Write the reports to stdout, beside those of another record; to stderr, how the run ended and what it lacks."""
+def _show(record: Record, query: Query, output: Output, progress: Progress, smooth: int | None = None) -> int:
+    """Write the reports to stdout; to stderr, how the run ended and what it lacks."""
     if query.every_step or (output.exports and query.over_time is None):
         if output.options.ranks != "merged":
             shown = f"--ranks {output.options.ranks} shows one step"
             raise UsageError(f"{shown}; give --step N, and a format such as table")
         return _show_each(record, query, output, progress)
     reports = _selected(record, query, output.options.ranks)
-    if other is not None:
-        reports = beside(reports, query.reports(other), (str(record.path), str(other.path)))
+    if smooth:
+        reports = smoothed(reports, smooth)
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
         reports += query.non_finite(record)
     progress.end()
     for report in reports:
         output.check_columns(report.columns)
-    for text in (*remarks(record), *(remarks(other) if other else ())):
+    for text in remarks(record):
         remark(text, output.options)
     if isinstance(record, RankedRecord) and output.options.ranks == "merged":
         remark(further(record), output.options)

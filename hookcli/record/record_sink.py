@@ -11,7 +11,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 
-from hookcli.record.file.record_lines import End, Header, ModelRun, NonFinite, RecordedStep, StepLosses
+from hookcli.record.file.record_lines import (
+    UNSEARCHED,
+    End,
+    Header,
+    ModelRun,
+    NonFinite,
+    RecordedStep,
+    StepLosses,
+    is_spoiled,
+)
 from hookcli.record.file.views.summary import non_finite_line, summary
 from hookcli.record.file.writer import RecordWriter
 from hookcli.table.losses import LossCourse
@@ -83,8 +92,10 @@ class RecordSink:
             self.announce = False
             self._say(f"recording in {self.path}")
         before = self.latest.get((step.model, step.phase))
-        is_bad = any((x.model, x.step, x.phase) == (step.model, step.step, step.phase) for x in self._non_finite)
-        if is_bad or step.complete or before is None or not before.complete:
+        searched = [one for one in self._non_finite if one.cause != UNSEARCHED]
+        is_bad = any((x.model, x.step, x.phase) == (step.model, step.step, step.phase) for x in searched)
+        better = (step.complete and not is_spoiled(step, self._non_finite)) or not (before and before.complete)
+        if is_bad or better:
             self.latest[step.model, step.phase] = step
 
     def losses(self, losses: StepLosses) -> None:
@@ -98,6 +109,11 @@ class RecordSink:
     def lost(self) -> bool:
         """True if the loss of a step was NaN or infinite."""
         return any(course.not_finite for course in self._courses.values())
+
+    @property
+    def found_in_module(self) -> bool:
+        """True if the first non-finite value was found in a module, or between modules: an operator there made it."""
+        return any(one.fqn and one.what.startswith(("input", "output")) for one in self._non_finite[:1])
 
     def _write_losses(self) -> None:
         unwritten, self._unwritten = self._unwritten, []

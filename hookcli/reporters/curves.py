@@ -1,19 +1,19 @@
-"""Draws one curve, or two in one frame, with characters: plain text without escape codes."""
+"""Draws one curve, or several in one frame, with characters: plain text without escape codes."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
-from hookcli.reporters.step_figures import Points
+from hookcli.reporters.step_figures import Curves, Points
 from hookcli.table import formatting
 
 LABEL = 10
 """Columns of the labels at the left, equal in all charts so that steps line up."""
-A, B, BOTH = "•", "x", "*"
-"""Marks of two curves, and of the places where they lie on each other."""
+_DOT, _CROSS, SHARED = "•", "x", "*"
 _DOTTED = 40  # up to this many points are drawn as separate points
 _TICKS = 5
 
@@ -24,15 +24,21 @@ def curve(points: Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[
     plt = _frame(size)
     plt.plot(steps, heights, marker="braille")
     if len(steps) <= _DOTTED:
-        plt.scatter(steps, heights, marker=A)
+        plt.scatter(steps, heights, marker=_DOT)
     plt.xticks(*_ticks(steps))
     plt.yticks(*_levels(heights, logarithmic))
     return _built(plt)
 
 
-def two_curves(ours: Points, theirs: Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
-    """Draw two curves, a mark for each in each column, so that they can be told apart where they cross."""
-    curves = [[(step, _height(value, logarithmic)) for step, value in points] for points in (ours, theirs)]
+def marks(letters: Sequence[str]) -> Sequence[str]:
+    """The marks of the curves of runs with these letters: more than two are marked by their letters."""
+    return (_DOT, _CROSS) if len(letters) <= 2 else [letter[-1:] or "?" for letter in letters]
+
+
+def several_curves(figure: Curves, marks: Sequence[str], size: tuple[int, int]) -> Iterator[str]:
+    """Draw curves, a mark for each in each column, so that they can be told apart where they cross."""
+    logarithmic = figure.logarithmic
+    curves = [[(step, _height(_cut(value, figure), logarithmic)) for step, value in points] for points in figure.points]
     steps = sorted({step for points in curves for step, _ in points})
     heights = [height for points in curves for _, height in points]
     columns, lines = size[0] - LABEL - 1, size[1] - 2
@@ -44,11 +50,14 @@ def two_curves(ours: Points, theirs: Points, logarithmic: bool, size: tuple[int,
     def at_line(height: float) -> float:
         return (height - low) / (high - low) * (lines - 1)
 
-    a, b = (set(_cells([(at_column(step), at_line(y)) for step, y in points])) for points in curves)
+    drawn = [set(_cells([(at_column(step), at_line(y)) for step, y in points])) for points in curves]
+    counts = Counter(chain.from_iterable(drawn))
     plt = _frame(size)
     plt.xlim(0, columns - 1)
     plt.ylim(0, lines - 1)
-    for cells, mark in ((a - b, A), (b - a, B), (a & b, BOTH)):
+    lone = [{cell for cell in cells if counts[cell] == 1} for cells in drawn]
+    shared = {cell for cell, count in counts.items() if count > 1}
+    for cells, mark in zip([*lone, shared], [*marks, SHARED], strict=True):
         if cells:
             plt.scatter([x for x, _ in cells], [y for _, y in cells], marker=mark)
     shown, names = _ticks(steps)
@@ -56,6 +65,12 @@ def two_curves(ours: Points, theirs: Points, logarithmic: bool, size: tuple[int,
     levels, labels = _levels(heights, logarithmic)
     plt.yticks([at_line(level) for level in levels], labels)
     return _built(plt)
+
+
+def _cut(value: float, figure: Curves) -> float:
+    """The value, or the limit that it is beyond."""
+    low, high = figure.limits or (value, value)
+    return value if math.isnan(value) else min(max(value, low), high)
 
 
 def memory_curve(sizes: Sequence[int], phases: Sequence[tuple[str, int]], size: tuple[int, int]) -> Iterator[str]:

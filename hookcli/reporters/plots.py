@@ -9,6 +9,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 from matplotlib import rc_context
@@ -21,9 +22,11 @@ from hookcli.reporters.step_figures import Curves, above, against, below, chosen
 from hookcli.table import Report, Row
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
+from hookcli.table.letters import letter
 from hookcli.table.printable import printable
 
-_COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's blue and vermilion, which colour blindness keeps apart
+# Okabe and Ito's colours, which colour blindness keeps apart, but for yellow, which white paper hides.
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _DIM, _LINE, _BAD, _SHADE = "#667078", "#e1e4e8", "#b42318", "#f3e7d3"
 _LOOK = {
     "axes.axisbelow": True,
@@ -91,20 +94,23 @@ class _Part:
             axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
         if self.drawn and (names := against(self.report)):
             lines, _ = axes[0].get_legend_handles_labels()
-            axes[0].legend(lines, [f"{mark}: {names[mark.lower()]}" for mark in "AB"], loc="upper right")
+            axes[0].legend(lines, [f"{side.upper()}: {name}" for side, name in names.items()], loc="upper right")
         if self.below:
             place.supxlabel("\n".join(self.below), x=0.01, ha="left", fontsize=7.5, color=_DIM)
 
 
 def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
-    """Draw a figure's curves, which the file names by the identifier and A or B."""
+    """Draw a figure's curves, which the file names by the identifier and the letter of their run."""
     ax.set_title(one.heading)
-    for points, color, name in zip(one.points, _COLORS, ("A", "B"), strict=False):
+    for place, (points, color) in enumerate(zip(one.points, cycle(_COLORS), strict=False)):
+        name = letter(place)
         steps, values = [step for step, _ in points], [value for _, value in points]
         marked = {"marker": "o" if len(points) <= _DOTTED else None, "markersize": 2.5}
         ax.plot(steps, values, color=color, linewidth=1.2, label=name, gid=f"{identifier}{name}", **marked)
     if one.logarithmic:
         ax.set_yscale("log")
+    if one.limits:
+        ax.set_ylim(*one.limits)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))

@@ -76,7 +76,8 @@ def _print_rows(console: Console, one: Table) -> None:
             remark = one.remarks[number]
             lead = " " * (len(remark) - len(remark.lstrip()) - 2)
             text = wrapped(remark.strip(), console.width - len(lead) - 2)
-            console.print(Text("\n".join(f"{lead}  {part}" for part in text.split("\n")), "bold red"), soft_wrap=True)
+            style = "" if one.rows[number].get("unlike") else "bold red"
+            console.print(Text("\n".join(f"{lead}  {part}" for part in text.split("\n")), style), soft_wrap=True)
 
 
 def _row_of(line: Sequence[Segment]) -> int | None:
@@ -126,7 +127,10 @@ def _style(row: Row, name: str, text: str) -> str:
         return ""
     if name == "mark":
         edited = row.get("edited")  # an edit was asked for; any other mark is a warning
-        return "cyan" if edited and text == f"edited: {edited}" else "bold red"
+        style = "" if row.get("unlike") else "bold red"
+        return "cyan" if edited and text == f"edited: {edited}" else style
+    if name == "loss" and isinstance(value, float) and not math.isfinite(value):
+        return "bold red"
     if name == "severity":
         return _SEVERITIES.get(text, "")
     if text in ("-", "0") or value in (0, None):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hookcli.reporters import footer
-from hookcli.table import Column, Report, Shown, agree, formatting
+from hookcli.table import Column, Kind, Report, Shown, agree, formatting
 from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.formatting import counted
 
@@ -15,6 +15,9 @@ _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is l
 _FLAT = 1e-6  # relative change of a figure that counts as none
 _APART = 1e-3  # relative difference from which two runs count as apart
 _CHARTED = 4  # figures, if none are chosen
+_PAIR = 2
+_FAR = 10.0  # times the largest figure of sound runs; beyond, a run that diverged leaves the axis
+_ENDS = 4  # runs whose last figures are named
 WHERE = ("step", "forward")
 """Columns that a report of figures over steps has."""
 Points = Sequence[tuple[int, float]]
@@ -23,10 +26,10 @@ Points = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """A figure over steps: one curve, or those of two runs A and B.
+    """A figure over steps: one curve, or those of the runs A, B ...
 
     `flat` describes in one line a figure that never changed, but for rounding; such a figure is not drawn. `lost` are
-    steps in which the figure is NaN or infinite.
+    steps in which the figure is NaN or infinite. `limits` are those of the axis, beyond which a run that diverged goes.
     """
 
     title: str
@@ -35,11 +38,13 @@ class Curves:
     remark: str = ""
     flat: str = ""
     lost: Sequence[int] = field(default=())
+    limits: tuple[float, float] | None = None
 
     @property
     def heading(self) -> str:
         """The title, with the remark and the scale in brackets."""
-        said = [*filter(None, [self.remark]), *(["logarithmic"] if self.logarithmic else [])]
+        scale = ["logarithmic"] * self.logarithmic + ["cut where a run diverges"] * (self.limits is not None)
+        said = [*filter(None, [self.remark]), *scale]
         return self.title + (f" ({', '.join(said)})" if said else "")
 
 
@@ -54,29 +59,54 @@ def chosen(report: Report, all_of_them: bool) -> tuple[list[Column], list[Column
 
 
 def _is_figure(report: Report, column: Column) -> bool:
-    is_other = "against" in report.meta and column.name.endswith("_b")
-    names = (column.name, f"{column.name}_b")
+    base, _, side = column.name.rpartition("_")
+    is_other = side in against(report) and any(one.name == base for one in report.columns)
+    names = _of_runs(report, column.name)
     known = any(not math.isnan(_finite(row.get(name))) for row in report.rows for name in names)
     return known and column.name not in WHERE and not is_other
 
 
+def _of_runs(report: Report, name: str) -> list[str]:
+    """The columns of a figure, one for each run."""
+    return [name, *(f"{name}_{side}" for side in [*against(report)][1:])]
+
+
 def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
-    """The figure of each column."""
+    """The figure of each column; settings are drawn as they are, other figures as smooth as `meta` asks."""
+    over = report.meta.get("smooth", 1)
     for column in columns:
         title = f"{column.title} ({column.unit})" if column.unit in ("seconds", "bytes") else column.title
-        losses = [*report.meta.get("loss_of_steps", ()), (), ()][:2]
-        whole = [[(int(step), loss) for step, loss in known if column.name == "loss"] for known in losses]
+        names = _of_runs(report, column.name)
+        losses = [*report.meta.get("loss_of_steps", ()), *((),) * len(names)][: len(names)]
+        whole = [[(int(step), loss) for step, loss in of_run if column.name == "loss"] for of_run in losses]
         if against(report):
-            names = (column.name, f"{column.name}_b")
-            yield _compared(title, *(own or _own_points(report, name) for own, name in zip(whole, names, strict=True)))
+            runs = [own or _own_points(report, name) for own, name in zip(whole, names, strict=True)]
+            figure = _compared(title, {side.upper(): run for side, run in zip(against(report), runs, strict=True)})
         else:
-            yield _alone(title, whole[0] or [(row["step"], row.get(column.name)) for row in report.rows])
+            figure = _alone(title, whole[0] or [(row["step"], row.get(column.name)) for row in report.rows])
+        yield figure if column.kind == Kind.SETTING or over == 1 else _smoothed(figure, over)
+
+
+def _smoothed(figure: Curves, over: int) -> Curves:
+    """The figure with each point the mean over so many steps up to its own; what is not finite stays a gap."""
+    smooth = [[*_means(points, over)] for points in figure.points]
+    remark = "; ".join(filter(None, [f"mean over {over:,} steps", figure.remark]))
+    return replace(figure, points=smooth, remark=remark)
+
+
+def _means(points: Points, over: int) -> Iterator[tuple[int, float]]:
+    first = 0
+    for place, (step, value) in enumerate(points):
+        while points[first][0] <= step - over:
+            first += 1
+        known = [other for _, other in points[first : place + 1] if not math.isnan(other)]
+        yield step, value if math.isnan(value) else math.fsum(known) / len(known)
 
 
 def against(report: Report) -> Mapping[str, str]:
-    """The names of two runs, "a" and "b", whose figures a report has beside each other; empty for one run."""
-    names: Mapping[str, str] = report.meta.get("against", {})
-    return names
+    """The names of the runs "a", "b" ... whose figures a report has beside each other; empty for one run."""
+    names = report.meta.get("against", {})
+    return names if isinstance(names, Mapping) else {}
 
 
 def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
@@ -92,19 +122,29 @@ def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
     return Curves(title, [points], _is_logarithmic(known), remark, flat=flat, lost=lost)
 
 
-def _compared(title: str, ours: Points, theirs: Points) -> Curves:
-    """A figure of two runs, with the first step in which they are apart; in one line if neither changed."""
-    parted = _apart(ours, theirs)
-    shown = [[(step, _finite(value)) for step, value in points] for points in (ours, theirs)]
-    a, b = ([value for _, value in points if not math.isnan(value)] for points in shown)
+def _compared(title: str, runs: Mapping[str, Points]) -> Curves:
+    """A figure of several runs, with the first step in which two are apart; in one line if none of them changed."""
+    parted = _apart(*runs.values()) if len(runs) == _PAIR else _ends(runs)
+    shown = [[(step, _finite(value)) for step, value in points] for points in runs.values()]
+    known = {name: [y for _, y in points if not math.isnan(y)] for name, points in zip(runs, shown, strict=True)}
     flat = ""
-    if all(not values or _is_flat(values) for values in (a, b)):
-        where = "throughout" if [*map(len, shown)] == [len(a), len(b)] else f"({parted})"
-        said = {f"{name} {formatting.number(values[0])}": None for name, values in (("A", a), ("B", b)) if values}
-        alike = a and b and _is_flat([a[0], b[0]])
-        flat = f"{title}: {formatting.number(a[0]) if alike else ', '.join(said)} {where}"
-    lost = sorted({step for step, value in (*ours, *theirs) if not math.isfinite(value)})
-    return Curves(title, shown, _is_logarithmic([*a, *b]), parted, flat, lost)
+    if all(not values or _is_flat(values) for values in known.values()):
+        whole = [*map(len, shown)] == [*map(len, known.values())]
+        where = "throughout" if whole else f"({parted})" if parted else ""
+        firsts = {name: values[0] for name, values in known.items() if values}
+        alike = len(firsts) == len(runs) and _is_flat([*firsts.values()])
+        each = ", ".join(f"{name} {formatting.number(value)}" for name, value in firsts.items())
+        flat = f"{title}: {formatting.number(next(iter(firsts.values()))) if alike else each} {where}".rstrip()
+    lost = sorted({step for points in runs.values() for step, value in points if not math.isfinite(value)})
+    sound = [y for name, points in runs.items() if all(map(math.isfinite, dict(points).values())) for y in known[name]]
+    every = [y for values in known.values() for y in values]
+    limits = (min(sound), max(sound)) if sound and _goes_far(every, sound) else None
+    return Curves(title, shown, _is_logarithmic(sound if limits else every), parted, flat, lost, limits)
+
+
+def _goes_far(every: Sequence[float], sound: Sequence[float]) -> bool:
+    """True if runs that diverged leave no room on an axis for the sound ones."""
+    return max(map(abs, every)) > _FAR * max(map(abs, sound)) > 0
 
 
 def _apart(ours: Points, theirs: Points) -> str:
@@ -120,6 +160,19 @@ def _apart(ours: Points, theirs: Points) -> str:
         f"step {step:,}: A {formatting.loss(a)}, B {formatting.loss(b)}" for step, a, b in (parted[0], pairs[-1])
     )
     return f"apart from {first}" + (f"; {last}" if pairs[-1] != parted[0] else "")
+
+
+def _ends(runs: Mapping[str, Points]) -> str:
+    """The figure of each run in the last step that all have, smallest first; "" for runs without a common one."""
+    by_step = {name: dict(points) for name, points in runs.items() if points}
+    common = set.intersection(*map(set, by_step.values())) if by_step else set()
+    if not common:
+        return ""
+    last = max(common)
+    ends = sorted(by_step, key=lambda name: (not math.isfinite(by_step[name][last]), by_step[name][last]))
+    more = f" ... {ends[-1]} {formatting.loss(by_step[ends[-1]][last])}" if ends[_ENDS:] else ""
+    named = [f"{name} {formatting.loss(by_step[name][last])}" for name in ends[: _ENDS - 1 if more else _ENDS]]
+    return f"step {last:,}: {', '.join(named)}{more}"
 
 
 def _own_points(report: Report, name: str) -> Points:

@@ -6,16 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rich.cells import cell_len
-
-from hookcli.reporters.base import PIPE, Reporter
+from hookcli.reporters.base import Reporter
 from hookcli.reporters.footer import next_line
-from hookcli.reporters.table_cells import Table, tabulated
+from hookcli.reporters.table_text import table_text
 from hookcli.system.escaping import visible
 from hookcli.system.streams import is_terminal, terminal_size
 from hookcli.table import Report
 from hookcli.table.grouping import View, parse_depth, shown
-from hookcli.table.printable import printable
 
 
 class TableReporter(Reporter):
@@ -26,15 +23,8 @@ class TableReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a table per report."""
-        tables = [tabulated(printable(report), view) for report in reports]
-        if view.width is not None or view.color or any(table.width > PIPE for table in tables):
-            from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
-
-            text = draw(tables, view)
-        else:
-            text = "\n".join("\n".join(_plain(table)) + "\n" for table in tables)
         then = visible(next_line(reports))
-        return "".join(line.rstrip() + "\n" for line in [*text.splitlines(), *filter(None, [then])])
+        return table_text(reports, view) + (f"{then}\n" if then else "")
 
     def asked(
         self, report: Report, *, depth: float | str | None, columns: str | Sequence[str], sort: str | None
@@ -54,24 +44,3 @@ class TableReporter(Reporter):
         size = terminal_size(sys.stdout) if is_terminal(sys.stdout) else None
         view = replace(view, width=size.columns, height=size.lines, bars=True) if size else view
         return self.render([report], view).rstrip("\n")
-
-
-def _plain(table: Table) -> list[str]:
-    """Write a table that needs no fitting and no colour."""
-    rule = "─" * table.width
-    lines = [[column.title for column in table.columns], *table.cells]
-    padded = [
-        "  ".join(
-            text + pad if left else pad + text
-            for text, width, left in zip(line, table.widths, table.left, strict=True)
-            for pad in [" " * (width - cell_len(text))]
-        )
-        for line in lines
-    ]
-    above = [table.above] if table.above else []
-    for entry in table.entries:
-        first, indent = entry.heads()
-        above += [f"{first}{entry.said}", *(f"{indent}{line}" for line in entry.below)]
-    remarks = table.remarks or [""] * len(table.cells)
-    rows = [text for pair in zip(padded[1:], remarks, strict=True) for text in pair if text]
-    return [*above, *([padded[0], rule, *rows] if table.columns else []), *table.below]

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.table import SEVERITIES, Report, Row
+from hookcli.table.columns.recorded import RUNS_PROBE
 from hookcli.table.names import around, is_operator, relative
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
 _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
+_ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", "softplus")  # types of operators
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
 _SIGN = "▲"
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
@@ -22,6 +24,7 @@ def mark(row: Row) -> str:
     """The mark of a row with a fault, in words, so that it can be read without colour."""
     words = [f"edited: {row.get('edited')}"] if row.get("edited") else []
     words += [str(row[key]) for key in ("change", "reset") if row.get(key)]
+    words += [f"against A: {row['unlike']}"] if row.get("unlike") else []
     if row.get("beyond"):  # differences without a figure are named
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
@@ -84,8 +87,10 @@ def fault(row: Row, probe: str) -> Fault | None:
 
 def _should_vary(row: Row, probe: str) -> bool:
     """False for a few elements, for integers, and for a module that drops tensors by chance."""
-    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH or is_operator(row.fqn):
+    if probe not in _JUDGED or not row.stats or row.stats.numel < _ENOUGH:
         return False
+    if is_operator(row.fqn) and not any(name in str(row.get("type")) for name in _ACTIVATIONS):
+        return False  # masks, and what is counted or compared, may well be zeros
     dropped = any(word in str(row.get("type")) for word in _RANDOM)
     return not dropped and str(row.get("dtype", _FLOATS[0])).startswith(_FLOATS)
 
@@ -121,6 +126,8 @@ def signed(row: Row, text: str) -> str:
 def alarms(report: Report) -> bool:
     """True for a verdict on faults, of these rows or of some that they hide."""
     noted = any(str(row.get("note") or "").startswith(_SIGN) for row in report.rows)
+    if report.probe == RUNS_PROBE:
+        noted = any(row.get("loss_fault") for row in report.rows)
     return report.probe != "diff" and "verdict" in report.totals and (noted or any(faults(report)))
 
 

@@ -164,7 +164,9 @@ class Meta(Source, total=False):
     losses: Sequence[float]
     """The loss of each backward pass."""
     loss_of_steps: Sequence[Sequence[Sequence[float]]]
-    """Number and loss of each step of a history, recorded or not; of the record beside it, too."""
+    """Number and loss of each step of a history, recorded or not; of the records beside it, too."""
+    smooth: int
+    """Number of steps over which charts show means."""
     plain_seconds: float | None
     """Duration of the same step without hooks, in seconds; None if unknown."""
     replicas: int
@@ -196,7 +198,7 @@ class Meta(Source, total=False):
     compile: Plain[str]
     """Modules of one side that torch.compile compiled, as a pattern."""
     against: Mapping[str, str]
-    """The paths of two records whose steps are beside each other, as `a` and `b`."""
+    """The paths of records whose steps are beside each other, as `a`, `b` ..."""
     of: Plain[str]
     """The probe of two saved reports."""
     dump: Plain[str]

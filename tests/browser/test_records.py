@@ -12,6 +12,7 @@ import pytest
 import torch
 from records import HEADER, activation, bad, end, ran, recorded_step, save
 
+from hookcli.record.file.record_lines import StepLosses
 from hookcli.table import Report, TensorStats
 from hookcli.table.columns.statistics import HIST_COLUMNS
 from hookcli.tensors.histograms import histogram
@@ -147,3 +148,35 @@ def test_a_record_without_a_whole_step_opens_and_says_so(
     page = visit(record(HEADER, replace(recorded_step(0), losses=[float("nan")]), end()))
     page.wait_for_selector(".step-table .table-row")
     assert pick(page, ".step-name") == "step 0 · 1 of 1"
+
+
+def test_a_page_of_several_runs(visit: Callable[..., Page], tmp_path: Any, monkeypatch: Any, cli: Any) -> None:
+    """One legend hides a run in all charts; means replace the points of figures, and not those of settings."""
+    monkeypatch.chdir(tmp_path)
+    losses = {"a": [4.0, 3.0, 2.0, 1.0], "b": [4.0, 2.0, 1.0, 0.5], "<img>": [4.0, 8.0, float("nan"), 8.0]}
+    for name, values in losses.items():
+        steps = [recorded_step(step, losses=[values[step]]) for step in (0, 3)]
+        save(tmp_path / f"{name}.run.jsonl", [HEADER, *steps, StepLosses("Net", 0, values), end()])
+    assert cli("report", *(f"{name}.run.jsonl" for name in losses), "-o", "runs.html").code == 0
+    page = visit(tmp_path / "runs.html")
+    assert pick(page, ".verdict.error").startswith("B has the lowest loss: 0.5000 at step 3; next: A 1.000")
+    cells = [
+        [cell.inner_text() for cell in row.locator("th, td").all()] for row in page.locator(".runs-table tr").all()
+    ]
+    assert [row[:5] for row in cells[1:3]] == [["A", "a", "4", "1.000", "1.000"], ["B", "b", "4", "0.5000", "0.5000"]]
+    titles = [title.inner_text() for title in page.locator(".chart-title").all()]
+    assert titles[:2] == ["Loss", "L2 of the parameters' gradients"]
+    plot = page.locator(".chart-plot").first
+    assert plot.get_attribute("aria-valuemax") == "3"  # every step, recorded or not
+    plot.focus()
+    for key in ("Home", "ArrowRight"):
+        page.keyboard.press(key)
+    assert plot.get_attribute("aria-valuetext") == "step 1, A 3.000, B 2.000, C 8.000"
+    page.click("text=5 steps")
+    plot.focus()
+    for key in ("Home", "ArrowRight"):
+        page.keyboard.press(key)
+    assert plot.get_attribute("aria-valuetext") == "step 1, A 3.500, B 3.000, C 6.000"
+    page.click(".runs-bar button:has-text('A: a.run.jsonl')")
+    hidden = page.locator(".runs-charts .chart-legend button:has-text('A')[aria-pressed=false]").count()
+    assert hidden == len(titles) >= 3

@@ -87,7 +87,7 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
     a, b = (losses(name, monkeypatch)[-1] for name in ("a", "rate"))
     times = f"{a / b:.2g} times lower"
     assert headlines[0] == f"B is better: loss {b:.4f} at step 11, where A has {a:.3f} ({times}); they part at step 1"
-    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1; argument 1: 0.05 → 0.1"
+    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1"
     assert headlines[2].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
     assert over["totals"]["grew"].startswith("grew most from step 0 to 9: ") and "where A has" in over["totals"]["grew"]
     assert all(line in err for line in headlines)
@@ -154,12 +154,12 @@ def test_two_runs_in_one_chart(cli: Cli, runs: Path) -> None:
     found = cli("show", "a.run.jsonl", "--against", "rate.run.jsonl")
     legend = "• A: a.run.jsonl   x B: rate.run.jsonl   * both\n"
     assert found.code == 0 and f"{legend}Loss (apart from step 1: A " in found.out
-    rows = json.loads(cli("show", "a.run.jsonl", "--against", "short.run.jsonl", "-f", "json").out)["reports"][0][
+    rows = json.loads(cli("show", "a.run.jsonl", "--against", "short.run.jsonl", "-f", "json").out)["reports"][1][
         "rows"
     ]
     assert [row["step"] for row in rows] == [0, 3, 6, 9]
     assert [row["loss_b"] == row["loss"] for row in rows] == [True, True, False, False] and rows[3]["loss_b"] is None
-    other = json.loads(cli("show", "short.run.jsonl", "--against", "a.run.jsonl", "-f", "json").out)["reports"][0][
+    other = json.loads(cli("show", "short.run.jsonl", "--against", "a.run.jsonl", "-f", "json").out)["reports"][1][
         "rows"
     ]
     assert [(row.get("loss"), row["std_b"]) for row in other[2:]] == [(None, row["std"]) for row in rows[2:]]

@@ -149,3 +149,11 @@ def test_grouped_rows_of_a_saved_report_keep_their_marks(gpt: str, cli: Callable
     assert {row.fqn: row["note"] for row in grouped.rows if row.get("note")} == {"blocks.3": "▲ mlp.act all zero"}
     again = cli("show", "saved.json", "--depth", "1").out
     assert again.startswith("blocks.3.mlp.act: all zero\n") and "▲ mlp.act all zero" in again
+
+
+def test_an_activation_that_is_called_as_a_function_is_marked_too(gpt: str) -> None:
+    Path("gpt.py").write_text(GPT.replace("self.act(self.fc(x))", "torch.relu(self.fc(x))"))
+    lines = on_terminal(80, "activations", gpt, *INPUT, "--ops", "--quiet", **SCREEN).splitlines()
+    assert lines[0] == "blocks.3.mlp:relu_1: all zero" and "▲ mlp:relu_1 all zero" in " ".join(lines)
+    healthy = on_terminal(80, "activations", gpt, *INPUT, "--ops", "--arg", "dead=none", "--quiet", **SCREEN)
+    assert "all zero" not in healthy

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import forks
 import pytest
@@ -40,10 +40,12 @@ def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_pa
     ran = run(tmp_path, "run", "--check", *every, "train.py", "37", "60", "0")
     assert ran.returncode == 1 and ran.stdout == "done\n"
     at_once, *rest = [line for line in ran.stderr.splitlines() if "recording in" not in line]
-    assert at_once == "hookcli: first non-finite value: 1 NaN in the loss (Sequential, step 37)"
+    assert at_once == "hookcli: the loss is NaN (Sequential, step 37); where it begins was not searched"
     assert rest[0] == "hookcli: Sequential: the loss was NaN from step 37 on (23 of 60 steps)"
-    assert "checks passed" not in ran.stderr and "HK038  error" in ran.stderr
-    assert rest[-1] == "Next: hookcli run --first-bad stop train.py 37 60 0"
+    assert "checks passed" not in ran.stderr and "HK038  error" in ran.stderr and "HK005" not in ran.stderr
+    assert f"Sequential · step {0 if every else 36} · loss " in ran.stderr  # the last one that was healthy
+    assert rest[-2] == "Next: hookcli run --first-bad stop --ops train.py 37 60 0"
+    assert rest[-1] == "hookcli: exit code 1: Sequential: the loss was NaN from step 37 on (23 of 60 steps)"
     record = read_record(tmp_path / "train.run.jsonl")
     losses = record.losses_of("Sequential")
     assert list(losses) == list(range(60)) and [step for step, x in losses.items() if x != x] == list(range(37, 60))
@@ -60,6 +62,31 @@ def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     assert "the loss was NaN in 1 of 60 steps, the first is step 37" in run(tmp_path, "show").stderr
 
 
+def test_a_step_that_was_stopped_before_its_backward_pass_has_no_missing_gradients(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOST.replace("x = torch.randn(16, 8)", "x = torch.randn(16, 8) / (step < 5)"))
+    ran = run(tmp_path, "run", "--check", "--first-bad", "stop", "train.py", "0", "0", "0")
+    assert ran.returncode == 1 and "first non-finite value: " in ran.stderr and "HK008" not in ran.stderr
+
+
+SLOW = """
+import torch
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+import hookcli.record.observe.schedule as schedule
+schedule._SECONDS = -1.0
+for step in range(100):
+    net(torch.randn(2, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_run_whose_time_went_into_its_first_steps_says_which_one_was_the_last(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SLOW)
+    ran = run(tmp_path, "run", "train.py")
+    assert "Linear: the last recorded step is 1 of 99; --every N records more\n" in ran.stderr
+    assert "the last recorded step" not in run(tmp_path, "run", "--every", "70", "train.py").stderr
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (7, 7)])
 def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int, expected: int) -> None:
     (tmp_path / "train.py").write_text(LOST)
@@ -70,14 +97,40 @@ def test_a_healthy_run_keeps_its_exit_code(tmp_path: Path, code: int, expected: 
     )  # the script's comes first
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+RANKS = """
+import torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+net = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(30):
+    loss = net(torch.randn(4, 8)).square().mean() + (float("nan") if (step, dist.get_rank()) == (21, 1) else 0.0)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
+    """The summary is rank 0's, whose losses were finite; the record is that of all."""
+    (tmp_path / "train.py").write_text(RANKS)
+    ran = run(tmp_path, "run", "--check", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert ran.returncode == 1, ran.stderr
+    fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
+    assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
+    shown = run(tmp_path, "show", "train.run")
+    assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_signals_pass_through(tmp_path: Path, number: int) -> None:
     (tmp_path / "train.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
     command = [sys.executable, "-m", "hookcli", "run", "--check", "train.py"]
-    with forks.Popen(command, cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, text=True) as ran:
+    with forks.Popen(command, cwd=tmp_path, env=ENV, stdout=PIPE, stderr=PIPE, text=True) as ran:
         assert ran.stdout is not None
         program = int(ran.stdout.readline())
-        os.kill(ran.pid if number == signal.SIGTERM else program, number)
+        os.kill(program if number == signal.SIGKILL else ran.pid, number)
         assert ran.wait(30) == -number
         for _ in range(100):
             try:

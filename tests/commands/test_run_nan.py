@@ -35,9 +35,9 @@ def test_the_first_nan_is_found_by_the_command_that_the_run_names(tmp_path: Path
     (tmp_path / "my train.py").write_text(SCRIPT)
     plain = run(tmp_path, "run", "my train.py", "1e20", "5")
     assert plain.returncode == 0, plain.stderr
-    said = re.search(r"\nNext: hookcli (run --first-bad stop .*)\n", plain.stderr)
+    said = re.search(r"\nNext: hookcli (run --first-bad stop --ops .*)\n", plain.stderr)
     assert said is not None, plain.stderr
-    options, rest = shlex.split(said[1])[:3], shlex.split(said[1])[3:]
+    options, rest = shlex.split(said[1])[:4], shlex.split(said[1])[4:]
     assert rest == ["my train.py", "1e20", "5"]
     found = run(tmp_path, *options, "--keep-bad", "bad", "--output", "bad.jsonl", *rest)
     assert found.returncode == 1
@@ -50,7 +50,7 @@ def test_the_first_nan_is_found_by_the_command_that_the_run_names(tmp_path: Path
 def test_a_loss_that_ends_at_inf_names_the_command_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     ran = run(tmp_path, "run", "train.py", "1e12", "2")
-    assert ran.stderr.endswith("\nNext: hookcli run --first-bad stop train.py 1e12 2\n")
+    assert ran.stderr.endswith("\nNext: hookcli run --first-bad stop --ops train.py 1e12 2\n")
 
 
 def test_a_run_that_ends_well_names_no_command(tmp_path: Path) -> None:

@@ -241,5 +241,7 @@ def test_no_torch(record: Path) -> None:
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_examples_work(cli: Cli, record: Path, line: str) -> None:
     cli("show", record.name, "-o", "before.json")
+    for name in "abc":
+        Path(f"{name}.run.jsonl").write_bytes(record.read_bytes())
     found = cli(*shlex.split(line.replace("layer4.2.conv3", "body.0"))[1:])
     assert found.code == 0 and (found.out or "wrote " in found.err), found.err

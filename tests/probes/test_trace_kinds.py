@@ -243,3 +243,14 @@ def test_strided_nested_tensors_leave_out_full_backward_hooks() -> None:
     assert report.meta.get("complete", True)
     reasons = {item.path: item.reason for item in report.skipped}
     assert "nested" in reasons["full_backward"].lower() and "forward" in {row["kind"] for row in report.rows}
+
+
+def test_a_kind_that_did_not_fire_is_said_to_be_missing_in_this_pytorch_only_where_it_is() -> None:
+    """A module without gradients makes no node, on any version."""
+    model = nn.ReLU()
+    with hookcli.watch(model, [TraceProbe([HookKind.NODE_CREATION])]) as watch:
+        model(torch.ones(2))
+    [report] = watch.reports()
+    [reason] = [item.reason for item in report.skipped if item.path == "node_creation"]
+    has = hasattr(torch.autograd.graph, "node_creation_hook")
+    assert reason == ("never fired" if has else "PyTorch has this hook since 2.14")

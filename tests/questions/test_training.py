@@ -26,7 +26,7 @@ def test_a_learning_rate_that_is_too_high(ask: Asker) -> None:
     """A plain run ends with the command that finds the cause."""
     plain = ask("hookcli run train_lr.py")
     assert "step 19: loss nan" in plain.out
-    assert plain.err.splitlines()[-1] == "Next: hookcli run --first-bad stop train_lr.py"
+    assert plain.err.splitlines()[-1] == "Next: hookcli run --first-bad stop --ops train_lr.py"
     said = found(ask, "train_lr.py")
     assert re.fullmatch(
         r"first non-finite value: 1 Inf in the loss \(Sequential, step 2\); the update at step 1 was \S+ times the "

@@ -61,6 +61,8 @@ def test_merged_ranks_are_one_process_with_the_whole_batch(kind: str, size: int,
     record = read_ranks(tmp_path / "train.run")
     assert record.ranks == size and record.header and record.header.name == f"train.py on {size} ranks"
     assert [(e.model, e.phase, e.step) for e in record.entries] == [(e.model, e.phase, e.step) for e in whole.entries]
+    model = record.entries[0].model
+    assert record.losses_of(model) == pytest.approx(whole.losses_of(model), rel=1e-6) and whole.losses_of(model)
     for found, expected in zip(record.steps(record.entries), whole.steps(whole.entries), strict=True):
         assert found.losses == pytest.approx(expected.losses, rel=1e-6)
         assert not any("shard" in note for note in found.notes)

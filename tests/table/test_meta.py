@@ -35,7 +35,7 @@ CONDITIONS = {
     **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
     **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
     "forward": optional(is_count),
-    "replicas": lambda value: is_count(value) and value > 0,
+    **dict.fromkeys(("replicas", "smooth"), lambda value: is_count(value) and value > 0),
     "tensor_parallel": listed(is_count),
     **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
     "losses": listed(is_figure),

@@ -25,6 +25,7 @@ from hookcli.record.file.record_lines import (
     RecordedStep,
     StepEntry,
     StepLosses,
+    is_spoiled,
 )
 from hookcli.record.file.whole_lines import whole_line, whole_lines
 from hookcli.system.escaping import shell_path
@@ -110,14 +111,14 @@ class Record:
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:
         """The last step of each model and phase, among these entries or all.
 
-        Complete steps, and those with non-finite values, come before others. A step that is damaged or has no
-        measurements is replaced by the last good one before it; searching from the end costs less than reading all.
+        Complete steps and those with non-finite values come first, before those that follow a loss that was not finite.
+        A damaged or empty step is replaced by the last good one before it: reading from the end costs less than all.
         """
         by_key: dict[Key, list[StepEntry]] = {}
         for entry in self.entries if entries is None else entries:
             by_key.setdefault(entry.key, []).append(entry)
         for own in by_key.values():
-            best_first = sorted(own, key=lambda entry: (self.counts(entry), entry.offset), reverse=True)
+            best_first = sorted(own, key=lambda e: (not self.counts(e), is_spoiled(e, self.non_finite), -e.offset))
             yield from islice((step for step in self.steps(best_first) if step.reports), 1)
 
     def counts(self, entry: StepEntry) -> bool:

@@ -7,7 +7,7 @@ Schema 3 has added the losses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -204,4 +204,12 @@ class StepLosses(_Line):
     values: Sequence[float | None]
 
 
+def is_spoiled(step: RecordedStep | StepEntry, non_finite: Iterable[NonFinite]) -> bool:
+    """True for a step from a loss on that was not finite, whose figures say no more than that: NaN everywhere."""
+    lost = (one.step for one in non_finite if one.cause == UNSEARCHED and one.model == step.model)
+    return any(step.step >= first for first in lost)
+
+
+UNSEARCHED = "where it begins was not searched"
+"""The cause of a loss that is not finite in a run without a search."""
 Line = Header | RecordedStep | NonFinite | StepLosses | End

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -88,8 +88,10 @@ class Launched:
         return told
 
     def search(self) -> str:
-        """The command that stops this program at its first non-finite value."""
-        return shlex.join(["hookcli", "run", "--first-bad", "stop", *(["-m"] if self.module else []), *self.argv])
+        """The command that stops this program at its first non-finite value, and names the line that made it."""
+        return shlex.join(
+            ["hookcli", "run", "--first-bad", "stop", "--ops", *(["-m"] if self.module else []), *self.argv]
+        )
 
     def environment(self) -> dict[str, str]:
         paths = [path for path in (_BOOTSTRAP, os.environ.get("PYTHONPATH")) if path]
@@ -99,22 +101,38 @@ class Launched:
 def attended() -> int | None:
     """Fork. Returns None in the child, which becomes the program; in this process the program's exit code, at its end.
 
-    Signals reach the program as if this process were not there, and end this process as they end the program. A
-    terminal's Ctrl-C and Ctrl-\\ reach both.
+    Signals reach the program as if this process were not there, and end this process as they end the program.
     """
+    waited = {getattr(signal, name) for name in _WAITED}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     child = os.fork()
     if not child:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return None
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda got, _: os.kill(child, got))
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if number := _sent(waited):
+            os.kill(child, number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    code = os.waitstatus_to_exitcode(ended[1])
     if code < 0:
         with suppress(OSError):  # SIGKILL needs none
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
+
+
+_WAITED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD")
+
+
+def _sent(waited: Collection[int]) -> int:
+    """Wait for a signal, and return it if it is for the program alone; else 0. A terminal's Ctrl-C reaches both."""
+    if hasattr(signal, "sigwaitinfo"):
+        received = signal.sigwaitinfo(waited)
+        number, of_kernel = received.si_signo, received.si_code > 0
+    else:  # macOS
+        number = signal.sigwait(waited)
+        of_kernel = number in (signal.SIGINT, signal.SIGQUIT)
+    return 0 if of_kernel or number == signal.SIGCHLD else number
 
 
 def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

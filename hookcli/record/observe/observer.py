@@ -143,15 +143,18 @@ class Observer:
         self._safely(self._begin_backward, tensors, gradients, inputs)
 
     def _begin_backward(self, tensors: Any, gradients: Any, inputs: object) -> None:
-        if inputs is None and not why_unobservable():
-            self._steps.losses.begin_pass(self._passes.losses(tensors, gradients))
-            if not len(self.optimizer_steps) and len(models := list(self.models.alive())) == 1:
-                self._steps.losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
+        losses = self._steps.losses
+        models = [] if len(self.optimizer_steps) else list(self.models.alive())
+        if inputs is None and len(models) < 2 and not why_unobservable():
+            losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
+            if models:
+                losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
         if self._steps:
             self._passes.begin(tensors, gradients, inputs)
 
     def backward_over(self) -> None:
         if self._active:
+            self._safely(self._steps.losses.end_pass, self.optimizer_steps)
             if self._passes.under_way:
                 self._safely(self._passes.end)
             self._steps.stop_if_asked()

@@ -43,7 +43,6 @@ class OptimizerCalls:
     def begin(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
         """Begin an optimizer's step. Returns a function to call when it is over or has failed; None if not needed."""
         self._optimizer_steps.add(optimizer)
-        self._steps.losses.begin_step(closure=closure)
         self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
         for step in self._steps.of(optimizer):
             if step.goes_on and id(optimizer) in step.stepped:  # the others do not step in turns with it after all
@@ -86,7 +85,8 @@ class OptimizerCalls:
                     step.measured.take_gradients(optimizer)
                 step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)
-        self._steps.losses.stepped({model.name: model.next_step_of(optimizer) for model in models})
+        numbers = {model.name: model.next_step_of(optimizer) for model in models}
+        self._steps.losses.stepped(numbers, id(optimizer))
         for model in models:
             model.training.lap()
             model.stepped(optimizer)

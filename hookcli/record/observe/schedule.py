@@ -23,7 +23,7 @@ class Schedule:
     """Chooses the recorded steps of a plan.
 
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
-    that grows with the number, so that two runs have steps in common: 40 of 60 steps, 89 of 1,000, 208 of a million. A
+    that grows with the number, so that two runs have steps in common: 39 of 60 steps, 88 of 1,000, 208 of a million. A
     step is left out while hookcli's own work exceeds 2 % of the run's time. Ranks must choose alike, without a word to
     each other: they go by numbers alone.
     """

@@ -10,6 +10,7 @@ from hookcli.reporters.html.page import page
 from hookcli.reporters.html.static_table import static_table
 from hookcli.system.escaping import visible
 from hookcli.table import SCHEMA, Report, document
+from hookcli.table.columns.recorded import RUNS_PROBE
 from hookcli.table.grouping import View
 
 _PLAIN = "hookcli-plain"
@@ -71,5 +72,7 @@ def _payload(reports: Sequence[Report]) -> dict[str, object]:
         titles = records or [report.model for report in reports if report.probe == "diff"]
     if kind == "reports" and len({report.model for report in reports}) == 1 < len(reports):
         titles = [f"{reports[0].model}: {', '.join(dict.fromkeys(report.probe for report in reports))}"]
+    if RUNS_PROBE in probes:
+        titles = [name for report in reports for name in report.meta.get("against", {}).values()]
     title = ", ".join(dict.fromkeys(titles))
     return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}

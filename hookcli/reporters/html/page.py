@@ -19,9 +19,9 @@ from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json, visible_lines
 from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
-from hookcli.table.columns.recorded import CHARTED_FIRST
+from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.grouping import View
-from hookcli.table.marks import faults, with_verdict
+from hookcli.table.marks import alarms, faults, with_verdict
 from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
@@ -143,7 +143,7 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
     asked = {"columns": list(view.columns), "sort": view.sort, "depth": depth, "all": view.depth == float("inf")}
     lines = [_lines_of(report) for report in reports]
     rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
-    rest |= {"charted": CHARTED_FIRST}
+    rest |= {"charted": CHARTED}
     rest.setdefault("columns", shown_columns(payload["reports"]))
     text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
     packed = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
@@ -153,8 +153,10 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
 def _lines_of(report: Report) -> dict[str, object]:
     """The lines around a report's table, as the terminal has them."""
     totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
+    judged = with_verdict(report)
     return {
-        "verdict": visible(str(with_verdict(report).totals.get("verdict", ""))),
+        "verdict": visible(str(judged.totals.get("verdict", ""))),
+        "alarms": alarms(judged),
         "run": visible(footer.run_line(report)),
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],

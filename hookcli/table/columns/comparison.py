@@ -53,6 +53,8 @@ COMPARISON = (
         explanation="Excess: the error divided by its tolerance; above 1 it counts as a difference.",
         **_WORST,
     ),
+    Column("run", "Run", kind=Kind.TEXT),
+    Column("unlike", "Differs from A", kind=Kind.TEXT, shown=Shown.ASKED),
     Column("differs", "Differs", kind=Kind.TEXT, shown=Shown.ASKED, **_WORST),
     Column("beyond", "Beyond", shown=Shown.ASKED, **_WORST),
     Column("count", "Beyond", judged=True),

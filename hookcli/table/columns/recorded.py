@@ -34,9 +34,6 @@ STEP_CHARTS: Sequence[tuple[str, dict[str, str]]] = (
     ("Weights", {"weight": "all parameters"}),
 )
 """Charts of a record's page: titles, and the figures of whole models in each, with labels where titles do not do."""
-CHARTED_FIRST = ("loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr")
-"""Figures that the page of two records charts before all others."""
-
 TIMED = (*columns_named("fqn", "type", "calls"), *TIMES)
 """Times of the modules of a recorded step, over all of their calls."""
 UPDATES = columns_named(
@@ -107,7 +104,7 @@ OVER_TIME = (
 )
 """The recorded steps of a module or parameter."""
 CHARTED = names(columns_named("loss", "lr", "param_grad", "ratio", "std", "output_grad", "weight"))
-"""Figures over time, of which charts have the first ones unless others are asked for."""
+"""Figures over time in the order of charts, which have the first ones unless others are asked for."""
 WHEN = columns_named("step", "phase", "forward")
 EVERY_STEP = (*WHEN, *OVER_TIME, *columns_named("plain_seconds"), *STEP)
 """All that the rows of a record's steps can have."""
@@ -126,6 +123,13 @@ RECORDED_MODELS = columns_named(
     seconds="Step time",
 )
 """The models that a recorded program ran."""
+RUNS_PROBE = "runs"
+RUNS = columns_named(
+    *("run", "name", "steps", "loss", "best_loss", "best_step", "lr", "seconds", "loss_fault", "unlike"),
+    name="Record",
+    loss="Last loss",
+)
+"""Several recorded runs, a row for each."""
 RECORD_DIFF = tuple(
     replace(column, drop=50) if column.name == "times" else column
     for column in columns_named(

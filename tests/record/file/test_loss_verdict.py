@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -72,3 +73,25 @@ def test_both_are_nan() -> None:
     lost, nan = {0: 3.0, 20: math.nan}, "NaN from step 20 on (1 of 2 steps)"
     parts = "; ".join(["both have loss NaN at step 20", *(f"{side}'s loss was {nan}" for side in "AB")])
     assert TwoLosses(lost, lost, 3.5e-4, 0.0).verdict() == parts
+
+
+def noisy(mean: float, seed: int, shared: int = 0) -> Losses:
+    """200 steps with noise of 0.15: of the batches, which runs share, and of a run's own."""
+    batches, own = random.Random(shared), random.Random(seed)
+    return {step: mean + batches.gauss(0, 0.12) + own.gauss(0, 0.09) for step in range(200)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_lucky_step_decides_nothing(seed: int) -> None:
+    """The lower mean wins, whatever the last step says; and equal means have no winner, but for one in twenty."""
+    a, b = noisy(0.42, seed), {**noisy(0.52, 100 + seed), 199: 0.01}
+    sentence = TwoLosses(a, b, 3.5e-4, 0.0).verdict()
+    low, high = (sum(own[step] for step in range(150, 200)) / 50 for own in (a, b))
+    assert sentence.startswith(f"A is better: mean loss {low:.4f} over steps 150 to 199, where B has {high:.4f} (")
+    assert sentence.endswith("; they part at step 0")
+
+
+def test_runs_that_only_noise_tells_apart_have_no_winner() -> None:
+    told = [TwoLosses(noisy(0.42, n), noisy(0.42, 1000 + n), 3.5e-4, 0.0).verdict() for n in range(200)]
+    undecided = [text for text in told if text.startswith("neither is clearly better: mean loss A ")]
+    assert 180 <= len(undecided) < 200 and "apart by less than their spread; at step 199 A " in undecided[0]

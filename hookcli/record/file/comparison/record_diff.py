@@ -11,6 +11,7 @@ from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance, times_allowed
 from hookcli.diff.verdict import CHECK, text_of, title
 from hookcli.errors import UsageError
+from hookcli.record.file.comparison.against import namesakes
 from hookcli.record.file.comparison.different_models import are_different, whole_models
 from hookcli.record.file.comparison.loss_verdict import TwoLosses, losses
 from hookcli.record.file.comparison.remarks import nothing_in_common
@@ -82,10 +83,7 @@ def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) 
 
 def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
     """The steps that both records have, by model; the only models without a namesake belong together."""
-    names = [list(dict.fromkeys(entry.model for entry in record.entries)) for record in (a, b)]
-    lone = [[name for name in own if name not in other] for own, other in (names, names[::-1])]
-    called = {name: name for name in names[0] if name in names[1]}
-    called |= {lone[0][0]: lone[1][0]} if len(lone[0]) == len(lone[1]) == 1 else {}
+    called = namesakes(*(list(dict.fromkeys(entry.model for entry in record.entries)) for record in (a, b)))
     there = {(e.model, e.phase, e.step, e.forward): e for e in b.entries if b.counts(e)}
     pairs: dict[str, list[Pair]] = {}
     for entry in filter(a.counts, a.entries):

@@ -25,16 +25,21 @@ def nothing_in_common(a: Record, b: Record) -> str:
 def record_remarks(a: Record, b: Record) -> Iterator[str]:
     """Remarks on two records: what is still written or damaged, and which steps only one of them has."""
     for label, record, other in (("A", a, b), ("B", b, a)):
-        if record.end is None:
-            yield f"{label} ({record.path}): no end is recorded; it is still running, or was killed"
-        elif record.end.error:
-            yield f"{label} ({record.path}): ended with {record.end.error.partition(':')[0]}"
-        if damage := record.damage():
-            yield f"{label}: {damage}"
+        yield from ending_remarks(label, record)
         there = {(entry.phase, entry.step, entry.forward) for entry in other.entries}
         alone = [e for e in record.entries if (e.phase, e.step, e.forward) not in there]
         if alone and other.entries:
             yield f"{counted(len(alone), 'recorded step')} only in {label} ({_range(alone)})"
+
+
+def ending_remarks(label: str, record: Record) -> Iterator[str]:
+    """Remarks on one of several records: that it is still written, failed, or is damaged."""
+    if record.end is None:
+        yield f"{label} ({record.path}): no end is recorded; it is still running, or was killed"
+    elif record.end.error:
+        yield f"{label} ({record.path}): ended with {record.end.error.partition(':')[0]}"
+    if damage := record.damage():
+        yield f"{label}: {damage}"
 
 
 def _range(entries: Iterable[StepEntry]) -> str:

@@ -15,6 +15,7 @@ from hookcli.table.columns.recorded import SETTINGS
 _OF_STEPS = ("input", "dtype", "device", "mode")
 _NAMED = 3
 _NOT_GIVEN = "not given"
+_NUMBER = re.compile(r"^[-+.\deE]+ → [-+.\deE]+$")
 _NEGATIVE = re.compile(r"-\.?\d")
 
 
@@ -23,6 +24,7 @@ class Settings:
 
     def __init__(self, a: Record, b: Record) -> None:
         self._said: dict[str, str] = {}
+        self._changes: set[str] = set()
         self._headers = (a.header, b.header)
 
     def see(self, a: RecordedStep, b: RecordedStep) -> None:
@@ -45,6 +47,10 @@ class Settings:
 
     def line(self) -> str:
         """The differences in one line, those that change a step first; "" if there are none."""
+        return f"the runs differ: {'; '.join(said)}" if (said := self.differences()) else ""
+
+    def differences(self) -> list[str]:
+        """The differences, those that change a step first."""
         if all(self._headers):
             ours, theirs = (dict(_arguments(header.argv or (header.name,))) for header in self._headers if header)
             for name in {**ours, **theirs}:
@@ -52,13 +58,14 @@ class Settings:
             old, new = (header.versions for header in self._headers if header)
             for name in {**old, **new}:
                 self.note(name, old.get(name), new.get(name))
-        return f"the runs differ: {'; '.join(self._said.values())}" if self._said else ""
+        return [*self._said.values()]
 
     def note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
         """Note a setting if it differs, the first time."""
-        if a != b and name not in self._said:
-            since = f" (from step {step:,})" if step else ""
-            self._said[name] = f"{name} {_text(a)} → {_text(b)}{since}"
+        change = f"{_text(a)} → {_text(b)}"
+        if a != b and name not in self._said and change not in self._changes:  # --lr is the learning rate
+            self._changes |= {change} if _NUMBER.search(change) else set()
+            self._said[name] = f"{name} {change}{f' (from step {step:,})' if step else ''}"
 
 
 def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:

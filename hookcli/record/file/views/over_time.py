@@ -9,7 +9,7 @@ from typing import Any
 from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
-from hookcli.table import Column, Report, Row
+from hookcli.table import Column, Kind, Report, Row
 from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta
@@ -123,4 +123,4 @@ def _further(rows: Sequence[Row]) -> Iterator[Column]:
         if name.startswith("loss_"):
             yield Column(name, f"Loss of {name.removeprefix('loss_').replace('_', ' ')}")
         elif any(row.get(name) not in (None, row.get("lr")) for row in rows):
-            yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}")
+            yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}", kind=Kind.SETTING)

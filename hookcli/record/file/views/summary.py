@@ -9,8 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hookcli.checks.base import ERROR
 from hookcli.errors import shortened
-from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedStep
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record_lines import UNSEARCHED, End, Header, NonFinite, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible
@@ -25,6 +27,9 @@ _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
 _ROWS = 14  # rows per model
 _NEXT = "Next: "
+_SCREEN = 18  # lines that leave room for what stands below
+_TAIL = 0.2  # of a run, at its end, in which a step should have been recorded
+_MANY = 24  # steps
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
 
 
@@ -63,10 +68,24 @@ def summary(
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
-    said = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
+    said = [
+        *map(non_finite_line, [] if lost else non_finite[:1]),
+        *_notes(end, others),
+        *([] if lost or header.every else _unrecorded(end, latest)),
+    ]
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
     said = [line for line in dict.fromkeys([*said, *end.notes]) if not line.startswith(_NEXT)]
+    if lost and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
+        said.append(lost)  # the first line has left the screen
     return _lines([*parts, *_said([*said, then], width)])
+
+
+def fault(record: Record) -> str:
+    """A loss of the run that was not finite, else errors that checks found in its last steps; "" if there are none."""
+    if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
+        return lost
+    errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
+    return f"{formatting.counted(errors, 'error')} in the last recorded steps" if errors else ""
 
 
 def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
@@ -179,6 +198,8 @@ def non_finite_line(found: NonFinite) -> str:
     where = "the loss" if found.what == "loss" else of_module
     cause = f"; {found.cause}" if found.cause else ""
     place = f"{found.model}, step {found.step:,}{phase}"
+    if found.cause == UNSEARCHED:
+        return f"the loss is {'NaN' if found.nan else 'Inf'} ({place}); {UNSEARCHED}"
     kept = f"; {found.kept}" if found.kept else ""
     return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"
 
@@ -189,6 +210,14 @@ def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
     notes += [left_out_line(end)] if left_out_line(end) else []
     notes += [f"called outside any model: {_called(end.others)}"] if end.others else []
     return list(dict.fromkeys(notes))
+
+
+def _unrecorded(end: End, latest: Mapping[tuple[str, str], RecordedStep]) -> Iterator[str]:
+    """Say which models were recorded last long before the end: their time was spent on the first steps."""
+    for model in end.models:
+        last, steps = latest.get((model["model"], "train")), model["steps"]
+        if last and steps > _MANY and steps - last.step > steps * _TAIL:
+            yield f"{model['model']}: the last recorded step is {last.step:,} of {steps - 1:,}; --every N records more"
 
 
 def _further(shown: Sequence[RecordedStep], path: str | Path, non_finite: Sequence[NonFinite]) -> str:

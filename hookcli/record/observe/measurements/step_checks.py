@@ -34,11 +34,14 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta) -> Report:
         rows = [row for row in grads.rows[::-1] if row["kind"] == "parameter"]
         rows.sort(key=lambda row: arrived.get(row.fqn.rpartition(".")[0], len(arrived)))
         grads = replace(grads, rows=rows)
+    missing = dict.fromkeys(("activations", "grads"), "--probe leaves them out")
+    if not meta.get("complete", True):  # perhaps before the backward pass
+        grads, missing["grads"] = None, "the step was not finished"
     measured = Measurements(
         inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=grads,
         dtype=meta.get("dtype", "float32"),
-        missing=dict.fromkeys(("activations", "grads"), "--probe leaves them out"),
+        missing=missing,
     )
     return judge(_checks(), measured).report(name, meta, modules=reports["inventory"].totals["modules"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.overrides import stored_values
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import version
 
 # The smallest gradients tell whether all were set to zero; reading more would cost time in every backward pass.
 _READ = 8
@@ -40,11 +43,11 @@ class Losses:
 
     def begin_pass(self) -> None:
         if self._passes:
-            self._before = _gradients(self._model)
+            self._before = _gradients(self._model.parameters())
 
     def add(self, terms: Sequence[Tensor]) -> None:
         """Add the pass, which went through this model; its loss is the sum of `terms`, each a single number."""
-        self._passes.append((terms, self._before, _gradients(self._model)))
+        self._passes.append((terms, self._before, _gradients(self._model.parameters())))
 
     def new(self) -> list[float]:
         returned, self._returned = self._returned, len(self._passes)
@@ -82,8 +85,41 @@ class Losses:
         return kept
 
 
-def _gradients(model: nn.Module) -> _Gradients:
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
+Held = Mapping[int, Sequence[tuple[int, int] | None]]
+"""Which gradients each optimizer's (by id) parameters hold; None for a parameter without one."""
+
+
+class HeldGradients:
+    """The gradients that optimizers hold now: all of them, or some if there is one optimizer. Waits for nothing."""
+
+    def __init__(self, optimizers: Iterable[Optimizer]) -> None:
+        parameters = {id(o): [p for group in o.param_groups for p in group["params"]] for o in optimizers}
+        most = _SAMPLED if len(parameters) == 1 else math.inf
+        self._parameters = {key: held[:: math.ceil(len(held) / most) or 1] for key, held in parameters.items()}
+        self.held: Held = {key: [_state(p.grad) for p in held] for key, held in self._parameters.items()}
+
+    def changed_since(self, before: Held) -> set[int]:
+        """The optimizers (ids) whose gradients have changed."""
+        return {key for key, held in self.held.items() if before.get(key, held) != held}
+
+    def cleared_since(self, before: Held) -> set[int]:
+        """The optimizers whose gradients the program has set to None or zero. May wait for an accelerator."""
+        return {key for key in self.changed_since(before) if any(before[key]) and not self._filled(key)}
+
+    def _filled(self, key: int) -> bool:
+        now = _gradients(self._parameters[key])
+        return now.number > 0 and (not now.filled or any(map(bool, now.filled)))
+
+
+_SAMPLED = 16
+
+
+def _state(grad: Tensor | None) -> tuple[int, int] | None:
+    return None if grad is None else (id(grad), version(grad))
+
+
+def _gradients(parameters: Iterable[Tensor]) -> _Gradients:
+    grads = [p.grad for p in parameters if p.grad is not None]
     shards = [tree.local(grad) for grad in sorted(grads, key=Tensor.numel)[:_READ]]
     stored = [stored_values(x) if x.is_sparse else x for x in shards]
     return _Gradients(len(grads), [x.any() for x in stored if x.device.type != "meta"])

@@ -8,7 +8,7 @@ import { chartOptions } from "./chart_options.js";
 /**
  * @typedef {object} Line
  * @property {string} label
- * @property {(number | null)[]} values a figure per point; null leaves a gap, NaN and infinities a gap with a cross
+ * @property {(number | null | undefined)[]} values a figure per point; null leaves a gap, NaN and infinities a gap with a cross, undefined none
  * @property {string} color a custom property, such as "--series-1"
  * @property {string} [band] label of a band: two consecutive lines of one band are its lower and upper edge
  * @property {boolean} [dots] draw points without a line between them
@@ -22,6 +22,7 @@ import { chartOptions } from "./chart_options.js";
  * @property {{x: number, text: string}[]} [ticks] of the x axis; without them uPlot's own
  * @property {{index: number, severity: string, text: string}[]} [marks] findings
  * @property {(index: number) => void} [onSelect] a click, or Enter, on a point
+ * @property {[number, number]} [limits] of the y axis, beyond which lines are cut off
  * @property {string} [sync] charts with one key share cursor and zoom
  * @property {number} [height] in CSS pixels
  * @property {(value: number | null) => string} [format] of figures
@@ -75,6 +76,12 @@ export class LineChart {
     else if (width !== this.plot.width) this.plot.setSize({ width, height: this.plot.height });
   }
 
+  /** Show or hide the lines of a name. */
+  toggle(name) {
+    if (!this.hidden.delete(name)) this.hidden.add(name);
+    this.#build();
+  }
+
   /** Take the chart away. */
   destroy() {
     this.observer.disconnect();
@@ -88,12 +95,12 @@ export class LineChart {
     this.plot = null;
     const known = this.spec.lines.flatMap((line) => line.values).filter(Number.isFinite);
     const shown = this.spec.lines.filter((line) => !this.hidden.has(legendName(line)));
-    const suits = axisOf(shown.map((line) => line.values));
+    const suits = axisOf(this.spec.limits ? [this.spec.limits] : shown.map((line) => line.values));
     this.axis = { ...suits, kind: this.axisChosen ?? suits.kind };
     this.#drawTools(suits.kind);
     this.#drawLegend();
     this.root.classList.toggle("chart-empty", !known.length);
-    const text = this.spec.lines.some((line) => line.values.some((value) => value !== null)) ? "Every figure is NaN or infinite." : "Nothing to draw: no figure was measured.";
+    const text = this.spec.lines.some((line) => line.values.some((value) => (value ?? null) !== null)) ? "Every figure is NaN or infinite." : "Nothing to draw: no figure was measured.";
     this.plotBox.replaceChildren(...(known.length ? [] : [h("p", { class: "chart-nothing" }, text)]));
     if (known.length && this.plotBox.clientWidth) this.#plot(zoom);
     this.#read();
@@ -132,8 +139,7 @@ export class LineChart {
   #legendEntry({ name, lines: [line], value }) {
     const swatch = h("span", { class: line.band ? "chart-swatch chart-swatch-band" : "chart-swatch", style: { color: `var(${line.color})` } });
     const toggle = () => {
-      if (!this.hidden.delete(name)) this.hidden.add(name);
-      this.#build();
+      this.toggle(name);
       this.legend.children[this.entries.findIndex((entry) => entry.name === name)].focus();
     };
     return button({ class: null, "aria-pressed": String(!this.hidden.has(name)), title: "Show or hide" }, toggle, swatch, name, value);

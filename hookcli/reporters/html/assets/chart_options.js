@@ -22,7 +22,7 @@ export function chartOptions(chart) {
       points: { size: 7 },
       sync: spec.sync ? { key: spec.sync, setSeries: false, scales: ["x", null] } : undefined,
     },
-    scales: { x: { time: false, range: xRange }, y: { distr: DISTRIBUTIONS[axis.kind], ...(axis.kind === "signed" ? { asinh: axis.threshold } : {}) } },
+    scales: { x: { time: false, range: xRange }, y: { distr: DISTRIBUTIONS[axis.kind], ...(axis.kind === "signed" ? { asinh: axis.threshold } : {}), ...(spec.limits ? { range: spec.limits } : {}) } },
     axes: [xAxis(spec, color), yAxis(axis, color)],
     series: [{}, ...spec.lines.map((line) => seriesOf(chart, line, color))],
     bands: bandsOf(chart, color),

@@ -29,14 +29,15 @@ function largestPerPoint(lines) {
 }
 
 /**
- * The points of a series that can be drawn, with null elsewhere, and the places of figures that can't.
+ * The points of a series that can be drawn, with null elsewhere, and the places of figures that can't. Where a series has
+ * no point it has undefined, over which its line goes on.
  * @param {boolean} logarithmic without a place for 0 and negative figures
  * @returns {{drawn: (number | null)[], odd: {index: number, value: number}[]}}
  */
 export function drawable(values, logarithmic) {
   const odd = [];
   const drawn = values.map((value, index) => {
-    if (value === null) return null;
+    if ((value ?? null) === null) return value;
     if (Number.isFinite(value) && !(logarithmic && value <= 0)) return value;
     odd.push({ index, value });
     return null;
@@ -56,7 +57,7 @@ export function summaryOf(title, names, series) {
 
 function rangeText(names, values) {
   const known = values.flatMap((value, index) => (Number.isFinite(value) ? [index] : []));
-  const bad = values.filter((value) => value !== null && !Number.isFinite(value)).length;
+  const bad = values.filter((value) => (value ?? null) !== null && !Number.isFinite(value)).length;
   const badly = bad ? `; ${bad} NaN or infinite` : "";
   if (!known.length) return `has no finite value${badly}`;
   const least = known.reduce((a, b) => (values[b] < values[a] ? b : a));

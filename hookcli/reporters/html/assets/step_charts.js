@@ -1,4 +1,4 @@
-// Charts over steps: the model's own figures, of a run, of each of its ranks or of two records, and one row of the heat map.
+// Charts over steps: the model's own figures, of a run or of each of its ranks, and one row of the heat map.
 
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
@@ -8,7 +8,6 @@ import { ABSENT } from "./data.js";
 
 const COLORS = 6; // of series, in chart.css
 const FIRST_CHARTS = 4; // those after them are folded away at first
-const OF_B = "_b"; // ends the names of figures of the second record
 
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
@@ -97,7 +96,7 @@ export class RowChart {
 }
 
 /** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
-function placesOf(steps) {
+export function placesOf(steps) {
   return steps.every((step, i) => !i || step > steps[i - 1]) ? steps : steps.map((_, i) => i);
 }
 
@@ -140,47 +139,4 @@ function rankLines(ranks, name) {
 function lineOf(label, { name, values }, i) {
   const figure = (value) => (name === "ratio" && Number.isNaN(num(value)) ? null : num(value));
   return { label, values: values.map(figure), color: `--series-${(i % COLORS) + 1}` };
-}
-
-/**
- * Mount charts of the figures of two records, each pair of figures in one chart.
- * @param {Report[]} history as `hookcli show A --against B` has it
- * @param {string[]} first the figures to chart before all others
- */
-export function mountDiffSteps(container, history, first) {
-  for (const report of history) {
-    const { model, meta } = report;
-    const [open, folded] = [h("div", { class: "diff-charts" }), h("div", { class: "diff-charts" })];
-    diffSpecs(report, first).forEach((spec, place) => new LineChart(place < FIRST_CHARTS ? open : folded, spec));
-    const heading = h("h2", { class: "diff-heading" }, `${model}: A and B over steps`);
-    const about = h("p", { class: "diff-dim" }, `A is ${meta.against.a}, B is ${meta.against.b}`);
-    container.append(h("section", { "aria-label": model }, heading, about, open));
-    if (folded.childNodes.length) container.append(h("details", { class: "diff-how" }, h("summary", {}, "Other figures over steps"), folded));
-  }
-}
-
-/** The loss of every step of two runs, recorded or not. */
-function bothLosses(losses) {
-  const sides = losses.map((pairs) => new Map(pairs));
-  const x = [...new Set(sides.flatMap((side) => [...side.keys()]))].sort((a, b) => a - b);
-  const line = (side, i) => ({ label: "AB"[i], color: `--series-${i + 1}`, values: x.map((step) => num(side.get(step))) });
-  return { x, names: x.map((step) => `step ${step}`), lines: sides.map(line) };
-}
-
-/** A chart for each figure that either record has. */
-function diffSpecs({ model, meta, columns, rows }, first) {
-  const names = columns.map(({ name }) => name);
-  const place = ({ name }) => (first.includes(name) ? first.indexOf(name) : first.length);
-  const paired = columns.filter(({ name }) => names.includes(name + OF_B)).toSorted((one, other) => place(one) - place(other));
-  const lineFor = (label, name, i) => ({ label, color: `--series-${i + 1}`, values: rows.map((row) => num(row[name])) });
-  const specs = paired.map(({ name, title, unit }) => ({
-    title: title + (unit ? ` (${unit})` : ""),
-    x: placesOf(rows.map((row) => row.step)),
-    names: rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
-    lines: [lineFor("A", name, 0), lineFor("B", name + OF_B, 1)],
-    sync: `diff ${model} ${meta.mode}`,
-    height: name === "loss" ? 280 : 180,
-    ...(name === "loss" && meta.loss_of_steps?.length === 2 ? bothLosses(meta.loss_of_steps) : {}),
-  }));
-  return specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => value !== null)));
 }

@@ -4,7 +4,7 @@ import { hasDepth, hasDiffDepth, mountDepth, mountDiffDepth, mountTimeline } fro
 import { excessOfModules } from "./diff_model.js";
 import { mountPicture } from "./picture.js";
 import { mountDiffPart, mountModules, mountParameters, mountReport } from "./report_table.js";
-import { mountDiffSteps } from "./step_charts.js";
+import { mountHistory, mountRuns } from "./runs.js";
 import { mountSteps } from "./steps.js";
 import { mountSkipped } from "./verdict.js";
 
@@ -29,6 +29,7 @@ import { mountSkipped } from "./verdict.js";
  */
 export function viewsOf({ payload, comparison, model }) {
   if (payload.steps) return [{ id: "steps", title: "Steps", mount: mountSteps }];
+  if (payload.reports.some(({ probe }) => probe === "runs")) return [{ id: "runs", title: "Runs", mount: mountRuns }];
   const { modules, parameters, skipped } = model;
   const isModel = payload.kind === "model" && modules.length > 0;
   const timeline = payload.reports.find((report) => report.grouping === "moments" && report.rows.length);
@@ -53,7 +54,7 @@ function diffViews(comparison, charted) {
   const { parts, history, a, b } = comparison;
   const curves = history.some(({ rows }) => rows.length); // two runs: first of all how they went
   return [
-    curves && { id: "steps", title: "Curves", mount: (container) => mountDiffSteps(container, history, charted) },
+    curves && { id: "steps", title: "Curves", mount: (container) => mountHistory(container, history, charted) },
     ...parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, mount: (container) => mountDiffPart(container, part), total: part.rows.length })),
     ...diffPictures(comparison),
     hasDiffDepth(comparison) && { id: "depth", title: "Through depth", mount: mountDiffDepth },

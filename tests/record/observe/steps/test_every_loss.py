@@ -128,6 +128,65 @@ def an_optimizer_for_each_part() -> Losses:
     return {"Generator": losses, "Discriminator": losses}
 
 
+def both_losses_before_both_steps() -> Losses:
+    torch.manual_seed(0)
+    models = Generator(4, 1), Discriminator(4, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    losses: Losses = {"Generator": [], "Discriminator": []}
+    for _ in range(4):
+        of_each = [(model(X) - shift).square().mean() for shift, model in enumerate(models)]
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        for loss in of_each:
+            loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        for values, loss in zip(losses.values(), of_each, strict=True):
+            values.append(loss.item())
+    return losses
+
+
+def cleared(set_to_none: bool) -> Losses:
+    """Adversarial inputs: the gradients of the passes that find these are cleared."""
+    model = net()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(4):
+        change = torch.zeros_like(X).requires_grad_()
+        for _ in range(3):
+            loss_of(model, X + change).backward()
+            assert change.grad is not None
+            change.data += 0.1 * change.grad.sign()
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss = loss_of(model, X + change.detach())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"Sequential": losses}
+
+
+def cleared_to_none() -> Losses:
+    return cleared(set_to_none=True)
+
+
+def cleared_to_zero() -> Losses:
+    return cleared(set_to_none=False)
+
+
+def steps_left_out_by_the_program() -> Losses:
+    """As many do where a gradient is NaN: no step took that loss."""
+    model = net()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for number in range(6):
+        optimizer.zero_grad()
+        loss = loss_of(model, X) * (math.nan if number in (2, 3) else 1.0)
+        loss.backward()
+        if not nn.utils.clip_grad_norm_(model.parameters(), 1.0).isfinite():
+            continue
+        optimizer.step()
+        losses.append(loss.item())
+    return {"Sequential": losses}
+
+
 def by_hand() -> Losses:
     model, losses = net(), []
     for _ in range(4):
@@ -146,7 +205,8 @@ def by_hand() -> Losses:
     "program",
     [
         *(plain, micro_batches, steps_left_out_by_a_scaler, several_roots, closures, gan),
-        *(an_optimizer_for_each_part, by_hand),
+        *(an_optimizer_for_each_part, by_hand, both_losses_before_both_steps),
+        *(cleared_to_none, cleared_to_zero, steps_left_out_by_the_program),
     ],
     ids=lambda program: program.__name__,
 )

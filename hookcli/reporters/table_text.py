@@ -1,0 +1,46 @@
+"""Tables as text: drawn by Rich where they must fit or have colours, else plain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from hookcli.reporters.base import PIPE
+from hookcli.reporters.table_cells import Table, tabulated
+from hookcli.table import Report
+from hookcli.table.grouping import View
+from hookcli.table.printable import printable
+
+
+def table_text(reports: Sequence[Report], view: View) -> str:
+    """Write a table per report."""
+    tables = [tabulated(printable(report), view) for report in reports]
+    if view.width is not None or view.color or any(table.width > PIPE for table in tables):
+        from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
+
+        text = draw(tables, view)
+    else:
+        text = "\n".join("\n".join(_plain(table)) + "\n" for table in tables)
+    return "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def _plain(table: Table) -> list[str]:
+    """Write a table that needs no fitting and no colour."""
+    rule = "─" * table.width
+    lines = [[column.title for column in table.columns], *table.cells]
+    padded = [
+        "  ".join(
+            text + pad if left else pad + text
+            for text, width, left in zip(line, table.widths, table.left, strict=True)
+            for pad in [" " * (width - cell_len(text))]
+        )
+        for line in lines
+    ]
+    above = [table.above] if table.above else []
+    for entry in table.entries:
+        first, indent = entry.heads()
+        above += [f"{first}{entry.said}", *(f"{indent}{line}" for line in entry.below)]
+    remarks = table.remarks or [""] * len(table.cells)
+    rows = [text for pair in zip(padded[1:], remarks, strict=True) for text in pair if text]
+    return [*above, *([padded[0], rule, *rows] if table.columns else []), *table.below]

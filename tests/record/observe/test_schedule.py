@@ -1,0 +1,99 @@
+"""The steps that are recorded without an interval: by the run's length, and by a clock that the test moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from hookcli.hooks.clock import ProgramClock
+from hookcli.record.observe import schedule as module
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.schedule import Schedule
+from hookcli.system.torchrun import World
+
+
+@dataclass
+class Clock:
+    """The program's time and hookcli's own, in seconds."""
+
+    seconds: float = 0.0
+    own: float = 0.0
+
+
+@dataclass
+class Run:
+    """Steps of `step` seconds each, of which a recorded one takes `cost` seconds more."""
+
+    schedule: Schedule
+    clock: Clock
+    step: float
+    cost: float
+
+    def steps(self, first: int, stop: int) -> list[int]:
+        recorded = []
+        for number in range(first, stop):
+            if self.schedule.records(number):
+                recorded.append(number)
+                self.clock.own += self.cost
+                self.clock.seconds += self.cost
+            self.clock.seconds += self.step
+        return recorded
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
+    clock = Clock()
+    monkeypatch.setattr(module, "perf_counter", lambda: clock.seconds)
+
+    def started(step: float = 0.001, cost: float = 0.0, **plan: object) -> Run:
+        clock.seconds = clock.own = 0.0
+        return Run(Schedule(RecordingPlan(**plan), cast(ProgramClock, clock)), clock, step, cost)  # type: ignore[arg-type]
+
+    return cast("type[Run]", started)
+
+
+@pytest.mark.parametrize(("steps", "number"), [(1, 1), (24, 24), (60, 39), (200, 61), (1000, 88), (10**5, 169)])
+def test_the_number_of_recorded_steps_grows_with_the_logarithm_of_the_run(runs, steps: int, number: int) -> None:
+    recorded = runs().steps(0, steps)
+    assert len(recorded) == number and recorded[0] == 0
+    assert steps - recorded[-1] <= max(steps / 6, 1)  # the last one is near the end
+    later = runs().steps(0, steps * 2)
+    assert set(recorded) <= set(later)  # two runs have steps in common
+
+
+@pytest.mark.parametrize("step", [0.02, 0.1, 2.0])
+@pytest.mark.parametrize("relative", [0.2, 1.0, 3.0])
+def test_recording_takes_at_most_two_percent_of_a_run_of_a_minute_and_more(runs, step: float, relative: float) -> None:
+    run = runs(step, step * relative)
+    recorded, first = list[int](), 0
+    for minutes in (1, 3, 10):
+        while run.clock.seconds < 60 * minutes:
+            recorded += run.steps(first, first + 1)
+            first += 1
+        spent = (len(recorded) - 2) * step * relative  # the first two come whatever they cost
+        assert spent <= 0.02 * run.clock.seconds + 1e-9, (minutes, len(recorded), first)
+    assert len(recorded) >= (10 if step * relative < 1 else 2)
+
+
+def test_an_interval_is_kept_whatever_it_costs(runs) -> None:
+    assert runs(0.1, 10.0, every=7, start=3).steps(0, 40) == [3, 10, 17, 24, 31, 38]
+
+
+def test_ranks_choose_alike_whatever_their_clocks_say(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "joined_world", lambda: World(0, 2))
+    assert runs(0.1, 5.0).steps(0, 1000) == runs(0.1, 0.0).steps(0, 1000) == [*range(8), *runs().steps(8, 1000)]
+
+
+def test_the_steps_after_one_in_which_something_was_found(runs) -> None:
+    run = runs(0.1, 5.0)
+    assert run.steps(0, 101)[:2] == [0, 1]
+    run.schedule.look_after(101)
+    assert run.steps(101, 110) == [102, 103]
+
+
+def test_a_step_is_decided_once(runs) -> None:
+    run = runs(0.1, 0.3)
+    recorded = run.steps(0, 50)
+    assert [number for number in range(50) if run.schedule.records(number)] == recorded
