@@ -39,6 +39,7 @@ from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
+from hookcli.reporters.report_page import ReportList
 from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
 from hookcli.table.meta import Meta
@@ -123,7 +124,7 @@ def capture(
         run = replace(run, info={**run.info, **info})
     hooking = Hooking(select, edits, fastpath, globally, ops, time)
     reports = capture_run(run, make_probes(probes), hooking, restore)
-    return reports[0] if is_one(probes) else reports
+    return reports[0] if is_one(probes) else ReportList(reports)
 
 
 _SETTINGS = inspect.signature(capture).parameters

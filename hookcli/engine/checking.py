@@ -33,7 +33,7 @@ from hookcli.table.meta import Meta
 from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
 
-_SHOWN = ("shapes", "flow", "activations", "grads", "parameters", "settings")
+_SHOWN = ("shapes", "flow", "activations", "grads", "settings", "parameters")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`ReportPage`: the reports of one run, as a page."""
+"""`ReportPage` and `ReportList`: the reports of one run, as a page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from hookcli.table.grouping import View
 from hookcli.table.report import Report
 
 _FORMATS = ("html", "json")
+
+
+class ReportList(list[Report]):
+    """A list of the reports of one run, which notebooks show as one page."""
+
+    def _repr_html_(self) -> str | None:
+        """The page in a frame, which notebooks show; None for an empty list, which they show as text."""
+        return str(registry.load("reporters", "html")().frame(self)) if self else None
 
 
 @dataclass(frozen=True, repr=False)

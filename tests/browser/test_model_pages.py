@@ -152,6 +152,25 @@ def test_a_notebook_shows_the_page_in_a_frame_that_cannot_reach_it(
     assert "head" in page.locator("#other .hookcli-plain").inner_text()
 
 
+def test_a_notebook_shows_a_list_of_reports_as_one_page(visit: Callable[..., Any]) -> None:
+    model = Net()
+    nn.init.constant_(model.fc.bias, -100.0)
+    shown = hookcli.capture(model, torch.randn(32, 8), probes=["shapes", "activations", "grads"])
+    page = visit("<!doctype html><title>Notebook</title><div id=cell></div>", policy=True, width=760)
+    page.evaluate("html => { document.getElementById('cell').innerHTML = html }", shown._repr_html_())  # type: ignore[attr-defined]
+    assert page.locator("iframe").count() == 1
+    frame = page.frame_locator("iframe")
+    tabs = [tab.inner_text().strip(" \n0123456789") for tab in frame.get_by_role("tab").all()]
+    assert tabs == ["Shapes", "Activations", "Grads", "Through depth"]
+    assert frame.locator("h1").inner_text() == "Net: shapes, activations, grads"
+    assert frame.locator("#verdict").inner_text().count("act: all zero") == 1
+    for tab in frame.get_by_role("tab").all():
+        tab.click()
+        assert page.frames[1].evaluate("document.documentElement.scrollWidth <= innerWidth")
+        cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth).length"
+        assert frame.locator(".panel:not([hidden]) .table-row > .number").evaluate_all(cut) == 0
+
+
 class Blocks(nn.Module):
     def __init__(self, dead: int) -> None:
         super().__init__()

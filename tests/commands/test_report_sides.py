@@ -63,8 +63,8 @@ def test_two_saved_reports_of_which_some_parts_compare(cli: Cli, net: Path) -> N
         "activations",
         "grads",
         "grads",
-        "parameters",
         "settings",
+        "parameters",
     ]
     told = json.loads(cli("diff", "one.json", "two.json", "--format", "json").out)["reports"]
     assert [(r["rows"], r["totals"]) for r in told] == [(r["rows"], r["totals"]) for r in diffs]

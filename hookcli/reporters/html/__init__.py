@@ -70,6 +70,8 @@ def _payload(reports: Sequence[Report]) -> dict[str, object]:
         metas = [report.meta for report in reports if "record" in report.meta.get("a", {})]
         records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
         titles = records or [report.model for report in reports if report.probe == "diff"]
+    if kind == "reports" and len({report.model for report in reports}) == 1 < len(reports):
+        titles = [f"{reports[0].model}: {', '.join(dict.fromkeys(report.probe for report in reports))}"]
     if RUNS_PROBE in probes:
         titles = [name for report in reports for name in report.meta.get("against", {}).values()]
     title = ", ".join(dict.fromkeys(titles))

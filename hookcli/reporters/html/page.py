@@ -21,7 +21,7 @@ from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.grouping import View
-from hookcli.table.marks import alarms, faults
+from hookcli.table.marks import alarms, faults, with_verdict
 from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
@@ -153,9 +153,10 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
 def _lines_of(report: Report) -> dict[str, object]:
     """The lines around a report's table, as the terminal has them."""
     totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
+    judged = with_verdict(report)
     return {
-        "verdict": visible(str(report.totals.get("verdict", ""))),
-        "alarms": alarms(report),
+        "verdict": visible(str(judged.totals.get("verdict", ""))),
+        "alarms": alarms(judged),
         "run": visible(footer.run_line(report)),
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],

@@ -58,16 +58,21 @@ export function joinReports(payload) {
     for (const [fqn, rows] of Map.groupBy(report.rows, (row) => row.fqn)) byFqn.get(fqn)?.others.set(report, rows);
   }
   const unmeasured = payload.reports.flatMap((report) => report.skipped.map((item) => ({ path: "", ...item })));
-  const skipped = [...new Map(unmeasured.map((item) => [JSON.stringify([item.fqn, item.path, item.reason]), item])).values()]; // once, though several reports say it
+  const skipped = distinct(unmeasured, ({ fqn, path, reason }) => [fqn, path, reason]);
   if (!byFqn.size) gradientRows.toReversed().forEach((row) => (moduleAt(byFqn, ownerOf(String(row.fqn))).type ||= row.type ?? "")); // the first of the model first
   if (byFqn.size) skipped.filter((item) => item.kind === "never_called").forEach((item) => moduleAt(byFqn, item.fqn));
   const modules = inTreeOrder(byFqn);
   const owner = (fqn) => ancestors(fqn).map((name) => byFqn.get(name)).find(Boolean) ?? null;
   const parameters = parametersOf(byProbe("parameters").flatMap((report) => report.rows), gradientRows, owner);
-  const findings = payload.reports.flatMap((report) => report.findings);
+  const findings = distinct(payload.reports.flatMap((report) => report.findings), ({ check, fqn, message }) => [check, fqn, message]);
   findings.forEach((finding) => owner(finding.fqn)?.findings.push(finding));
   skipped.filter((item) => item.kind !== "not_judged").forEach((item) => owner(item.fqn)?.skipped.push(item)); // of a check, not of a module
   return { modules, byFqn, parameters, findings, skipped, reports: byProbe, others, owner };
+}
+
+/** Items that several reports have, once. */
+function distinct(items, key) {
+  return [...new Map(items.map((item) => [JSON.stringify(key(item)), item])).values()];
 }
 
 function isOfModules(report) {

@@ -11,8 +11,9 @@ const WORST = ["error", "warning", "info"];
 /** Mount the verdict; nothing without checks. */
 export function mountVerdict(container, { payload, model }) {
   const at = payload.reports.findIndex((report) => "checks" in report.totals && "errors" in report.totals);
-  const said = at < 0 ? payload.lines.filter(({ verdict }) => verdict) : []; // the checks' verdict says more
-  said.forEach(({ verdict, alarms }) => container.append(h("p", { class: alarms ? "verdict error" : "verdict" }, verdict)));
+  const told = new Map(payload.lines.map(({ verdict, alarms }) => [verdict, alarms])); // once, though several reports say it
+  const said = at < 0 ? [...told].filter(([verdict]) => verdict) : []; // the checks' verdict says more
+  said.forEach(([verdict, alarms]) => container.append(h("p", { class: alarms ? "verdict error" : "verdict" }, verdict)));
   if (at < 0 && !model.findings.length) return;
   const worst = WORST.find((severity) => model.findings.some((finding) => finding.severity === severity));
   const line = at < 0 ? `${model.findings.length} findings` : (payload.lines[at].totals[0] ?? "");
