@@ -24,8 +24,8 @@ class Schedule:
 
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
     that grows with the number, so that two runs have steps in common: 39 of 60 steps, 88 of 1,000, 208 of a million. A
-    step is left out while hookcli's own work exceeds 2 % of the run's time. Ranks must choose alike, without a word to
-    each other: they go by numbers alone.
+    step is left out while hookcli has spent more than 2 % of the run's time in recorded steps; the first of them is not
+    counted, as it has more to do. Ranks must choose alike, without a word to each other: they go by numbers alone.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock) -> None:
@@ -34,7 +34,8 @@ class Schedule:
         self._began = perf_counter()
         self._chosen: dict[int, bool] = {}
         self._recorded = 0
-        self._own_of_first = 0.0
+        self._spent = 0.0  # in the recorded steps after the first, which has more to do
+        self._before: float | None = None  # hookcli's time as the recorded step began that is under way
         self._soon: range = range(0)
 
     def records(self, step: int) -> bool:
@@ -63,23 +64,24 @@ class Schedule:
         """True if hookcli's own work leaves time for one more step; always where an interval was asked for."""
         if self._plan.every is not None or self._plan.first_bad or joined_world().size > 1:
             return True  # a search looks at every step anyway
-        own, seconds = self._clock.own, perf_counter() - self._began
-        cost = (own - self._own_of_first) / max(self._recorded - 1, 1)
-        if own + cost <= _SECONDS:
+        seconds, cost = perf_counter() - self._began, self._spent / max(self._recorded - 1, 1)
+        if self._spent + cost <= _SECONDS:
             return True
         interval = _power_of_two(cost * number / (_SHARE * seconds))
-        return own + cost <= _SHARE * seconds and number % interval == 0
+        return self._spent + cost <= _SHARE * seconds and number % interval == 0
 
     def look_after(self, step: int) -> None:
         """Record the steps after this one, in which something was found."""
         self._soon = range(step + 1 - self._plan.start, step + 1 + _AFTER - self._plan.start)
 
     def _chooses(self, number: int) -> bool:
-        if self._recorded == 1:
-            self._own_of_first = self._clock.own
+        own = self._clock.own
+        if self._before is not None and self._recorded > 1:
+            self._spent += own - self._before
         regular = number % self.interval(number + self._plan.start) == 0 and self.affordable(number)
         chosen = number < _ALWAYS or number in self._soon or regular
         self._recorded += chosen
+        self._before = own if chosen else None
         return chosen
 
 
