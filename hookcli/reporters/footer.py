@@ -207,7 +207,7 @@ def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -
 def short_totals(report: Report, totals: Sequence[str]) -> str:
     """The totals in one line; those of shapes without the exact MACs, and without the parts of memory."""
     known = report.totals
-    if not {"params", "trainable", "macs", "grad_bytes"} <= known.keys():
+    if not {"macs", "grad_bytes"} <= known.keys():
         return " · ".join(line for text in totals for line in text.split("\n") if line)
     frozen = [f"{known['trainable']:,} trainable"] if known["trainable"] != known["params"] else []
     memory = f"{training_memory(known)[0]} to train{at_setting(only(report.meta, 'batch'))}"

@@ -80,7 +80,7 @@ def test_it_is_saved_as_page_or_json(tmp_path: Path) -> None:
     page.save(str(tmp_path / "net.json"))
     assert "<!doctype html>" in (tmp_path / "net.html").read_text()
     assert len(json.loads((tmp_path / "net.json").read_text())["reports"]) == len(page.reports)
-    assert repr(page) == "<ReportPage of Net: check, shapes, flow, activations, grads, grads, parameters>"
+    assert repr(page) == "<ReportPage of Net: check, shapes, flow, activations, grads, grads, settings, parameters>"
     assert repr(hookcli.ReportPage(page.reports[:1])) == "<ReportPage of Net: check>"
     for path, why in (("net.csv", "unknown suffix '.csv'"), ("gone/net.html", "No such file")):
         with pytest.raises(UsageError, match=why):

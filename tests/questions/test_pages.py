@@ -24,7 +24,7 @@ def reports_in(page: Path) -> list[dict[str, Any]]:
 
 def test_what_is_there_to_know_about_my_model(ask: Asker) -> None:
     """One page of one run: the sizes of the GPT as counted by hand, and what each probe has of its embedding."""
-    assert "wrote GPT.html: 7 reports" in ask("hookcli report gpt.py:GPT --input 2x16:int64").err
+    assert "wrote GPT.html: 8 reports" in ask("hookcli report gpt.py:GPT --input 2x16:int64").err
     reports = reports_in(ask.folder / "GPT.html")
     assert [report["probe"] for report in reports] == [
         *("check", "shapes", "flow", "activations"),
