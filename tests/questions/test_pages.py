@@ -28,7 +28,7 @@ def test_what_is_there_to_know_about_my_model(ask: Asker) -> None:
     reports = reports_in(ask.folder / "GPT.html")
     assert [report["probe"] for report in reports] == [
         *("check", "shapes", "flow", "activations"),
-        *("grads", "grads", "parameters"),
+        *("grads", "grads", "settings", "parameters"),
     ]
     block = 12 * 96 * 96 + 9 * 96 + 4 * 96
     assert reports[1]["totals"]["params"] == 6 * block + (1000 + 128) * 96 + 2 * 96
