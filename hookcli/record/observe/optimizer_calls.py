@@ -86,7 +86,7 @@ class OptimizerCalls:
                 step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)
         numbers = {model.name: model.next_step_of(optimizer) for model in models}
-        self._steps.losses.stepped(numbers, id(optimizer))
+        self._steps.losses.stepped(numbers, optimizer)
         for model in models:
             model.training.lap()
             model.stepped(optimizer)

@@ -6,16 +6,18 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from observing import Seen, global_state, observed, rows
+from observing import Seen, global_state, observed, observing, rows
 from torch import Tensor, nn
 
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.steps import every_loss
 
 
 def test_a_child_of_a_fork_is_left_alone() -> None:
@@ -170,3 +172,45 @@ def test_threads_that_train_models_of_their_own() -> None:
     for name in seen.ran:
         assert seen.steps(name) == list(range(30))
         assert all(len(w.losses) == 1 and len(rows(w, "updates")) == 2 for w in seen.of(name))
+
+
+def test_a_thread_reads_no_gradients_of_another_threads_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch frees a gradient without Python's lock: who reads it meanwhile crashes the program, though seldom."""
+    read: set[tuple[int, int]] = set()  # who read the gradients of which optimizer
+    steps = threading.Barrier(2)
+    optimizers: dict[int, int] = {}  # their threads
+
+    class Noting(every_loss.HeldGradients):
+        def __init__(self, given: Iterable[torch.optim.Optimizer]) -> None:
+            mine = list(given)
+            read.update((threading.get_ident(), id(o)) for o in mine)
+            super().__init__(mine)
+
+    monkeypatch.setattr(every_loss, "HeldGradients", Noting)
+
+    def program() -> list[nn.Module]:
+        models = [nn.Linear(4, 2) for _ in range(2)]
+
+        def work(model: nn.Module, number: int) -> None:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizers[id(optimizer)] = threading.get_ident()
+            for _ in range(4):
+                steps.wait(30)
+                optimizer.zero_grad()
+                model(torch.full((1, 4), 1.0 + number)).sum().backward()
+                optimizer.step()
+            steps.wait(30)
+
+        threads = [threading.Thread(target=work, args=(m, n)) for n, m in enumerate(models)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return models
+
+    with observing() as seen:
+        program()
+    assert not seen.errors and len(read & {(thread, o) for o, thread in optimizers.items()}) == 2
+    others = {(thread, o) for thread, o in read if optimizers[o] != thread}
+    assert len(others) <= 1  # the thread whose backward began first, when no other could have gradients yet
+    assert [[*losses] for losses in seen.every_loss.values()] == [[0, 1, 2, 3]] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
 from hookcli.record.observe.steps.losses import Held, HeldGradients
+from hookcli.tensors.weak import WeakIds
 
 _AT_ONCE = 100
 """Steps whose losses are read together: reading one on an accelerator makes the program wait for all of its work."""
@@ -45,65 +46,91 @@ class _Step(NamedTuple):
         return sum(known) if known else None
 
 
+@dataclass(slots=True)
+class _Thread:
+    """What one thread of the program has done. `running`: its backward passes, of which one may run another."""
+
+    running: list[tuple[_Pass, Held]] = field(default_factory=list)
+    passes: list[_Pass] = field(default_factory=list)  # since the last step
+    left: Held = field(default_factory=dict)  # by the last pass
+    last: list[_Pass] = field(default_factory=list)  # before the last step
+    had: set[tuple[str, int]] = field(default_factory=set)  # models, and those of `last` that have counted for them
+
+    def skipped(self) -> None:
+        if self.passes:
+            self.last, self.passes = self.passes, []
+            self.had.clear()
+
+
 class EveryLoss:
-    """Takes the loss of each backward pass as it begins, and gives the sum to the next optimizer's step.
+    """Takes the loss of each backward pass as it begins, and gives the sum to the next optimizer's step in its thread.
 
     A pass counts for the optimizers that it gave gradients to, unless the program clears these before the step. `write`
     receives the losses of consecutive steps, `found` the first one that is NaN or infinite.
+
+    A thread reads the gradients of its own optimizers alone: autograd writes, and PyTorch frees, without Python's lock.
     """
 
     def __init__(self, write: Callable[[StepLosses], None], found: Callable[[NonFinite], None]) -> None:
         self._write = write
         self._found = found
         self._is_found = False
-        self._passes: list[_Pass] = []  # since the last step
-        self._running: dict[int, list[tuple[_Pass, Held]]] = {}  # by thread; one pass may run another
-        self._left: Held = {}  # by the last pass
-        self._had: set[tuple[str, int]] = set()  # models, and the passes of the last step that have counted for them
-        self._last: list[_Pass] = []
+        self._threads: dict[int, _Thread] = {}
+        self._owners: WeakIds[Optimizer, int] = WeakIds()  # the threads in which optimizers have stepped
         self._unread: list[_Step] = []
         self._waits = False
         self._read: dict[str, dict[int, float | None]] = {}
 
     def begin_pass(self, terms: Iterable[Tensor] | None, optimizers: Iterable[Optimizer]) -> None:
-        """A backward pass begins, from the sum of `terms`."""
+        """A backward pass begins in this thread, from the sum of `terms`."""
         copies: _Terms = None if terms is None else [x.item() if x.is_cpu else x.detach().clone() for x in terms]
         self._waits = self._waits or any(isinstance(copy, Tensor) for copy in copies or ())
-        held = HeldGradients(optimizers)
-        if self._passes:
-            self._drop(held.cleared_since(self._left))
-        self._passes.append(one := _Pass(copies))
-        self._running.setdefault(threading.get_ident(), []).append((one, held.held))
+        thread = self._threads.setdefault(threading.get_ident(), _Thread())
+        gradients = self._gradients(optimizers)
+        if thread.passes:
+            cleared = gradients.cleared_since(thread.left)
+            for one in thread.passes if cleared else ():
+                one.reached = one.reached and one.reached - cleared
+            thread.passes = [one for one in thread.passes if one.reached != set()]
+        thread.passes.append(one := _Pass(copies))
+        thread.running.append((one, gradients.held))
 
     def end_pass(self, optimizers: Iterable[Optimizer]) -> None:
         """The last pass that began in this thread, if any did, is over or has failed."""
-        if not (running := self._running.get(threading.get_ident())):
+        thread = self._threads.get(threading.get_ident())
+        if thread is None or not thread.running:
             return
-        one, before = running.pop()
-        left = HeldGradients(optimizers)
-        self._left, one.reached = left.held, left.changed_since(before) or None
-        if self._passes[1:] and self._passes[-1] is one:
-            self._join(self._passes[-2], one)
+        one, before = thread.running.pop()
+        gradients = self._gradients(optimizers)
+        thread.left, one.reached = gradients.held, gradients.changed_since(before) or None
+        if thread.passes[1:] and thread.passes[-1] is one:
+            self._join(thread, thread.passes[-2], one)
 
-    def _join(self, before: _Pass, last: _Pass) -> None:
+    def _gradients(self, optimizers: Iterable[Optimizer]) -> HeldGradients:
+        """The gradients of this thread's optimizers; also of those that have not stepped yet, if no other trains."""
+        mine = threading.get_ident()
+        unknown = mine if len(self._threads) == 1 else None
+        return HeldGradients(o for o in optimizers if (self._owners.get(o) or unknown) == mine)
+
+    def _join(self, thread: _Thread, before: _Pass, last: _Pass) -> None:
         """Make one pass of two that count for the same, if their numbers are known: a loop may have any number."""
         terms = [*(before.terms or ()), *(last.terms or ())]
         if before.reached == last.reached and not any(isinstance(term, Tensor) for term in terms):
-            self._passes[-2:] = [_Pass([sum(map(float, terms))] if terms else None, last.reached)]
+            thread.passes[-2:] = [_Pass([sum(map(float, terms))] if terms else None, last.reached)]
 
-    def _drop(self, cleared: set[int]) -> None:
-        for one in self._passes if cleared else ():
-            one.reached = one.reached and one.reached - cleared
-        self._passes = [one for one in self._passes if one.reached != set()]
-
-    def stepped(self, numbers: Mapping[str, int], optimizer: int = 0) -> None:
+    def stepped(self, numbers: Mapping[str, int], optimizer: Optimizer | None = None) -> None:
         """An optimizer has made the step of this number, by model. Others that step after it share its passes."""
-        self.skipped()
+        thread = self._stepping()
+        if optimizer is not None and self._owners.get(optimizer) != (mine := threading.get_ident()):
+            self._owners[optimizer] = mine
+        thread.skipped()
         for model, number in numbers.items():
             left = [
-                (n, one) for n, one in enumerate(self._last) if one.counts(optimizer) and (model, n) not in self._had
+                (n, one)
+                for n, one in enumerate(thread.last)
+                if one.counts(id(optimizer)) and (model, n) not in thread.had
             ]
-            self._had.update((model, n) for n, _ in left)
+            thread.had.update((model, n) for n, _ in left)
             self._unread.append(_Step(model, number, [one.terms for _, one in left]))
         if not self._waits or len(self._unread) >= _AT_ONCE:
             self._read_all()
@@ -112,9 +139,13 @@ class EveryLoss:
 
     def skipped(self) -> None:
         """An optimizer's step was left out, perhaps not those of others: no later step takes these passes."""
-        if self._passes:
-            self._last, self._passes = self._passes, []
-            self._had.clear()
+        self._stepping().skipped()
+
+    def _stepping(self) -> _Thread:
+        """What this thread has done; where it runs no backward, what the only thread that does has done."""
+        threads = self._threads
+        only = next(iter(threads.values())) if len(threads) == 1 else _Thread()
+        return threads.get(threading.get_ident(), only)
 
     def correct(self, model: str, number: int, loss: float) -> None:
         """A recorded step knows which passes count: the gradients of some are cleared before the optimizer's step."""
