@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Self
 from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.distributed import group_name
-from hookcli.record.file.ranks.rank_folder import rank_writer
+from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
@@ -25,8 +26,9 @@ from hookcli.record.observe.recording_plan import (
 )
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.system.files import is_folder
 from hookcli.system.streams import say
-from hookcli.system.torchrun import joined_world
+from hookcli.system.torchrun import joined_world, run_name
 from hookcli.table import Report
 from hookcli.tensors.weak import WeakIds
 
@@ -144,3 +146,29 @@ def _shares_parameters(model: nn.Module) -> Callable[[nn.Module], bool]:
         return answer
 
     return shares
+
+
+def rank_writer(output: str | Path | None, stem: str, rank: int, group: str) -> RecordWriter:
+    """Create the part of a rank: in the folder `output` (`run.jsonl` stands for `run/`), else in `STEM.run/`, numbered.
+
+    Ranks that no common parent has told a name agree on one without talking to each other: the first one there creates
+    the folder, with a note in it which launch it belongs to.
+    `group` is the name of its process group, if known. Raises OSError.
+    """
+    if output is None:
+        launch = f"{run_name()} {group}".strip() or f"launcher={os.getppid()}"  # of processes that nothing tells apart
+        folder = rank_files(Path.cwd(), stem, rank, launch).folder
+    else:
+        path = Path(output).absolute()
+        folder = path if path.suffix == ".run" or is_folder(path) else RecordFiles(path).folder
+    folder.mkdir(exist_ok=True)
+    return RecordWriter(folder / f"rank{rank}.jsonl")
+
+
+def rank_files(parent: Path, stem: str, rank: int, launch: str) -> RecordFiles:
+    """The files `STEM.run/` of a launch, or numbered ones if another has these, or an earlier one of the same name.
+
+    Raises OSError if no folder can be made.
+    """
+    found = RecordFiles(parent.absolute() / f"{stem}.run.jsonl", launch).claimed()
+    return next(files for files in found if not (files.folder / f"rank{rank}.jsonl").exists())

@@ -1,13 +1,30 @@
-"""Records the process that it runs in, which is one of a program that `hookcli run` has started."""
+"""Records the process that it runs in, which is one of a program that `hookcli run` has started.
+
+Its record is opened when there is something to write, and ended when Python ends.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import parent_process, util
+from pathlib import Path
+from traceback import format_exception_only
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from hookcli.errors import shortened
+from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.record_lines import End, Header, ModelRun, RecordedStep
+from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
-from hookcli.record.process_sink import ProcessSink, say_aside
+from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.system.escaping import shell_path
+from hookcli.system.streams import aside, is_terminal, say, terminal_size
+from hookcli.system.torchrun import World, joined_world
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import Optimizer
@@ -73,3 +90,146 @@ class ProcessRecording:
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             sink.note(self._plan.why_none(max(steps)))
         sink.end(models, dict(observer.models.others), steps=observer.program_steps, own=observer.clock.own)
+
+
+class ProcessSink(RecordSink):
+    """Records the program, a rank, or a child that trains; `ended` is called when a multiprocessing child ends."""
+
+    def __init__(self, run: Launched, *, child: bool = False, ended: Callable[[], object] = lambda: None) -> None:
+        self._run = run
+        self._files = RecordFiles(Path(run.record), run.launch, run.reserved)
+        self._is_child = child
+        self._ended = ended
+        self._world = World()
+        self._group = ""
+        self._inherited = joined_world()  # in a child: its parent's; it has not joined ranks of its own yet
+        header = new_header(run.name, run.argv, run.plan["every"])
+        super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
+        self.announce = not (run.quiet or is_terminal(sys.__stderr__))
+
+    @property
+    def _child(self) -> bool:
+        """True in a child process. A new interpreter learns that it is one after it has imported torch."""
+        return self._is_child or parent_process() is not None
+
+    @property
+    def _is_rank(self) -> bool:
+        """True in a process that has joined others as a rank: one of a launcher, of a program that starts ranks."""
+        return self._world.size > 1 and not (self._child and self._inherited.size > 1)
+
+    @property
+    def _prints_summary(self) -> bool:
+        """True in the program and in the first rank, which print a summary; children don't."""
+        return self._world.rank == 0 and (self._is_rank or not self._child)
+
+    def begin_step(self) -> None:
+        """See StepSink. Ranks meet in a step, if not before: none of them has ended yet, nor has their store."""
+        if not (self._group or self.opened) and self._inherited.size == 1 < joined_world().size:
+            from hookcli.hooks.torch_private.distributed import group_name
+
+            self._group = group_name()
+
+    def step(self, step: RecordedStep) -> None:
+        """See RecordSink. A child that has not trained yet may only serve its parent."""
+        data = sys.modules.get("torch.utils.data")
+        loads_data = data is not None and data.get_worker_info() is not None
+        if self.opened or not self._child or (step.phase == "train" and not loads_data):
+            super().step(step)
+
+    def _open(self, header: Header) -> RecordWriter:
+        self._world = joined_world()
+        self.announce = self.announce and self._prints_summary
+        if parent_process() is not None:
+            util.Finalize(None, self._ended, exitpriority=-1)
+        if self._world.size > 1 and (self._inherited.size > 1 or self._group or not self._child):
+            joined = self._inherited.size == 1
+            self._run = self._run.among_ranks(self._group) if joined else self._run.of_environment()
+            self._files = replace(self._files, launch=self._run.launch)
+        if self._is_rank:
+            return self._files.rank(self._world.rank, header)
+        return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
+
+    def end(
+        self,
+        models: Sequence[ModelRun] = (),
+        others: Mapping[str, int] = MappingProxyType({}),
+        *,
+        steps: int = 0,
+        own: float = 0.0,
+    ) -> None:
+        """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
+        prints = self._prints_summary and not self._run.quiet
+        parts = "" if self._child else self._parts_of_children()
+        trained = self.opened or bool(models and not self._child)
+        if trained or (os.getpid() == self._run.process and self._files.untaken and not parts):
+            code, error = _uncaught()
+            self.note(parts)
+            if not trained and self._run.meant and error is None:  # perhaps the program did not know the option
+                self.note(f"options meant for hookcli go before the program: {self._run.meant}")
+            if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
+                code = 1
+            keep = trained or self._run.named
+            end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
+            if not self.kept:
+                self._files.release()
+            if prints:
+                self._print(end)
+        elif os.getpid() == self._run.process and self._files.untaken:
+            self._files.release()
+            say_aside(f"{self._run.name}: {parts}") if prints else None
+        _keep_signal()
+
+    def _parts_of_children(self) -> str:
+        files = self._files.of_launch()
+        number = sum(path.name.startswith("child") for path in files.parts()) if files else 0
+        children = f"{number:,} child process{'es' * (number > 1)} trained"
+        return f"{children}; recorded in {_relative(files.folder)}{os.sep}" if files and number else ""
+
+    def _print(self, end: End) -> None:
+        if sys.__stderr__ is None:
+            return
+        record = self.path.parent if self._world.size > 1 else self.path  # as `hookcli show` takes it
+        try:
+            on_terminal = is_terminal(sys.__stderr__)
+            width = terminal_size(sys.__stderr__).columns if on_terminal else None
+            color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            summary = self.summary(end, _relative(record), width, color).rstrip("\n")
+            aside(f"{summary}\n", sys.__stderr__)
+        except Exception as error:  # the exit code must stay the program's
+            see = f"`hookcli show {shell_path(record)}`"
+            say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
+
+
+def say_aside(text: str) -> None:
+    """Print to the stderr that the process began with: the program may have replaced `sys.stderr`."""
+    if sys.__stderr__ is not None:
+        say(text, sys.__stderr__)
+
+
+def _uncaught() -> tuple[int | None, str | None]:
+    """Exit code and text of the uncaught exception that ended the program, which Python has shown by now."""
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if error is None or isinstance(error, SystemExit) or hasattr(sys, "ps1"):  # a session goes on after exceptions
+        return None, None
+    lines = format_exception_only(error)
+    text = shortened(" ".join((lines[-1] if isinstance(error, SyntaxError) else lines[0]).split()))
+    return 130 if type(error) is KeyboardInterrupt else 1, text  # a subclass ends Python with 1
+
+
+def _keep_signal() -> None:
+    """Make Python die of SIGINT after all, if an interrupt ended the program. Call it last of all.
+
+    CPython remembers an interrupt only until the next `exec` of source text, which every namedtuple uses
+    (`run_eval_code_obj` in pythonrun.c).
+    """
+    if type(getattr(sys, "last_value", None)) is KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
+
+
+def _relative(path: Path) -> str:
+    """The path relative to the working directory, which the program may have changed or deleted."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (OSError, ValueError):
+        return str(path)

@@ -21,7 +21,7 @@ BUILT_IN = {
         "flow": "hookcli.probes.flow:FlowProbe",
     },
     "reporters": {
-        name: f"hookcli.reporters.{name}:{name.title()}Reporter"
+        name: f"hookcli.reporters.{'pictures' if name in ('svg', 'png') else name}:{name.title()}Reporter"
         for name in (
             *("table", "json", "csv", "markdown", "html", "dot", "chrome", "chart", "hist", "svg", "png"),
             *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),

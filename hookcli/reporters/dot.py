@@ -1,19 +1,32 @@
-"""The autograd graph in Graphviz's language, and reports of graphs as files in it."""
+"""Graphs in Graphviz's language: the autograd graph, and the forward flow of tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from graphviz import Digraph, escape
+from graphviz import Digraph, escape, nohtml
 
+from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.flow_dot import drawn_flow
-from hookcli.reporters.graphviz_looks import frame, new_graph, safe_name
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
+from hookcli.table.levels import Levels
 from hookcli.table.printable import printable
+
+T = TypeVar("T")
+_NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
+_TITLE = {"labelloc": "t", "fontname": "Helvetica"}
+_CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
+_OF_FLOW = {"fontname": "Helvetica", "fontsize": "8", "fontcolor": "gray40", "color": "gray40", "arrowsize": "0.6"}
+_LOOKS = {
+    "function": {"style": "filled,rounded", "fillcolor": "lightblue", "color": "lightblue4", "height": "0.3"},
+    "input": {"style": "dashed,rounded"},
+    "output": {"style": "dashed,rounded"},
+}
+_FITTING = 40  # nodes of a flow, where no depth is asked for
 
 
 class DotReporter(Reporter):
@@ -34,18 +47,56 @@ class DotReporter(Reporter):
 def drawn_graph(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report, or its flow of tensors."""
     report = printable(report)
+    title = f"{report.probe}: {footer.run_line(report)}"
+    graph = Digraph(_safe(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
     if "inputs" in {column.name for column in report.columns}.union(*(row.values for row in report.rows[:1])):
-        return drawn_flow(report, depth)
-    graph = new_graph(report)
-    if depth is None or math.isinf(depth):
-        _draw_boxes(graph, _by_owner(report.rows), "")
-        names = {row["id"]: str(row["id"]) for row in report.rows}
+        _draw_flow(graph, report, depth)
     else:
-        names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in report.rows}
-        _draw_groups(graph, report.rows, names)
-    for start, end in dict.fromkeys(_edges(report.rows, names)):
-        graph.edge(_node_id(start), _node_id(end))
+        _draw_autograd(graph, report.rows, math.inf if depth is None else depth)
     return graph
+
+
+def _safe(name: str) -> str:
+    """Escape a name for Graphviz, which reads angle brackets as HTML and backslashes as escapes."""
+    found: str = nohtml(name.replace("\\", "%5C"))
+    return found
+
+
+def _draw_framed(
+    graph: Digraph,
+    nodes: Sequence[T],
+    frame_of: Callable[[T, int], str | None],
+    draw: Callable[[Digraph, T, str], object],
+    around: str = "",
+    depth: int = 1,
+) -> None:
+    """Draw the nodes that lie in the module `around` itself, and the others in frames of its parts.
+
+    `frame_of(node, depth)` is the module at this depth that a node lies in; None for a node that lies in none so deep.
+    """
+    parts: dict[str, list[T]] = {}
+    for node in nodes:
+        if (inner := frame_of(node, depth)) is None:
+            draw(graph, node, around)
+        else:
+            parts.setdefault(inner, []).append(node)
+    for fqn, inside in parts.items():
+        with graph.subgraph(name=_safe(f"cluster_{fqn}"), graph_attr={"label": escape(fqn), **_CLUSTER}) as frame:
+            _draw_framed(frame, inside, frame_of, draw, fqn, depth + 1)
+
+
+# The autograd graph.
+
+
+def _draw_autograd(graph: Digraph, rows: Sequence[Row], depth: float) -> None:
+    if math.isinf(depth):
+        _draw_framed(graph, rows, _module_at, _draw_node)
+        names = {row["id"]: str(row["id"]) for row in rows}
+    else:
+        names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in rows}
+        _draw_groups(graph, rows, names)
+    for start, end in dict.fromkeys(_edges(rows, names)):
+        graph.edge(_node_id(start), _node_id(end))
 
 
 def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, str]]:
@@ -57,21 +108,7 @@ def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, st
 
 def _node_id(name: str) -> str:
     """Escape the name of a node, in which a colon would begin a port."""
-    return safe_name(name.replace(":", "%3A"))
-
-
-Tree = dict[str, Any]
-
-
-def _by_owner(rows: Sequence[Row]) -> Tree:
-    """Nest rows by the parts of their modules' names; the rows of each level are under ""."""
-    tree: Tree = {}
-    for row in rows:
-        level = tree
-        for part in _owner(row):
-            level = level.setdefault(part, {})
-        level.setdefault("", []).append(row)
-    return tree
+    return _safe(name.replace(":", "%3A"))
 
 
 def _owner(row: Row) -> list[str]:
@@ -80,21 +117,17 @@ def _owner(row: Row) -> list[str]:
     return parts[:-1] if row["node"] == "AccumulateGrad" else parts
 
 
-def _draw_boxes(graph: Digraph, tree: Tree, fqn: str) -> None:
-    for row in tree.get("", ()):
-        graph.node(str(row["id"]), escape("\n".join(_lines(row))), **_look(row))
-    for name, below in tree.items():
-        if name:
-            path = f"{fqn}.{name}".lstrip(".")
-            with frame(graph, path) as box:
-                _draw_boxes(box, below, path)
+def _module_at(row: Row, depth: int) -> str | None:
+    parts = _owner(row)
+    return ".".join(parts[:depth]) if len(parts) >= depth else None
 
 
-def _lines(row: Row) -> list[str]:
+def _draw_node(graph: Digraph, row: Row, _: str) -> None:
     parameter = row.fqn if row["node"] == "AccumulateGrad" else ""
     shape = formatting.shape(row["in_shape"]) if row["in_shape"] else ""
     l2 = f"l2 {formatting.number(row['l2'])}" if row.stats else str(row.get("note", ""))
-    return [line for line in (row["node"], parameter, shape, l2) if line]
+    lines = filter(None, (row["node"], parameter, shape, l2))
+    graph.node(str(row["id"]), escape("\n".join(lines)), **_look(row))
 
 
 def _look(row: Row) -> dict[str, str]:
@@ -113,3 +146,93 @@ def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> 
         spent = sum(row["us"] or 0 for row in members)
         count = f"{len(members)} node{'s' if members[1:] else ''}"
         graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))
+
+
+# The forward flow of tensors.
+
+
+@dataclass(slots=True)
+class _Box:
+    """A call, or all calls inside a module at the depth that is shown, as long as they follow each other."""
+
+    name: str
+    fqn: str
+    is_call: bool
+    rows: list[Row] = field(default_factory=list)
+
+
+def _draw_flow(graph: Digraph, report: Report, depth: float | None) -> None:
+    """Draw modules as boxes, functions between them, and shapes at the arrows.
+
+    `depth` counts as in tables; None is the depth that fits about 40 boxes.
+    """
+    levels = Levels.of(report.meta)
+    rows = _leading_to_results(report.rows)
+    boxes = _boxes(rows, levels, _fitting_depth(rows, levels) if depth is None else depth)
+    graph.attr("edge", **_OF_FLOW)
+
+    def frame_of(box: _Box, at: int) -> str | None:
+        around, owner = levels.owner(box.fqn, at - 1) if at > 1 else "", levels.owner(box.fqn, at)
+        is_function = box.is_call and box.rows[0]["kind"] == "function"
+        return owner if owner != around and (owner != box.fqn or is_function) else None
+
+    _draw_framed(graph, boxes, frame_of, _draw_box)
+    for (start, end), shapes in _arrows(boxes).items():
+        graph.edge(start, end, label=escape("\n".join(f" {shape}" for shape in shapes)))
+
+
+def _leading_to_results(rows: Sequence[Row]) -> list[Row]:
+    """Leave out functions whose result nothing uses."""
+    used: set[int] = set()
+    for row in reversed(rows):
+        if row["kind"] != "function" or row["id"] in used:
+            used.update((row["id"], *row["inputs"]))
+    return [row for row in rows if row["id"] in used]
+
+
+def _fitting_depth(rows: Sequence[Row], levels: Levels) -> float:
+    """The greatest depth with about 40 nodes, or the least one."""
+    deepest = max((levels.depth(row.fqn) for row in rows), default=1)
+    depths = (depth for depth in range(deepest + 1, 0, -1) if len(_boxes(rows, levels, depth)) <= _FITTING)
+    return next(depths, 1)
+
+
+def _boxes(rows: Sequence[Row], levels: Levels, depth: float) -> list[_Box]:
+    boxes: list[_Box] = []
+    for row in rows:
+        owner = row.fqn if math.isinf(depth) else levels.owner(row.fqn, depth)
+        inside = owner != row.fqn or (row["kind"] == "function" and levels.depth(owner) >= depth)
+        if not (inside and boxes and boxes[-1].fqn == owner and not boxes[-1].is_call):
+            boxes.append(_Box(f"{'in' if inside else 'call'} {row['id']}", owner, not inside))
+        boxes[-1].rows.append(row)
+    return boxes
+
+
+def _draw_box(graph: Digraph, box: _Box, around: str) -> None:
+    look = _LOOKS.get(box.rows[0]["kind"], {}) if box.is_call else {"penwidth": "2"}
+    graph.node(box.name, escape("\n".join(_lines(box, around))), **look)
+
+
+def _lines(box: _Box, around: str) -> Iterator[str]:
+    first = box.rows[0]
+    if not box.is_call:
+        yield box.fqn.removeprefix(f"{around}.") or "(model)"
+        yield formatting.counted(len(box.rows), "call")
+        return
+    if first["kind"] == "module":
+        yield first.fqn.removeprefix(f"{around}.")
+    yield first["type"]
+    if shape := first["output_shape"]:
+        yield formatting.shape(shape)
+
+
+def _arrows(boxes: Sequence[_Box]) -> dict[tuple[str, str], list[str]]:
+    """The arrows between boxes, each with the shapes that flow there."""
+    of = {row["id"]: box.name for box in boxes for row in box.rows}
+    arrows: dict[tuple[str, str], dict[str, None]] = {}
+    for box in boxes:
+        for row in box.rows:
+            for start, shape in zip(row["inputs"], row["input_shape"] or (), strict=True):
+                if start in of and of[start] != box.name:
+                    arrows.setdefault((of[start], box.name), {})[formatting.shape(shape)] = None
+    return {ends: list(shapes) for ends, shapes in arrows.items()}

@@ -1,14 +1,15 @@
-"""Reports as image files: which kind of picture a report's columns call for, and the library that draws it."""
+"""Reports as image files, SVG and PNG: graphs by Graphviz, charts and distributions by Matplotlib."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from hookcli.errors import UsageError
 from hookcli.reporters import distributions, moments, step_figures
-from hookcli.reporters.base import require
+from hookcli.reporters.base import Exporter, Reporter, require
 from hookcli.table import Column, Report
 from hookcli.table.grouping import View
 
@@ -28,34 +29,62 @@ _OVER_STEPS = _Picture(step_figures.WHERE, "hookcli show --over-time")
 _MEMORY = _Picture(moments.NEEDS, "hookcli memory")
 _HISTOGRAMS = _Picture(distributions.NEEDS, "hookcli activations --hist")
 _PICTURES = (_GRAPH, _FLOW, _OVER_STEPS, _MEMORY, _HISTOGRAMS)
-NEEDS = tuple(picture.needs for picture in _PICTURES)
-COMMANDS = tuple(picture.command for picture in _PICTURES)
 
 
-def ready(columns: Collection[Column], form: Form) -> None:
-    """Raise UsageError if reports with these columns can't be drawn here, since a library is missing."""
-    names = {column.name for column in columns}
-    picture = next((picture for picture in _PICTURES if names.issuperset(picture.needs)), None)
-    if picture in (_GRAPH, _FLOW) and shutil.which("dot") is None:
-        raise UsageError(f"--format {form}: needs Graphviz, whose `dot` is not on PATH; --format dot works without it")
-    if picture in (_OVER_STEPS, _MEMORY, _HISTOGRAMS):
-        require(form, "matplotlib.figure", extra="charts")
+class _Drawn:
+    """A reporter of images. Which kind of picture it draws, the columns of the reports say."""
+
+    form: Form
+    needs_one = tuple(picture.needs for picture in _PICTURES)
+    commands = tuple(picture.command for picture in _PICTURES)
+
+    def check(self, columns: Collection[Column]) -> None:
+        """Raise UsageError if reports with these columns can't be drawn here, since a library is missing."""
+        names = {column.name for column in columns}
+        picture = next((picture for picture in _PICTURES if names.issuperset(picture.needs)), None)
+        if picture in (_GRAPH, _FLOW) and shutil.which("dot") is None:
+            needs = "needs Graphviz, whose `dot` is not on PATH; --format dot works without it"
+            raise UsageError(f"--format {self.form}: {needs}")
+        if picture in (_OVER_STEPS, _MEMORY, _HISTOGRAMS):
+            require(self.form, "matplotlib.figure", extra="charts")
+
+    def drawn(self, reports: Sequence[Report], view: View) -> bytes:
+        """Draw the reports, which are of one kind, as the bytes of a file."""
+        picture = _kind(reports) if reports else None
+        if picture is None:
+            return b""
+        if picture in (_GRAPH, _FLOW):
+            from hookcli.reporters.dot import drawn_graph  # which imports Graphviz's package
+
+            return b"".join(drawn_graph(report, view.depth).pipe(format=self.form) for report in reports)
+        from hookcli.reporters import memory_plot, plots  # which import Matplotlib
+
+        if picture is _OVER_STEPS:
+            return plots.charts(reports, view, self.form)
+        plot = memory_plot.memory_plot if picture is _MEMORY else plots.histograms
+        return plot(reports, self.form)
 
 
-def drawn(reports: Sequence[Report], view: View, form: Form) -> bytes:
-    """Draw the reports, which are of one kind, as the bytes of a file."""
-    picture = _kind(reports) if reports else None
-    if picture is None:
-        return b""
-    if picture in (_GRAPH, _FLOW):
-        from hookcli.reporters.dot import drawn_graph  # which imports Graphviz's package
+class SvgReporter(_Drawn, Reporter):
+    """An image that scales: a graph, charts over steps, memory over a step, or a histogram for each tensor."""
 
-        return b"".join(drawn_graph(report, view.depth).pipe(format=form) for report in reports)
-    from hookcli.reporters import memory_plot, plots  # which import Matplotlib
+    suffixes = (".svg",)
+    form = "svg"
 
-    if picture is _OVER_STEPS:
-        return plots.charts(reports, view, form)
-    return memory_plot.memory_plot(reports, form) if picture is _MEMORY else plots.histograms(reports, form)
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        """Draw the reports."""
+        return self.drawn(reports, view).decode()
+
+
+class PngReporter(_Drawn, Exporter):
+    """An image in pixels: a graph, charts over steps, memory over a step, or a histogram for each tensor."""
+
+    suffixes = (".png",)
+    form = "png"
+
+    def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
+        """Draw the reports."""
+        path.write_bytes(self.drawn(list(reports), view))
 
 
 def _kind(reports: Sequence[Report]) -> _Picture:

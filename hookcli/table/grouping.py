@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from hookcli.errors import UsageError, shortened
@@ -17,7 +18,6 @@ from hookcli.table.marks import Fault, faults, with_verdict, within
 from hookcli.table.merge import gathered
 from hookcli.table.merged_rows import merged, merged_by_owner
 from hookcli.table.names import owner_of
-from hookcli.table.timeline import stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +227,17 @@ def _rank(value: Any) -> Any:
     if value and isinstance(value[0], (list, tuple)):
         return sum(map(_rank, value))
     return math.prod(part or 0 for part in value)
+
+
+def stretches(rows: Sequence[Row], owner: Callable[[str], str]) -> list[Row]:
+    """One row for successive moments of one phase whose modules have one owner: the highest of them.
+
+    Its `bytes` are those in use at the end of the stretch, its `change_bytes` are those of the whole stretch.
+    """
+    merged_rows = []
+    for (_, fqn), moments in groupby(rows, key=lambda row: (row["phase"], owner(row.fqn))):
+        stretch = list(moments)
+        highest = max(stretch, key=lambda row: int(row["highest"]))
+        whole = {"fqn": fqn, "bytes": stretch[-1]["bytes"], "change_bytes": sum(row["change_bytes"] for row in stretch)}
+        merged_rows.append(Row({**highest.values, **whole}))
+    return merged_rows

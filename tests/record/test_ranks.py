@@ -13,7 +13,6 @@ from record import rank_jobs
 from records import HEADER, bad, end, recorded_step, save
 from support import equal
 
-from hookcli.record.file.ranks.rank_folder import rank_files
 from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
 from hookcli.record.file.ranks.ranked_tail import RankedTail
 from hookcli.record.file.reading import Record, read_record
@@ -21,6 +20,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
+from hookcli.record.model_recording import rank_files
 from hookcli.table import STATS_KEYS, Reason, Report, Row
 from hookcli.table.merged_ranks import SUMMED
 from hookcli.table.rank_table import DIVIDED

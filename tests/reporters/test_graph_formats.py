@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import hookcli
 from hookcli.errors import UsageError
 from hookcli.reporters.dot import DotReporter
-from hookcli.reporters.svg import SvgReporter
+from hookcli.reporters.pictures import SvgReporter
 from hookcli.table import Report
 from hookcli.table.grouping import View
 

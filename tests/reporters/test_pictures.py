@@ -16,7 +16,7 @@ import torch
 from records import RUN, save
 
 from hookcli.errors import UsageError
-from hookcli.reporters.svg import SvgReporter
+from hookcli.reporters.pictures import SvgReporter
 from hookcli.table import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row, Skipped, columns_named
 from hookcli.table.grouping import View
 from hookcli.tensors.stats import measure, resolve

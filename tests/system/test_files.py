@@ -32,7 +32,7 @@ ALLOWED = {
     ("system/files.py", "decompress"): "the one way itself",
     ("system/files.py", "os.open"): "the one way itself",
     ("reporters/html/scripts.py", "read_text"): "a part of the package, which may lie in a zip file",
-    ("hooks/program/children.py", "mmap"): "memory without a file",
+    ("hooks/program/global_hooks.py", "mmap"): "memory without a file",
     ("record/record_sink.py", "self.open"): "opens what it writes",
     ("record/model_recording.py", "_sink.open"): "opens what it writes",
     ("commands/report_file.py", "webbrowser.open"): "an address",

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 import hookcli
 from hookcli import watch
 from hookcli.errors import UsageError
-from hookcli.hooks.operators import source_lines
+from hookcli.hooks.operators import calls
 from hookcli.hooks.torch_private import exchange
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.probes.activations import ActivationsProbe
@@ -229,7 +229,7 @@ def test_what_fsdp_computes_in_its_hooks_is_no_operator_of_the_model(monkeypatch
     """A hook whose code lies where FSDP's does stands for its own, which needs several processes."""
     monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", ModuleType("fsdp"))
     names: dict[str, Any] = {}
-    exec(compile("def hook(module, args):\n    return args[0] * 2", f"{source_lines._FSDP}hook.py", "exec"), names)
+    exec(compile("def hook(module, args):\n    return args[0] * 2", f"{calls._FSDP}hook.py", "exec"), names)
     model = Net().eval()
     model.block.register_forward_pre_hook(names["hook"])
     [report] = hookcli.capture(model, torch.ones(2, 4), ["activations"], ops="functions")

@@ -8,17 +8,18 @@ from dataclasses import fields
 from typing import Any
 
 from hookcli.checks.judgement import PROBE
-from hookcli.record.file.page.rank_tracks import RankTracks
-from hookcli.record.file.page.track import Track
+from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import about
+from hookcli.record.file.views.over_time import model_report, model_row, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
-from hookcli.record.file.views.query import finished
+from hookcli.record.file.views.query import Query, finished
+from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import non_finite_line
 from hookcli.reporters.html.page import shown_columns
-from hookcli.table import Report, document, strict
+from hookcli.table import Report, Row, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
@@ -174,3 +175,35 @@ _OF_NON_FINITE = [field.name for field in fields(NonFinite) if field.name != "re
 def _in_full(step: RecordedStep, losses: LossCourse | None) -> Iterator[Report]:
     for probe in dict.fromkeys(report.probe for report in step.reports):
         yield from findings(step, losses) if probe == PROBE else probe_reports(step, probe)
+
+
+class RankTracks:
+    """The figures of whole models, by rank, over the steps that were taken."""
+
+    def __init__(self, record: RankedRecord) -> None:
+        self._record = record
+        self._rows: dict[tuple[Key, int], dict[int, Row]] = {}
+        self._steps: dict[Key, list[int]] = {}
+
+    def take(self, entry: StepEntry) -> None:
+        """Add a step as each rank has recorded it."""
+        number = len(self._steps.setdefault(entry.key, []))
+        self._steps[entry.key].append(entry.step)
+        for rank, step in self._record.steps_of_ranks(entry, needed("")):
+            self._rows.setdefault((entry.key, rank), {})[number] = model_row(step, overview(step))
+
+    def payload(self) -> dict[str, object]:
+        """The figures as JSON; None where a rank lacks a step. `table` is a report with a row per rank."""
+        tracks = []
+        for ((model, phase), rank), rows in self._rows.items():
+            own = [rows.get(number, Row({})) for number in range(len(self._steps[model, phase]))]
+            columns = model_report(model, phase, list(rows.values())).columns
+            tracks.append({"model": model, "phase": phase, "rank": rank, "figures": columnar(columns, own)})
+        table = ranks_beside(self._record, Query(), None)[:1]
+        return {
+            "number": self._record.ranks,
+            "missing": self._record.missing(),
+            "remarks": rank_remarks(self._record),
+            "tracks": tracks,
+            "table": document(table)["reports"],
+        }

@@ -17,7 +17,7 @@ from hookcli.record.file.ranks.note import NOTE, leave_note, noted
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import read_record
 from hookcli.record.launching.launched import Launched
-from hookcli.record.process_sink import ProcessSink
+from hookcli.record.process_recording import ProcessSink
 
 
 def names(folder: Path) -> list[str]:
