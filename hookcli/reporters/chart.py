@@ -87,4 +87,4 @@ def _chart(figure: Curves, signs: Sequence[str], size: tuple[int, int]) -> Itera
     if figure.points[1:]:
         yield from several_curves(figure, signs, size)
     else:
-        yield from curve(figure.points[0], figure.logarithmic, size)
+        yield from curve(figure, size)

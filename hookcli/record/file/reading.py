@@ -21,6 +21,7 @@ from hookcli.record.file.record_lines import (
     Header,
     Key,
     Line,
+    ModelSettings,
     NonFinite,
     RecordedStep,
     StepEntry,
@@ -51,6 +52,7 @@ class Record:
     entries: list[StepEntry] = field(default_factory=list)
     non_finite: list[NonFinite] = field(default_factory=list)
     losses: list[StepLosses] = field(default_factory=list)
+    settings: list[ModelSettings] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     cut: bytes = b""
@@ -95,6 +97,8 @@ class Record:
                 self.non_finite.append(line)
             case StepLosses():
                 self.losses.append(line)
+            case ModelSettings():
+                self.settings.append(line)
             case End():
                 self.end = line
 

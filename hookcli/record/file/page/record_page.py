@@ -105,6 +105,7 @@ class RecordPage:
             "remarks": [*remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
             "charts": STEP_CHARTS,
+            "settings": document([report for line in self.record.settings for report in line.reports])["reports"],
             "tracks": [
                 {**track.payload(number, coarse), "losses": self._losses(track)}
                 for track, number in zip(tracks, have, strict=True)
