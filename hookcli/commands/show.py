@@ -119,7 +119,7 @@ def show(
     if others:
         from hookcli.commands.show_runs import show_runs
 
-        return show_runs([record, *others], query, output, which)
+        return show_runs([record, *others], query, output, which.smooth, which.x)
     if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:

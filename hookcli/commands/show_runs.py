@@ -8,7 +8,6 @@ from hookcli.commands.diff_files import is_record
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import Page
-from hookcli.commands.show import ShowOptions
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.remarks import ending_remarks
 from hookcli.record.file.comparison.runs import charted, histories, runs
@@ -20,7 +19,7 @@ from hookcli.table.columns.recorded import RUNS
 from hookcli.table.letters import letter
 
 
-def show_runs(names: Sequence[str], query: Query, output: Output, which: ShowOptions) -> int:
+def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | None, x: str) -> int:
     """Write a row for each run, then their figures over steps beside each other. Raises UsageError."""
     if output.options.ranks != "merged":
         raise UsageError(f"--ranks {output.options.ranks}: is for one record; leave it out, or the others")
@@ -29,7 +28,7 @@ def show_runs(names: Sequence[str], query: Query, output: Output, which: ShowOpt
         tables, charts = runs(records, query.model), histories(records, query)
     for report in charts:
         output.check_columns(report.columns)
-    reports = charted(charts, which.smooth, which.x) if which.smooth or which.x == "time" else charts
+    reports = charted(charts, smooth, x) if smooth or x == "time" else charts
     if output.takes(RUNS) and not (output.options.columns or output.options.sort):  # which are those of charts
         reports = [*tables, *reports]
     else:
