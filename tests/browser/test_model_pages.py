@@ -180,6 +180,7 @@ def test_a_notebook_shows_a_record_as_a_page(visit: Callable[..., Any], tmp_path
     page = visit("<!doctype html><title>Notebook</title><div id=cell></div>", policy=True, width=1008)
     page.evaluate("html => { document.getElementById('cell').innerHTML = html }", recording._repr_html_())
     frame = page.frame_locator("iframe")
+    frame.locator(".step-table .table-row").first.wait_for()
     assert frame.locator(".step-name").inner_text() == "step 2 · 3 of 3"
     assert "forward at" in frame.locator("#detail").inner_text().replace("\xa0", " ")
     wide = "all => all.map((one) => one.getBoundingClientRect().width)"
