@@ -179,9 +179,9 @@ def test_curves_over_time(cli: Cli, runs: Path) -> None:
     save(runs / "late.run.jsonl", [HEADER, *(recorded_step(step, at=100.0 * step + 50) for step in (0, 2)), end()])
     shown = cli("show", "short.run.jsonl", "late.run.jsonl", "--x", "time")
     loss = shown.out.partition("Loss (")[2].partition("\n          └")[2].splitlines()
-    assert shown.code == 0 and loss[1].split()[:2] == ["30.0", "s"] and loss[1].endswith(" 5 min 10 s")
+    assert shown.code == 0 and loss[1].split()[:2] == ["30", "s"] and loss[1].endswith(" 5.17 min")
     alone = cli("show", "slow.run.jsonl", "--over-time", "loss", "--x", "time").out
-    assert "Loss (over time)" in alone and "30.0 s" in alone and "7 min 50 s" in alone
+    assert "Loss (over time)" in alone and "30 s" in alone and "7.83 min" in alone
     assert "step 9" not in alone
     save(runs / "old.run.jsonl", [HEADER, recorded_step(0), recorded_step(1), end()])
     ran = cli("show", "slow.run.jsonl", "old.run.jsonl", "--x", "time")
