@@ -96,9 +96,10 @@ export class RowChart {
     const from = node.row * track.steps.length;
     const read = async (name) => Array.from((await track.matrix(name)).subarray(from, from + track.steps.length), (value) => (value === ABSENT ? null : value));
     const [middle, ...pairs] = has("p50") ? ["p50", ["p1", "p99"], ["p25", "p75"]] : ["mean"];
-    const figures = has("min") && has(middle) ? await Promise.all(["min", "max", ...pairs.flat(), middle, "std"].map(async (name) => [name, await read(name)])) : [];
+    const names = ["min", "max", ...pairs.flat(), middle, ...(pairs.length ? [] : ["std"])];
+    const figures = names.every(has) ? await Promise.all(names.map(async (name) => [name, await read(name)])) : [];
     const of = Object.fromEntries(figures);
-    const spread = (sign) => of.mean.map((mean, i) => (mean === null ? null : mean + sign * of.std[i]));
+    const spread = (sign) => of.mean.map((mean, i) => (Number.isFinite(mean) && Number.isFinite(of.std[i]) ? mean + sign * of.std[i] : null));
     const band = (title, edges) => edges.map(([label, values]) => ({ label, band: title, color: "--series-1", values }));
     const bandOf = (pair) => band(pair.map((name) => declared(name).title.toLowerCase()).join(" to "), pair.map((name) => [declared(name).title, of[name]]));
     const inner = () => (pairs.length ? pairs.flatMap(bandOf) : band("mean ± std", [["mean - std", spread(-1)], ["mean + std", spread(1)]]));
