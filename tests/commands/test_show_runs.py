@@ -14,7 +14,7 @@ from commands.shown import on_terminal
 from records import HEADER, end, recorded_step, save
 
 from hookcli.record.file.comparison.loss_verdict import lowest
-from hookcli.record.file.record_lines import StepLosses
+from hookcli.record.file.record_lines import ModelSettings, StepLosses
 from hookcli.reporters.step_figures import curves
 from hookcli.table import Report, Row
 from hookcli.table.columns import columns_named
@@ -189,3 +189,17 @@ def test_curves_over_time(cli: Cli, runs: Path) -> None:
     for arguments, told in ((["--x", "hours"], "unknown --x 'hours'"), (["--x", "time"], "is for charts")):
         ran = cli("show", "slow.run.jsonl", *arguments)
         assert ran.code == 2 and told in ran.err
+
+
+def test_settings_of_modules_are_what_runs_differ_in(cli: Cli, tmp_path: Path) -> None:
+    """An epsilon of PyTorch's modules is a cause; a counter of a class of the program's is none."""
+    files = []
+    for eps, folder in ((1e-5, "runs/1"), (1e-3, "runs/2")):
+        norms = [Row({"fqn": f"body.{i}", "type": "LayerNorm", "attributes": {"eps": eps}}) for i in range(2)]
+        own = Row({"fqn": "", "type": "Net", "attributes": {"folder": folder}, "source": "net.py:3"})
+        columns = columns_named("fqn", "type", "attributes", "source")
+        settings = ModelSettings("Net", [Report("settings", "Net", columns, [own, *norms])])
+        steps = [recorded_step(step, losses=[1 / (step + 1) + eps]) for step in range(3)]
+        files.append(str(save(tmp_path / f"{eps}.run.jsonl", [HEADER, steps[0], settings, *steps[1:], end()])))
+    for ran in (cli("diff", *files), cli("show", *files)):
+        assert "eps 1e-05 → 0.001 in 2 LayerNorms" in " ".join(ran.out.split()) and "runs/1" not in ran.out
