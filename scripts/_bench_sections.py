@@ -26,6 +26,10 @@ _STEP = (
     "torch.nn.functional.cross_entropy(m(x), torch.zeros(2).long()).backward()"
 )
 _TORCHINFO = _BUILD + "import torchinfo; torchinfo.summary(build(), input_size=size, verbose=0)"
+_TORCHINFO_META = (
+    f"{_BUILD}with torch.device('meta'): m = build()\n"
+    "import torchinfo; torchinfo.summary(m, input_size=size, device='meta', verbose=0)"
+)
 _READ = "import sys\nwith open(sys.argv[1], 'rb', 0) as f:\n  b = bytearray(1 << 22)\n  while f.readinto(b): pass"
 
 
@@ -44,7 +48,11 @@ def shapes(rounds: int) -> None:
             "hookcli shapes": partial(program, HOOKCLI, "shapes", name, "--no-cache"),
         }
         if installed("torchinfo"):
-            runs["torchinfo.summary on CPU"] = partial(program, sys.executable, "-c", _TORCHINFO.format(name))
+            codes = {"on CPU": _TORCHINFO, "on meta": _TORCHINFO_META}
+            runs |= {
+                f"torchinfo.summary {where}": partial(program, sys.executable, "-c", code.format(name))
+                for where, code in codes.items()
+            }
         compare(f"Shapes of {name}, as a process", rounds, runs, {"hookcli shapes": 1.15}, ("seconds", "peak"))
 
 

@@ -40,7 +40,9 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli shapes {name}, cached" for name in CACHED),
     ),
     **{
-        f"Shapes of {name}, as a process": ("bare script on meta", "hookcli shapes", "torchinfo.summary on CPU")
+        f"Shapes of {name}, as a process": (
+            *("bare script on meta", "hookcli shapes", "torchinfo.summary on CPU", "torchinfo.summary on meta"),
+        )
         for name in ("resnet50", "vit_h_14")
     },
     **{f"Activations, {name}, batch {BATCH}, eval": _ACTIVATIONS for name in ("resnet50", "vit_b_16")},
@@ -77,7 +79,8 @@ TABLES: Mapping[str, Sequence[str]] = {
     ),
     "Check of resnet18, squeezenet1_1, mobilenet_v3_small": ("one process each", "one for all"),
     f"Two resnet50 side by side, batch {BATCH}, eval": (
-        *("two plain forwards", "hookcli diff", "keep all outputs, compare in float64"),
+        *("two plain forwards", "hookcli diff", "DebugMode, hashes of both compared"),
+        "keep all outputs, compare in float64",
     ),
     WEIGHTS: ("read, block by block", "hookcli weights", "hookcli weights --no-stats"),
     "Peak memory on resnet50, two runs in a process, eval": ("plain", "hookcli activations"),
@@ -86,6 +89,8 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
     ),
 }
+UNMEASURED = ("torchinfo.summary on meta", "DebugMode, hashes of both compared")
+"""Rows that the page may lack, since the bench has not run with them yet."""
 GPU_MODELS, GPU_DTYPES, GPU_BATCH = ("resnet50", "vit_b_16"), ("bfloat16", "float32"), 256
 GPU: Mapping[str, Sequence[str]] = {
     f"GPU: {what} of {name}, {dtype}": rows
@@ -128,6 +133,9 @@ class Tables:
 
         Each of these then says when it was measured.
         """
+        from _docs_blocks import PAGES
+        from _docs_tables import with_tables
+
         before, _, rest = PAGE.read_text().partition(BEGIN)
         old, _, after = rest.partition(END)
         noted = {table[0]: _markdown(*table) for table in map(json.loads, self._file.read_text().splitlines())}
@@ -139,6 +147,10 @@ class Tables:
             kept = {text.partition("**")[0]: f"**{text}\n" for text in there}
             noted = kept | noted
         PAGE.write_text(before + BEGIN + "\n" + "\n".join([conditions, *noted.values()]) + "\n" + END + after)
+        for page in PAGES:  # which show some of the tables
+            if (new := with_tables(text := page.read_text())) != text:
+                page.write_text(new)
+                self.console.print(f"{page.relative_to(ROOT)}: written anew")
 
 
 def _conditions(threads: int, load: float) -> str:

@@ -201,8 +201,21 @@ def side_by_side(name: str) -> Actions:
     return {
         "two plain forwards": lambda: (forward(a, x), forward(b, x)),
         "hookcli diff": lambda: compare(Side(a, x), Side(b, x)),
+        "DebugMode, hashes of both compared": partial(hashing, a, b, x),
         "keep all outputs, compare in float64": partial(keeping, a, b, x),
     }
+
+
+def hashing(a: nn.Module, b: nn.Module, x: Tensor) -> list[dict[str, Any]]:
+    """PyTorch's own comparison of two runs: the L1 norm of what each operator returned."""
+    from torch.utils._debug_mode import DebugMode
+
+    logs = []
+    for model in (a, b):
+        with DebugMode() as mode, DebugMode.log_tensor_hashes():
+            forward(model, x)
+        logs.append(mode.logs)
+    return DebugMode.check_hash_mismatches(*logs)
 
 
 def keeping(a: nn.Module, b: nn.Module, x: Tensor) -> list[tuple[float, ...]]:

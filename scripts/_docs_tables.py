@@ -61,6 +61,7 @@ _CHART = {
     ("Shapes of ViT-H/14: seconds of a whole command", "Seconds"): {
         "hookcli shapes": (_SHAPES, "hookcli shapes"),
         "torchinfo, on the CPU": (_SHAPES, "torchinfo.summary on CPU"),
+        "torchinfo, on meta": (_SHAPES, "torchinfo.summary on meta"),
     },
 }
 _LONGEST = 40  # characters of a bar
@@ -71,7 +72,8 @@ def _chart() -> str:
     """Bars of measured figures, as text, and when they were measured."""
     lines, titles = ["```text"], {title: None for rows in _CHART.values() for title, _ in rows.values()}
     for (heading, column), rows in _CHART.items():
-        figures = {name: _figure(title, row, column) for name, (title, row) in rows.items()}
+        measured = {name: _figure(title, row, column) for name, (title, row) in rows.items()}
+        figures = {name: figure for name, figure in measured.items() if figure is not None}
         lines += [
             heading,
             *(f"  {n:26}{f:6.2f} {_bar(f / max(figures.values()))}".rstrip() for n, f in figures.items()),
@@ -84,10 +86,10 @@ def _chart() -> str:
     return "\n".join([*lines, "```", "", when, ""])
 
 
-def _figure(title: str, row: str, column: str) -> float:
-    """A figure of a table: the first column of this heading, in the row of this name."""
+def _figure(title: str, row: str, column: str) -> float | None:
+    """A figure of a table: the first column of this heading, in the row of this name; None before it was measured."""
     heads, _, *cells = ([cell.strip() for cell in line.split("|")[1:-1]] for line in _measured(title).splitlines()[2:])
-    return float(next(line for line in cells if line[0] == row)[heads.index(column)])
+    return next((float(line[heads.index(column)]) for line in cells if line[0] == row), None)
 
 
 def _bar(share: float) -> str:

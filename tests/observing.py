@@ -18,7 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.exchange import DataLoaderIterator
 from hookcli.record.file.parsing import parsed
-from hookcli.record.file.record_lines import ModelRun, NonFinite, RecordedStep, StepLosses
+from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row
@@ -56,6 +56,9 @@ class Seen:
 
     def non_finite(self, found: NonFinite) -> None:
         self.non_finites.append(cast(NonFinite, parsed(found.to_dict(), HERE)))
+
+    def settings(self, settings: ModelSettings) -> None:
+        parsed(settings.to_dict(), HERE)
 
     def begin_step(self) -> None:
         pass

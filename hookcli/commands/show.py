@@ -15,8 +15,8 @@ from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.commands.progress import Progress
-from hookcli.errors import UsageError, shortened
-from hookcli.record.file.comparison.runs import smoothed
+from hookcli.errors import UsageError, shortened, unknown
+from hookcli.record.file.comparison.runs import charted
 from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
@@ -41,6 +41,7 @@ EXAMPLES = (
     "hookcli show before.json --format markdown",
 )
 FIRST = "step model probe over_time smooth follow depth columns sort format output"
+AXES = ("step", "time")
 _DIGITS = 18  # int() refuses thousands of digits
 
 
@@ -63,6 +64,7 @@ class ShowOptions:
         None, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
     )
     smooth: int | None = option(None, "Chart means over the last N steps, except of settings.", metavar="N", min=1)
+    x: str = option("step", "Horizontal axis of charts.", "--x", metavar="step|time")
     follow: bool = option(False, "Keep showing while the record is written.")
 
     def query(self, several: bool = False) -> Query:
@@ -70,8 +72,11 @@ class ShowOptions:
         chart = "--over-time" if self.over_time is not None else ""
         if several and not chart:
             chart = "--against" if self.against else "several records"
-        if self.smooth and not chart:
-            raise UsageError("--smooth: is for charts; add --over-time . for those of the model, or a second record")
+        if self.x not in AXES:
+            raise UsageError(unknown("--x", self.x, AXES))
+        for name, asked in (("--smooth", self.smooth), ("--x time", self.x == "time")):
+            if asked and not chart:
+                raise UsageError(f"{name}: is for charts; add --over-time . for those of the model, or a second record")
         for name, value in (("--step", self.step), ("--probe", self.probe)):
             if chart and value is not None:
                 raise UsageError(f"{name} and {chart}: a chart shows all steps, with all probes; leave one out")
@@ -114,7 +119,7 @@ def show(
     if others:
         from hookcli.commands.show_runs import show_runs
 
-        return show_runs([record, *others], query, output, which.smooth)
+        return show_runs([record, *others], query, output, which.smooth, which.x)
     if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:
@@ -133,7 +138,7 @@ def show(
             return follow_record(path, query, output)
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
-            return _show(open_record(path, source), query, output, progress, which.smooth)
+            return _show(open_record(path, source), query, output, progress, which)
 
 
 def _is_report(path: Path) -> bool:
@@ -152,7 +157,7 @@ def _check_report(path: Path, query: Query, follow: bool) -> None:
         raise UsageError(f"{path}: is a saved report; {(typed or ['--follow'])[0]} is for records of hookcli run")
 
 
-def _show(record: Record, query: Query, output: Output, progress: Progress, smooth: int | None = None) -> int:
+def _show(record: Record, query: Query, output: Output, progress: Progress, which: ShowOptions) -> int:
     """Write the reports to stdout; to stderr, how the run ended and what it lacks."""
     if query.every_step or (output.exports and query.over_time is None):
         if output.options.ranks != "merged":
@@ -160,8 +165,8 @@ def _show(record: Record, query: Query, output: Output, progress: Progress, smoo
             raise UsageError(f"{shown}; give --step N, and a format such as table")
         return _show_each(record, query, output, progress)
     reports = _selected(record, query, output.options.ranks)
-    if smooth:
-        reports = smoothed(reports, smooth)
+    if query.over_time is not None and (which.smooth or which.x == "time"):
+        reports = charted(reports, which.smooth, which.x)
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
         reports += query.non_finite(record)
     progress.end()

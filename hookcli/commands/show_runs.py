@@ -10,7 +10,7 @@ from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import Page
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.remarks import ending_remarks
-from hookcli.record.file.comparison.runs import histories, runs, smoothed
+from hookcli.record.file.comparison.runs import charted, histories, runs
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.query import Query
@@ -19,7 +19,7 @@ from hookcli.table.columns.recorded import RUNS
 from hookcli.table.letters import letter
 
 
-def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | None) -> int:
+def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | None, x: str) -> int:
     """Write a row for each run, then their figures over steps beside each other. Raises UsageError."""
     if output.options.ranks != "merged":
         raise UsageError(f"--ranks {output.options.ranks}: is for one record; leave it out, or the others")
@@ -28,7 +28,7 @@ def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | 
         tables, charts = runs(records, query.model), histories(records, query)
     for report in charts:
         output.check_columns(report.columns)
-    reports = smoothed(charts, smooth) if smooth else charts
+    reports = charted(charts, smooth, x) if smooth or x == "time" else charts
     if output.takes(RUNS) and not (output.options.columns or output.options.sort):  # which are those of charts
         reports = [*tables, *reports]
     else:

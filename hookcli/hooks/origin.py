@@ -74,8 +74,10 @@ def _code(call: Any) -> CodeType | None:
 
 
 def shown_path(filename: str) -> str:
-    """Return a path relative to site-packages or to the working directory, else in full."""
+    """Return a path relative to site-packages or to the working directory, else in full; that of a cell is none."""
     path = Path(filename)
+    if path.parent.name.startswith("ipykernel_"):
+        return "notebook cell"
     for folder in ("site-packages", "dist-packages"):
         if folder in path.parts:
             return str(Path(*path.parts[path.parts.index(folder) + 1 :]))

@@ -10,11 +10,12 @@ from torch import nn
 from hookcli.hooks.origin import origin
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.table import Row, columns_named
+from hookcli.table import Report, Row, columns_named
 from hookcli.tensors.tree import type_text
 
 _KNOWN = ("torch.nn.", "torchvision.")
 _LONGEST = 80  # characters of an attribute for people
+_FOR_PEOPLE = ("attributes", "source")
 _DECLARED = re.compile(r"\b(\w+)=")
 
 
@@ -31,13 +32,13 @@ class SettingsProbe(Probe):
 
     def __init__(self, *, for_people: bool = False) -> None:
         self._for_people = for_people
-        more = columns_named("attributes", "source") if for_people else ()
+        more = columns_named(*_FOR_PEOPLE) if for_people else ()
         self.columns = (*columns_named("fqn", "type", "settings"), *more)
 
     def attach(self, session: HookSession) -> None:
         self._rows = []
         for fqn, module in session.model.named_modules():
-            values = {"settings": settings_of(module)} | (_for_people(module) if self._for_people else {})
+            values = {"settings": settings_of(module)} | (for_people(module) if self._for_people else {})
             if any(values.values()):
                 self._rows.append(Row({"fqn": fqn, "type": type_text(module), **values}))
 
@@ -48,14 +49,24 @@ class SettingsProbe(Probe):
         return self._rows
 
 
-def _for_people(module: nn.Module) -> dict[str, Any]:
+def recorded_settings(model: nn.Module, name: str) -> Report:
+    """The settings of a program's model for people. Calls none of the model's own code."""
+    rows = [Row({"fqn": fqn, "type": type_text(module), **for_people(module)}) for fqn, module in model.named_modules()]
+    return Report(SettingsProbe.name, name, columns_named("fqn", "type", *_FOR_PEOPLE), rows)
+
+
+def for_people(module: nn.Module) -> dict[str, Any]:
     """Everything plain that a module of any class keeps, and the line of its `forward` outside PyTorch."""
-    attributes = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    plain = {name: value for name, value in attributes.items() if name != "training" and _is_plain(value)}
-    short = {name: value for name, value in plain.items() if len(repr(value)) <= _LONGEST}
+    attributes = {name: value for name, value in vars(module).items() if name[:1] != "_" and name != "training"}
+    short = {name: value for name, value in attributes.items() if _is_short(value)}
     own = origin(module)
     is_torch = own.line is None or own.file.startswith("torch/")
-    return {"attributes": short, "source": None if is_torch else f"{own.file}:{own.line}"}
+    return dict(zip(_FOR_PEOPLE, (short, None if is_torch else f"{own.file}:{own.line}"), strict=True))
+
+
+def _is_short(value: object) -> bool:
+    is_long = isinstance(value, (tuple, list, str)) and len(value) > _LONGEST
+    return not is_long and _is_plain(value) and len(repr(value)) <= _LONGEST
 
 
 def settings_of(module: nn.Module, *, floats: bool = False) -> dict[str, object]:

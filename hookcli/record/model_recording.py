@@ -26,10 +26,10 @@ from hookcli.record.observe.recording_plan import (
 )
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.reporters.report_page import ReportList
 from hookcli.system.files import is_folder
 from hookcli.system.streams import say
 from hookcli.system.torchrun import joined_world, run_name
-from hookcli.table import Report
 from hookcli.tensors.weak import WeakIds
 
 
@@ -96,9 +96,15 @@ class ModelRecording:
         """The last recorded step of each model and phase."""
         return self._sink.latest
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> ReportList:
         """The reports of the last recorded step, and of the last recorded forward without gradients."""
-        return [report for step in self.latest.values() for report in step.reports]
+        return ReportList(report for step in self.latest.values() for report in step.reports)
+
+    def _repr_html_(self) -> str:
+        """The page of the record so far in a frame, which notebooks show."""
+        from hookcli.record.file.page.record_page import frame
+
+        return frame(self.record)
 
     def start(self) -> Self:
         """Begin to record; ends with `stop` or with the program."""

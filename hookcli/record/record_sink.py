@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +16,7 @@ from hookcli.record.file.record_lines import (
     End,
     Header,
     ModelRun,
+    ModelSettings,
     NonFinite,
     RecordedStep,
     StepLosses,
@@ -64,7 +65,7 @@ class RecordSink:
         self._header = header
         self._say = say
         self._debug = debug
-        self._unwritten: list[StepLosses] = []
+        self._unwritten: list[StepLosses | ModelSettings] = []
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
         self._notes: list[str] = []
@@ -86,8 +87,8 @@ class RecordSink:
 
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
-        self.open().write(step)
-        self._write_losses()
+        self.open().write(replace(step, at=perf_counter() - self._began))
+        self._write_others()
         if self.announce:
             self.announce = False
             self._say(f"recording in {self.path}")
@@ -103,7 +104,11 @@ class RecordSink:
         self._unwritten.append(losses)
         self._courses.setdefault(losses.model, LossCourse()).add(losses.first, losses.values)
         if self.opened:
-            self._write_losses()
+            self._write_others()
+
+    def settings(self, settings: ModelSettings) -> None:
+        """Append the settings of a model's modules, after its first step."""
+        self._unwritten.append(settings)
 
     @property
     def lost(self) -> bool:
@@ -115,10 +120,10 @@ class RecordSink:
         """True if the first non-finite value was found in a module, or between modules: an operator there made it."""
         return any(one.fqn and one.what.startswith(("input", "output")) for one in self._non_finite[:1])
 
-    def _write_losses(self) -> None:
+    def _write_others(self) -> None:
         unwritten, self._unwritten = self._unwritten, []
-        for losses in unwritten:
-            self.open().write(losses)
+        for line in unwritten:
+            self.open().write(line)
 
     def non_finite(self, value: NonFinite) -> None:
         """Append the first non-finite value, and say so at once: the program may run for hours more."""
@@ -165,7 +170,7 @@ class RecordSink:
         failed = None
         try:
             self.open()
-            self._write_losses()
+            self._write_others()
             self.open().write(end)
         except OSError as problem:
             failed = problem

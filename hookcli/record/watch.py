@@ -16,7 +16,7 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.record.model_recording import ModelRecording
-from hookcli.table import Report
+from hookcli.reporters.report_page import ReportList
 from hookcli.table.meta import Meta
 
 
@@ -27,9 +27,9 @@ class Watch:
         self.session = session
         self._probing = probing
 
-    def reports(self) -> list[Report]:
-        """A report per probe. On an accelerator this waits for the statistics."""
-        return self._probing.reports(complete=True)
+    def reports(self) -> ReportList:
+        """A report per probe, which notebooks show as one page. On an accelerator this waits for the statistics."""
+        return ReportList(self._probing.reports(complete=True))
 
 
 @overload

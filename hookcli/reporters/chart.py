@@ -12,7 +12,7 @@ from typing import Any
 from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.footer import next_line
-from hookcli.reporters.step_figures import WHERE, Curves, Points, above, against, below, chosen, curves
+from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves, x_label
 from hookcli.reporters.table_text import table_text
 from hookcli.system.escaping import visible
 from hookcli.system.wrapping import wrapped
@@ -89,7 +89,7 @@ def _chart(figure: Curves, signs: Sequence[str], size: tuple[int, int]) -> Itera
     if figure.points[1:]:
         yield from several_curves(figure, signs, size)
     else:
-        yield from curve(figure.points[0], figure.logarithmic, size)
+        yield from curve(figure, size)
 
 
 LABEL = 10
@@ -99,15 +99,15 @@ _DOTTED = 40  # up to this many points are drawn as separate points
 _TICKS = 5
 
 
-def curve(points: Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
-    """Draw a curve in `size` columns and lines."""
-    steps, heights = [step for step, _ in points], [_height(value, logarithmic) for _, value in points]
+def curve(figure: Curves, size: tuple[int, int]) -> Iterator[str]:
+    """Draw the only curve of a figure in `size` columns and lines."""
+    steps, heights = zip(*((step, _height(value, figure.logarithmic)) for step, value in figure.points[0]), strict=True)
     plt = _frame(size)
     plt.plot(steps, heights, marker="braille")
     if len(steps) <= _DOTTED:
         plt.scatter(steps, heights, marker=_DOT)
-    plt.xticks(*_ticks(steps))
-    plt.yticks(*_levels(heights, logarithmic))
+    plt.xticks(*_ticks(steps, figure.over_time))
+    plt.yticks(*_levels(heights, figure.logarithmic))
     return _built(plt)
 
 
@@ -141,7 +141,7 @@ def several_curves(figure: Curves, marks: Sequence[str], size: tuple[int, int]) 
     for cells, mark in zip([*lone, shared], [*marks, SHARED], strict=True):
         if cells:
             plt.scatter([x for x, _ in cells], [y for _, y in cells], marker=mark)
-    shown, names = _ticks(steps)
+    shown, names = _ticks(steps, figure.over_time)
     plt.xticks([round(at_column(step)) for step in shown], names)
     levels, labels = _levels(heights, logarithmic)
     plt.yticks([at_line(level) for level in levels], labels)
@@ -192,9 +192,9 @@ def _built(plt: Any) -> Iterator[str]:
     return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())
 
 
-def _ticks(steps: Sequence[int]) -> tuple[list[int], list[str]]:
+def _ticks(steps: Sequence[float], over_time: bool) -> tuple[list[float], list[str]]:
     shown = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
-    return shown, [f"{step:,}" for step in shown]
+    return shown, [x_label(step, over_time=over_time) for step in shown]
 
 
 def _levels(heights: Sequence[float], logarithmic: bool) -> tuple[list[float], list[str]]:

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from hookcli.reporters import footer
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
-from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
+from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves, x_label
 from hookcli.table import Report, Row
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
@@ -90,8 +90,9 @@ class _Part:
         for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
             _draw_curves(ax, one, f"curve-{number}")
         if self.drawn:
-            axes[-1].set_xlabel("step")
-            axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+            over_time = self.drawn[-1].over_time
+            axes[-1].set_xlabel("time" if over_time else "step")
+            axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda x, _: x_label(x, over_time=over_time)))
         if self.drawn and (names := against(self.report)):
             lines, _ = axes[0].get_legend_handles_labels()
             axes[0].legend(lines, [f"{side.upper()}: {name}" for side, name in names.items()], loc="upper right")

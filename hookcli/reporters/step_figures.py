@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from hookcli.reporters import footer
 from hookcli.table import Column, Kind, Report, Shown, agree, formatting
@@ -20,8 +22,8 @@ _FAR = 10.0  # times the largest figure of sound runs; beyond, a run that diverg
 _ENDS = 4  # runs whose last figures are named
 WHERE = ("step", "forward")
 """Columns that a report of figures over steps has."""
-Points = Sequence[tuple[int, float]]
-"""Figures by step; NaN leaves a gap."""
+Points = Sequence[tuple[float, float]]
+"""Figures by step, or by time; NaN leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Curves:
 
     `flat` describes in one line a figure that never changed, but for rounding; such a figure is not drawn. `lost` are
     steps in which the figure is NaN or infinite. `limits` are those of the axis, beyond which a run that diverged goes.
+    `over_time`: points and `lost` have seconds since the run began in place of steps.
     """
 
     title: str
@@ -37,13 +40,18 @@ class Curves:
     logarithmic: bool
     remark: str = ""
     flat: str = ""
-    lost: Sequence[int] = field(default=())
+    lost: Sequence[float] = field(default=())
     limits: tuple[float, float] | None = None
+    over_time: bool = False
 
     @property
     def heading(self) -> str:
         """The title, with the remark and the scale in brackets."""
-        scale = ["logarithmic"] * self.logarithmic + ["cut where a run diverges"] * (self.limits is not None)
+        scale = (
+            ["over time"] * self.over_time
+            + ["logarithmic"] * self.logarithmic
+            + ["cut where a run diverges"] * (self.limits is not None)
+        )
         said = [*filter(None, [self.remark]), *scale]
         return self.title + (f" ({', '.join(said)})" if said else "")
 
@@ -84,7 +92,29 @@ def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
             figure = _compared(title, {side.upper(): run for side, run in zip(against(report), runs, strict=True)})
         else:
             figure = _alone(title, whole[0] or [(row["step"], row.get(column.name)) for row in report.rows])
-        yield figure if column.kind == Kind.SETTING or over == 1 else _smoothed(figure, over)
+        figure = figure if column.kind == Kind.SETTING or over == 1 else _smoothed(figure, over)
+        yield _timed(figure, report.meta["clock"]) if report.meta.get("x") == "time" else figure
+
+
+def _timed(figure: Curves, clocks: Sequence[Sequence[Sequence[float]]]) -> Curves:
+    """The figure over the time since each run began."""
+    points = [[(at(step, clock), y) for step, y in own] for own, clock in zip(figure.points, clocks, strict=True)]
+    return replace(figure, points=points, lost=[at(step, clocks[0]) for step in figure.lost], over_time=True)
+
+
+def at(step: float, clock: Sequence[Sequence[float]]) -> float:
+    """When a step ended, in seconds since the run began: between recorded steps, and beyond them, at their pace."""
+    place = min(max(bisect_left(clock, step, key=itemgetter(0)), 1), len(clock) - 1)
+    (before, begin), (after, end) = clock[place - 1], clock[place]
+    return begin if after == before else max(begin + (end - begin) * (step - before) / (after - before), 0.0)
+
+
+def x_label(x: float, *, over_time: bool) -> str:
+    """A place along the axis: 1,200, or 30 s, 1.5 min, 2 h."""
+    if not over_time:
+        return f"{x:,.0f}"
+    unit, name = next((size, name) for size, name in ((3600, "h"), (60, "min"), (0, "s")) if x >= size)
+    return f"{x / (unit or 1):.3g} {name}"
 
 
 def _smoothed(figure: Curves, over: int) -> Curves:
@@ -94,7 +124,7 @@ def _smoothed(figure: Curves, over: int) -> Curves:
     return replace(figure, points=smooth, remark=remark)
 
 
-def _means(points: Points, over: int) -> Iterator[tuple[int, float]]:
+def _means(points: Points, over: int) -> Iterator[tuple[float, float]]:
     first = 0
     for place, (step, value) in enumerate(points):
         while points[first][0] <= step - over:

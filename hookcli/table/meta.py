@@ -165,6 +165,10 @@ class Meta(Source, total=False):
     """The loss of each backward pass."""
     loss_of_steps: Sequence[Sequence[Sequence[float]]]
     """Number and loss of each step of a history, recorded or not; of the records beside it, too."""
+    clock: Sequence[Sequence[Sequence[float]]]
+    """Number of each recorded step of a history, and seconds since its run began; of the records beside it, too."""
+    x: str
+    """The axis of charts: "time", else steps."""
     smooth: int
     """Number of steps over which charts show means."""
     plain_seconds: float | None

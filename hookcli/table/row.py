@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.table.columns.statistics import OF_QUANTILES, QUANTILES
+from hookcli.table.columns.statistics import OF_QUANTILES, QUANTILES, QUARTILES
 from hookcli.table.histogram import Histogram
 from hookcli.table.stats import COUNTS, FIGURES, HIST_KEYS, STATS_KEYS, TensorStats
 
@@ -41,8 +41,8 @@ class Row:
     def __getitem__(self, key: str) -> Any:
         if self.stats and key in STATS_KEYS:
             return None if key in self.lacking and key in COUNTS else getattr(self.stats, key)
-        if self.stats and key in HIST_KEYS:
-            computable = key not in QUANTILES or not set(OF_QUANTILES).intersection(self.lacking)
+        if self.stats and (key in HIST_KEYS or key in QUARTILES):
+            computable = not (key in QUANTILES or key in QUARTILES) or not set(OF_QUANTILES).intersection(self.lacking)
             return self.stats.of_histogram(key) if computable else None
         return self.values[key]
 

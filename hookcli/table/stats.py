@@ -10,7 +10,7 @@ from typing import Any
 
 from hookcli.table.column import Kind, Merge
 from hookcli.table.columns import names
-from hookcli.table.columns.statistics import HIST_COLUMNS, OUTSIDE, QUANTILES, STATS_COLUMNS
+from hookcli.table.columns.statistics import HIST_COLUMNS, OUTSIDE, QUANTILES, QUARTILES, STATS_COLUMNS
 from hookcli.table.histogram import Histogram
 
 
@@ -57,11 +57,11 @@ class TensorStats:
         return math.hypot(*moments) if moments else math.nan
 
     def of_histogram(self, key: str) -> float | None:
-        """A figure of HIST_KEYS: a quantile, or the number of elements outside of a format; None without `hist`."""
+        """A quantile, or the number of elements outside of a format; None without `hist`."""
         if self.hist is None or not self.finite:
             return None
-        if key in QUANTILES:
-            return self.hist.quantile(QUANTILES[key], self.zeros, self.min, self.max)
+        if share := QUANTILES.get(key) or QUARTILES.get(key):
+            return self.hist.quantile(share, self.zeros, self.min, self.max)
         return self.hist.outside(OUTSIDE[key])
 
     def named(self, prefix: str = "") -> dict[str, float]:

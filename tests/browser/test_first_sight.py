@@ -89,6 +89,21 @@ def test_changed_settings_are_seen_at_once(visit: Visit, tmp_path: Path) -> None
     assert "eps 1e-05 → 1e-06" in page.get_by_role("complementary", name="Selected module").inner_text()
 
 
+def test_a_remark_has_room_before_the_figures_of_both_sides(visit: Visit, tmp_path: Path) -> None:
+    """At a laptop's width all of a long remark is in sight, and figures of A and B leave together."""
+    file = str(tmp_path / "d.html")
+    sides = ("torch.nn:GELU", "torch.nn:GELU --arg approximate=tanh")
+    assert main(["report", *sides, "--input", "2x3x4", "--quiet", "--output", file]) == 0
+    page = visit(Path(file), width=1440)
+    for width in (1440, 1340, 1240, 1140):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        heads = page.locator(".panel:not([hidden]) [role=columnheader] button").all_inner_texts()
+        names = {name[:-2] for name in heads if name.endswith((" A", " B"))}
+        assert all({f"{name} A", f"{name} B"} <= {*heads} for name in names)
+        assert in_sight(page.locator(ROWS).first.get_by_text("approximate none → tanh"))
+
+
 def test_a_laptop_shows_every_figure_and_the_gradients_beside_the_pane(visit: Visit, broken: Sequence[Report]) -> None:
     page = visit(HtmlReporter().render(broken, View()), width=1440)
     heads = page.locator("#view-modules [role=columnheader]")

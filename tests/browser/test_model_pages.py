@@ -164,11 +164,30 @@ def test_a_notebook_shows_a_list_of_reports_as_one_page(visit: Callable[..., Any
     assert tabs == ["Shapes", "Activations", "Grads", "Through depth"]
     assert frame.locator("h1").inner_text() == "Net: shapes, activations, grads"
     assert frame.locator("#verdict").inner_text().count("act: all zero") == 1
+    assert frame.locator(".panel:not([hidden]) .table-row.selected").get_attribute("data-fqn") == "act"
     for tab in frame.get_by_role("tab").all():
         tab.click()
         assert page.frames[1].evaluate("document.documentElement.scrollWidth <= innerWidth")
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth).length"
         assert frame.locator(".panel:not([hidden]) .table-row > .number").evaluate_all(cut) == 0
+
+
+def test_a_notebook_shows_a_record_as_a_page(visit: Callable[..., Any], tmp_path: Path) -> None:
+    model = Net()
+    with hookcli.watch(model, every=1, output=tmp_path / "a.run.jsonl") as recording:
+        for _ in range(3):
+            model(torch.randn(8, 8)).sum().backward()
+    page = visit("<!doctype html><title>Notebook</title><div id=cell></div>", policy=True, width=1008)
+    page.evaluate("html => { document.getElementById('cell').innerHTML = html }", recording._repr_html_())
+    frame = page.frame_locator("iframe")
+    frame.locator(".step-table .table-row").first.wait_for()
+    assert frame.locator(".step-name").inner_text() == "step 2 · 3 of 3"
+    assert "forward at" in frame.locator("#detail").inner_text().replace("\xa0", " ")
+    wide = "all => all.map((one) => one.getBoundingClientRect().width)"
+    first, second, *_ = frame.locator(".step-charts > .chart").evaluate_all(wide)
+    assert first == second and 250 < first < 350  # beside each other
+    assert page.frames[1].evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert "fc" in page.locator(".hookcli-plain").inner_html()  # where the notebook is not trusted
 
 
 class Blocks(nn.Module):
@@ -189,10 +208,11 @@ def test_a_folded_row_carries_the_worst_fault_inside(visit: Callable[..., Any]) 
     (activations,) = hookcli.capture(model, x, ["activations"])
     for reports in ([activations], hookcli.report(model, x).reports):
         page = visit(HtmlReporter().render(reports, View()))
+        assert page.locator(".table-row.selected").get_attribute("data-fqn") == "blocks.13.1"  # where it opens
+        page.locator(".table-row[data-fqn='blocks.13']").click()
+        page.keyboard.press("ArrowLeft")
         (text,) = page.locator(".fault-inside").all_inner_texts()
         assert text.startswith("▲ 1 all zero"), text  # the ReLU, before what follows from it
-        row = page.locator(".table-row", has=page.locator(".fault-inside"))
-        assert row.get_attribute("data-fqn") == "blocks.13"
-        row.click()
+        assert page.locator(".table-row", has=page.locator(".fault-inside")).get_attribute("data-fqn") == "blocks.13"
         page.keyboard.press("ArrowRight")  # unfolded, the rows themselves say it
         assert page.locator(".fault-inside").count() == 0

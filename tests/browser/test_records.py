@@ -12,8 +12,9 @@ import pytest
 import torch
 from records import HEADER, activation, bad, end, ran, recorded_step, save
 
-from hookcli.record.file.record_lines import StepLosses
-from hookcli.table import Report, TensorStats
+from hookcli.record.file.record_lines import ModelSettings, StepLosses
+from hookcli.table import Report, Row, TensorStats
+from hookcli.table.columns import columns_named
 from hookcli.table.columns.statistics import HIST_COLUMNS
 from hookcli.tensors.histograms import histogram
 
@@ -104,7 +105,7 @@ def test_a_module_s_distribution_over_steps(visit: Callable[..., Page], record: 
     page = visit(record(HEADER, *steps, end()), width=1440)
     page.locator(".heat-label", has_text="head").click()
     fan = page.locator(".step-row-chart .chart").nth(1)
-    assert fan.locator(".chart-title").inner_text() == "Distribution of the output over steps: head"
+    assert fan.locator(".chart-title").inner_text() == "Distribution of the output: head"
     said = fan.locator(".chart-summary").inner_text()
     for share, tensor in ((0.01, values[0]), (0.99, values[2])):  # of the first and of the last step
         exact = float(tensor.quantile(share))
@@ -112,6 +113,28 @@ def test_a_module_s_distribution_over_steps(visit: Callable[..., Page], record: 
         assert found
         first, last = found.groups()
         assert float(first if share < 0.5 else last) == pytest.approx(exact, rel=0.2)  # to within a bin
+
+
+def test_the_settings_of_modules_and_charts_over_time(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
+    attributes = {"kernel_size": [3, 3], "eps": 1e-05, "bias": None}
+    rows = [Row({"fqn": "head", "type": "Linear", "attributes": attributes, "source": "net.py:12"})]
+    columns = columns_named("fqn", "type", "attributes", "source")
+    settings = ModelSettings("Net", [Report("settings", "Net", columns, rows)])
+    steps = [recorded_step(number, at=30.0 + number) for number in (0, 60, 120)]
+    page = visit(record(HEADER, steps[0], settings, *steps[1:], StepLosses("Net", 0, [1.0] * 121), end()), width=1440)
+    page.locator(".heat-label", has_text="head").click()
+    pane = page.get_by_role("complementary", name="Selected module").inner_text().replace("\xa0", " ")
+    assert "kernel_size 3, 3 · eps 1e-05 · bias None · forward at net.py:12" in pane
+    page.click("button:has-text('Time')")
+    loss = page.locator(".chart-plot").first
+    loss.focus()
+    page.keyboard.press("Home")
+    page.mouse.move(0, 0)
+    assert loss.get_attribute("aria-valuemax") == "120"
+    page.locator(".chart-plot").nth(2).focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    assert pick(page, ".step-name").startswith("step 120")
 
 
 def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
@@ -155,7 +178,8 @@ def test_a_page_of_several_runs(visit: Callable[..., Page], tmp_path: Any, monke
     monkeypatch.chdir(tmp_path)
     losses = {"a": [4.0, 3.0, 2.0, 1.0], "b": [4.0, 2.0, 1.0, 0.5], "<img>": [4.0, 8.0, float("nan"), 8.0]}
     for name, values in losses.items():
-        steps = [recorded_step(step, losses=[values[step]]) for step in (0, 3)]
+        begin = 20 * (name == "b")
+        steps = [recorded_step(step, losses=[values[step]], at=begin + 18.0 * step) for step in (0, 3)]
         save(tmp_path / f"{name}.run.jsonl", [HEADER, *steps, StepLosses("Net", 0, values), end()])
     assert cli("report", *(f"{name}.run.jsonl" for name in losses), "-o", "runs.html").code == 0
     page = visit(tmp_path / "runs.html")
@@ -172,6 +196,12 @@ def test_a_page_of_several_runs(visit: Callable[..., Page], tmp_path: Any, monke
     for key in ("Home", "ArrowRight"):
         page.keyboard.press(key)
     assert plot.get_attribute("aria-valuetext") == "step 1, A 3.000, B 2.000, C 8.000"
+    page.click(".runs-bar [data-value=time]")
+    plot.focus()
+    for key in ("Home", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert plot.get_attribute("aria-valuetext") == "20 s, A 3.000, B 4.000, C 8.000"  # the step before, of A and C
+    page.click(".runs-bar [data-value=step]")
     page.click("text=5 steps")
     plot.focus()
     for key in ("Home", "ArrowRight"):

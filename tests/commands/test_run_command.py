@@ -36,10 +36,13 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     assert "3 recorded steps in train.run.jsonl" in ran.err
     assert ran.err.endswith("\nNext: hookcli report train.run.jsonl\n")
     *found, losses, last = lines("train.run.jsonl")
-    found = [*(line for line in found if line["line"] != "losses"), last]
+    [of_modules] = [line["reports"][0] for line in found if line["line"] == "settings"]
+    assert of_modules["rows"][1]["attributes"] == {"in_features": 4, "out_features": 8}
+    found = [*(line for line in found if line["line"] not in ("losses", "settings")), last]
     assert (losses["line"], losses["model"], losses["first"]) == ("losses", "Sequential", 4)
     assert [line["line"] for line in found] == ["run", *["layout"] * 5, "step", "step", "step", "end"]
     assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[6:9]] == [0, 2, 4]
+    assert 0 < found[6]["at"] < found[7]["at"] < found[8]["at"] < last["seconds"]
     assert found[8]["losses"] == [float(ran.out.split()[1])]
     again = cli("run", "--quiet", "train.py")
     assert again.err == "" and lines("train-2.run.jsonl")[-1]["exit_code"] is None

@@ -14,7 +14,7 @@ from commands.shown import on_terminal
 from records import HEADER, end, recorded_step, save
 
 from hookcli.record.file.comparison.loss_verdict import lowest
-from hookcli.record.file.record_lines import StepLosses
+from hookcli.record.file.record_lines import ModelSettings, StepLosses
 from hookcli.reporters.step_figures import curves
 from hookcli.table import Report, Row
 from hookcli.table.columns import columns_named
@@ -35,7 +35,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a record of each run: every third step is recorded, the loss of every step is kept."""
     for place, (name, losses) in enumerate(LOSSES.items()):
         header = replace(HEADER, argv=["train.py", "--lr", str(0.1 * (1 + place))])
-        steps = [recorded_step(step, losses=[losses[step]]) for step in range(0, len(losses), 3)]
+        steps = [recorded_step(step, losses=[losses[step]], at=30.0 + 40 * step) for step in range(0, len(losses), 3)]
         save(tmp_path / f"{name}.run.jsonl", (header, *steps, StepLosses("Net", 0, losses), end()))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -172,3 +172,34 @@ def test_models_of_other_names_and_runs_without_one(cli: Cli, runs: Path) -> Non
     assert [row["loss"] for row in table["rows"]] == [LOSSES["slow"][-1], 0.5, None]
     assert "no loss is recorded in C" in table["totals"]["verdict"] and table["model"] == "Net, Renamed"
     assert [row.get("loss_b") for row in history["rows"]] == [0.5, 0.5, None, None]
+
+
+def test_curves_over_time(cli: Cli, runs: Path) -> None:
+    """Steps that were not recorded lie between those that were; runs of other speeds end at other times."""
+    save(runs / "late.run.jsonl", [HEADER, *(recorded_step(step, at=100.0 * step + 50) for step in (0, 2)), end()])
+    shown = cli("show", "short.run.jsonl", "late.run.jsonl", "--x", "time")
+    loss = shown.out.partition("Loss (")[2].partition("\n          └")[2].splitlines()
+    assert shown.code == 0 and loss[1].split()[:2] == ["30", "s"] and loss[1].endswith(" 5.17 min")
+    alone = cli("show", "slow.run.jsonl", "--over-time", "loss", "--x", "time").out
+    assert "Loss (over time)" in alone and "30 s" in alone and "7.83 min" in alone
+    assert "step 9" not in alone
+    save(runs / "old.run.jsonl", [HEADER, recorded_step(0), recorded_step(1), end()])
+    ran = cli("show", "slow.run.jsonl", "old.run.jsonl", "--x", "time")
+    assert ran.code == 2 and "--x time: a record" in ran.err
+    for arguments, told in ((["--x", "hours"], "unknown --x 'hours'"), (["--x", "time"], "is for charts")):
+        ran = cli("show", "slow.run.jsonl", *arguments)
+        assert ran.code == 2 and told in ran.err
+
+
+def test_settings_of_modules_are_what_runs_differ_in(cli: Cli, tmp_path: Path) -> None:
+    """An epsilon of PyTorch's modules is a cause; a counter of a class of the program's is none."""
+    files = []
+    for eps, folder in ((1e-5, "runs/1"), (1e-3, "runs/2")):
+        norms = [Row({"fqn": f"body.{i}", "type": "LayerNorm", "attributes": {"eps": eps}}) for i in range(2)]
+        own = Row({"fqn": "", "type": "Net", "attributes": {"folder": folder}, "source": "net.py:3"})
+        columns = columns_named("fqn", "type", "attributes", "source")
+        settings = ModelSettings("Net", [Report("settings", "Net", columns, [own, *norms])])
+        steps = [recorded_step(step, losses=[1 / (step + 1) + eps]) for step in range(3)]
+        files.append(str(save(tmp_path / f"{eps}.run.jsonl", [HEADER, steps[0], settings, *steps[1:], end()])))
+    for ran in (cli("diff", *files), cli("show", *files)):
+        assert "eps 1e-05 → 0.001 in 2 LayerNorms" in " ".join(ran.out.split()) and "runs/1" not in ran.out

@@ -110,7 +110,7 @@ def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     model(torch.ones(1, 4))
     record = read_record(recording.path)
     assert len(record.entries) == 1 and record.non_finite[0].fqn == ""  # the model, whose input it is
-    assert record.lines == 6  # the header, two layouts, the value, the step, the end
+    assert record.lines == 7  # the header, two layouts, the value, the step, the settings, the end
 
 
 def test_a_full_disk_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def listed(fits: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 CONDITIONS = {
-    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format"), is_text),
+    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss", "format", "x"), is_text),
     **dict.fromkeys(("input", "device", "simulated", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in ("error", "warning"),
     **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
@@ -39,7 +39,7 @@ CONDITIONS = {
     "tensor_parallel": listed(is_count),
     **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
     "losses": listed(is_figure),
-    "loss_of_steps": listed(listed(listed(is_figure))),
+    **dict.fromkeys(("loss_of_steps", "clock"), listed(listed(listed(is_figure)))),
     "rank": lambda value: optional(is_count)(value) or listed(is_count)(value),
     **dict.fromkeys(("a", "b", "ddp", "metadata", "plugin"), is_mapping),
     "against": lambda value: is_text(value) or (is_mapping(value) and listed(is_text)([*value.values()])),

@@ -21,6 +21,7 @@ from hookcli.record.file.record_lines import (
     Header,
     Key,
     Line,
+    ModelSettings,
     NonFinite,
     RecordedStep,
     StepEntry,
@@ -51,6 +52,7 @@ class Record:
     entries: list[StepEntry] = field(default_factory=list)
     non_finite: list[NonFinite] = field(default_factory=list)
     losses: list[StepLosses] = field(default_factory=list)
+    settings: list[ModelSettings] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     cut: bytes = b""
@@ -95,6 +97,8 @@ class Record:
                 self.non_finite.append(line)
             case StepLosses():
                 self.losses.append(line)
+            case ModelSettings():
+                self.settings.append(line)
             case End():
                 self.end = line
 
@@ -162,9 +166,7 @@ class Record:
             return replace(step, reports=[*shared.unpack(data["reports"], layout)]) if packed else step
 
     def _whole(self, entry: StepEntry, read: Callable[[], T]) -> T | None:
-        """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks: no fault of
-        hookcli's own is taken for damage.
-        """
+        """Read a step's line, counting it as damaged if `read` fails, which only decodes and checks."""
         self._read.add(entry.line)
         try:
             return read()
@@ -188,16 +190,16 @@ class Record:
     def damage(self) -> str | None:
         """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`.
 
-        Says that there may be more if steps turned out to be damaged and others have not been read. A last line that
-        is cut is no damage, and said apart.
+        Says so if steps turned out to be damaged and others have not been read, and if the last line is cut.
         """
         texts = []
         if numbers := sorted(set(self.damaged)):
             verb = "is" if len(numbers) == 1 else "are"
             unread = any(entry.line not in self._read for entry in self.entries)
             others = "; steps that are not shown were not checked" if unread and self._read & set(numbers) else ""
-            named = f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {listed_text(numbers)}"
-            texts.append(named + others)
+            texts.append(
+                f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {listed_text(numbers)}{others}"
+            )
         if self.cut:
             what = f": step {int(step[1]):,} is incomplete" if (step := _STEP.search(self.cut)) else ""
             texts.append(f"the last line is cut (killed, disk full, or still being written){what}")
@@ -217,10 +219,7 @@ def _line(file: BinaryIO, offset: int) -> Any:
 
 
 def read_record(path: str | Path, source: Path | None = None, within: Path | None = None) -> Record:
-    """Read the record in a file. Raises UsageError if it is none; damaged lines are left out and counted.
-
-    `source` is the file that holds the lines, if not the one that messages name; `within` the folder whose part it is.
-    """
+    """Read the record in a file; see Record for `source` and `within`. Raises UsageError if it is none."""
     record = Record(path := Path(path), source=source, within=within)
     try:
         if not is_file(source or path):

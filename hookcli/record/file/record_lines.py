@@ -1,8 +1,9 @@
-"""The lines of a record: a header, each recorded step, the losses of all steps, the first non-finite value, the end.
+"""The lines of a record: a header, each recorded step, the losses of all steps, the settings of modules, the
+first non-finite value, the end.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
-Schema 3 has added the losses.
+Schema 3 has added the losses, the settings of modules, and `at`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class RecordedStep(_Line):
     `observed_forwards` of them with hooks on. `losses` are the numbers on which `backward()` was called, one per call,
     if the program kept their gradients until the optimizer's step. `seconds` is the duration of the step with hooks,
     from its first forward to its end, `plain_seconds` the mean without hooks since the previous recorded step; None if
-    unknown. `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
+    unknown. `at`: seconds from the begin of the run to when the step was handed on; None in records before schema 3.
+    `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
     "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
     program or an exception ended the step early.
     """
@@ -86,6 +88,7 @@ class RecordedStep(_Line):
     plain_seconds: float | None = None
     notes: Sequence[str] = ()
     complete: bool = True
+    at: float | None = None
 
     @property
     def loss(self) -> float | None:
@@ -204,6 +207,16 @@ class StepLosses(_Line):
     values: Sequence[float | None]
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSettings(_Line):
+    """The attributes and source lines of a model's modules at its first recorded step: one report, "settings"."""
+
+    kind: ClassVar[str] = "settings"
+
+    model: str
+    reports: Sequence[Report]
+
+
 def is_spoiled(step: RecordedStep | StepEntry, non_finite: Iterable[NonFinite]) -> bool:
     """True for a step from a loss on that was not finite, whose figures say no more than that: NaN everywhere."""
     lost = (one.step for one in non_finite if one.cause == UNSEARCHED and one.model == step.model)
@@ -212,4 +225,4 @@ def is_spoiled(step: RecordedStep | StepEntry, non_finite: Iterable[NonFinite]) 
 
 UNSEARCHED = "where it begins was not searched"
 """The cause of a loss that is not finite in a run without a search."""
-Line = Header | RecordedStep | NonFinite | StepLosses | End
+Line = Header | RecordedStep | NonFinite | StepLosses | ModelSettings | End

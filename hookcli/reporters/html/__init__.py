@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from hookcli.reporters.base import Reporter
@@ -39,15 +39,17 @@ class HtmlReporter(Reporter):
         """Write a page."""
         return page(_payload(reports), view)
 
-    def frame(self, reports: Sequence[Report], view: View | None = None) -> str:
+    def frame(
+        self, reports: Sequence[Report], view: View | None = None, payload: Mapping[str, object] | None = None
+    ) -> str:
         """Write a page in a frame, as notebooks show it, and static tables of its reports in place of it.
 
         The page's scripts run in the frame alone: it has a separate origin, and can reach neither the notebook nor a
         network. A notebook that is not trusted, and sites that show notebooks, take both the frame and the style away
-        that hides the tables.
+        that hides the tables. `payload` is that of the page, if it is not the one of the reports.
         """
         view = view or View()
-        text = page(_payload(reports), view, compact=True)
+        text = page(payload or _payload(reports), view, compact=True)
         rows = max((len(report.rows) for report in reports), default=0) if len(reports) == 1 else _MOST
         plain = View(depth=view.depth, columns=view.columns, sort=view.sort, height=_PLAIN_ROWS, python=view.python)
         return _FRAME.format(

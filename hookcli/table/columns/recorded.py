@@ -9,12 +9,12 @@ from hookcli.table.columns import columns_named, names
 from hookcli.table.columns.comparison import WHOLE_MODELS
 from hookcli.table.columns.costs import TIMES
 from hookcli.table.columns.layouts import TRAINING_MEMORY
-from hookcli.table.columns.statistics import HIST_COLUMNS
+from hookcli.table.columns.statistics import HIST_COLUMNS, QUARTILE_COLUMNS
 from hookcli.table.columns.training import STEP_PARTS
 
 RECORDED = columns_named(
     *("std", "mean", "min", "max", "l2", "zeros", "output_grad", "param_grad", "weight", "update", "ratio"),
-    *names((*TIMES, *HIST_COLUMNS)),
+    *names((*TIMES, *HIST_COLUMNS, *QUARTILE_COLUMNS)),
     *("nan", "inf", "grad_nan", "grad_inf"),
 )
 """Statistics of modules that a record's page shows over steps."""

@@ -51,6 +51,8 @@ _STATISTICS = (
 STATS_COLUMNS = (_NUMEL, *map(_of_output, _STATISTICS))
 """The statistics of `TensorStats`, in its order. `mean` and `std` are merged together (`stats.TensorStats.merge`)."""
 QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
+QUARTILES = {"p25": 0.25, "p75": 0.75}
+"""Quantiles that only the pages of records draw."""
 OF_QUANTILES = ("zeros", "min", "max")
 """Statistics that quantiles need beside the histogram."""
 OUTSIDE = {f"outside_{form.name}": form for form in FORMATS}
@@ -68,6 +70,8 @@ _HISTOGRAM = (
 )
 HIST_COLUMNS = tuple(map(_of_output, _HISTOGRAM))
 """Columns of statistics that have histograms."""
+_QUARTILES = (Column(key, f"{share:.0%}", kind=Kind.FIGURE, aside=("steps",)) for key, share in QUARTILES.items())
+QUARTILE_COLUMNS = tuple(map(_of_output, _QUARTILES))
 
 
 def _second(column: Column, prefix: str, title: str, drop: int) -> Column:
@@ -84,6 +88,7 @@ BEFORE_COLUMNS = tuple(_second(column, "before", f"{column.title} before", 22) f
 STATISTICS = (
     *STATS_COLUMNS,
     *HIST_COLUMNS,
+    *QUARTILE_COLUMNS,
     *OUT_COLUMNS,
     *BEFORE_COLUMNS,
     Column("shape", "Shape", kind=Kind.SHAPE, alike=True, drop=29),

@@ -49,6 +49,7 @@ def _joined(sides: Sides, names: Sequence[str]) -> Report:
     losses = [side.meta.get("loss_of_steps", [()])[0] if side else () for side in sides]
     if any(losses):
         meta["loss_of_steps"] = losses
+    meta["clock"] = [side.meta.get("clock", [()])[0] if side else () for side in sides]
     rows = list(_rows(sides))
     return replace(
         first,

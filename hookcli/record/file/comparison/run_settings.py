@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from hookcli.diff.settings import changes_of
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
+from hookcli.table.formatting import counted
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
 _NAMED = 3
@@ -26,6 +29,7 @@ class Settings:
         self._said: dict[str, str] = {}
         self._changes: set[str] = set()
         self._headers = (a.header, b.header)
+        self._see_modules(a, b)
 
     def see(self, a: RecordedStep, b: RecordedStep) -> None:
         """Note the settings of a step, the first time that they differ."""
@@ -36,6 +40,20 @@ class Settings:
         settings, others = (dict(_groups(step)) for step in (a, b))
         for key in filter(others.__contains__, settings):
             self.note(key, settings[key], others[key], a.step)
+
+    def _see_modules(self, a: Record, b: Record) -> None:
+        """Note the settings in which PyTorch's own modules differ; those of other classes may be counters and paths."""
+        ours, theirs = (
+            {(x.model, row.fqn): row for x in r.settings for t in x.reports for row in t.rows} for r in (a, b)
+        )
+        changed: Counter[tuple[str, str]] = Counter()
+        for place in filter(theirs.__contains__, ours):
+            row, other = ours[place], theirs[place]
+            if row.get("type") == other.get("type") and not (row.get("source") or other.get("source")):
+                changes = changes_of(row.get("attributes") or {}, other.get("attributes") or {})
+                changed.update((str(row.get("type")), f"{name} {change}") for name, change in changes.items())
+        for (kind, change), number in changed.items():
+            self._said[f"{kind} {change}"] = f"{change} in {counted(number, kind)}"
 
     def see_classes(self, compared: Iterable[Row]) -> None:
         """Note the modules without parts whose class differs, the first of them."""

@@ -39,9 +39,11 @@ def histories(records: Sequence[Record], query: Query) -> list[Report]:
     return beside(sides, [str(record.path) for record in records])
 
 
-def smoothed(reports: Sequence[Report], steps: int) -> list[Report]:
-    """The reports with charts of means over so many steps."""
-    return [replace(report, meta={**report.meta, "smooth": steps}) for report in reports]
+def charted(reports: Sequence[Report], smooth: int | None, x: str) -> list[Report]:
+    """The reports with charts of means over so many steps, over steps or time. Raises UsageError without times."""
+    if x == "time" and not all(clock for report in reports for clock in report.meta.get("clock", [()])):
+        raise UsageError("--x time: a record of an older hookcli has no times; leave it out, or record again")
+    return [replace(report, meta={**report.meta, "smooth": smooth or 1, "x": x}) for report in reports]
 
 
 def runs(records: Sequence[Record], model: str | None = None) -> list[Report]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from hookcli.checks.judgement import PROBE
 from hookcli.record.file.page.track import Track, columnar
-from hookcli.record.file.ranks.ranked_record import RankedRecord
+from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
 from hookcli.record.file.views.every_step import about
@@ -18,8 +19,9 @@ from hookcli.record.file.views.overview import findings, overview, probe_reports
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import non_finite_line
+from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.page import shown_columns
-from hookcli.table import Report, Row, document, strict
+from hookcli.table import SCHEMA, Report, Row, document, strict
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RECORDED, STEP_CHARTS
 from hookcli.table.formatting import counted
@@ -106,6 +108,7 @@ class RecordPage:
             "remarks": [*remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
             "charts": STEP_CHARTS,
+            "settings": document([report for line in self.record.settings for report in line.reports])["reports"],
             "tracks": [
                 {**track.payload(number, coarse), "losses": self._losses(track)}
                 for track, number in zip(tracks, have, strict=True)
@@ -166,6 +169,16 @@ class RecordPage:
             "ended": ended,
             "models": [dict(model) for model in end.models] if end else [],
         }
+
+
+def frame(path: Path) -> str:
+    """The page of the record at a path, in a frame of a notebook."""
+    steps = RecordPage(open_record(path))
+    steps.take()
+    payload = steps.payload()
+    reports = [Report.from_dict(report) for report in payload["reports"]]
+    title = steps.record.header.name if steps.record.header else path.name
+    return HtmlReporter().frame(reports, payload={"schema": SCHEMA, "kind": "record", "title": title, **payload})
 
 
 _OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", "others", "notes")

@@ -32,6 +32,7 @@ class Track:
         self.steps: list[int] = []
         self._forwards: list[int | None] = []
         self._unfinished: list[int] = []
+        self._times: list[float | None] = []
         self._modules: dict[_Place, dict[str, object]] = {}
         self._order: list[_Place] = []
         self._cells: list[tuple[NDArray[np.intp], Rounded, NDArray[np.float64]]] = []
@@ -50,6 +51,7 @@ class Track:
         number, joined = len(self.steps), overview(step)
         self.steps.append(step.step)
         self._forwards.append(step.forward)
+        self._times.append(step.at)
         self._unfinished += [] if step.complete else [number]
         self._rows.append(model_row(step, joined))
         places = [self._place(row) for row in joined.rows]
@@ -101,6 +103,7 @@ class Track:
             "steps": self.steps,
             "forwards": self._forwards,
             "unfinished": self._unfinished,
+            "times": self._times,
             "modules": [{"fqn": fqn, "path": path, **self._modules[fqn, path]} for fqn, path in self._order],
             "statistics": list(self._statistics(since, coarse)),
             "figures": columnar(model_report(self.model, self.phase, self._rows).columns, self._rows),

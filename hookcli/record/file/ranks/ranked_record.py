@@ -118,6 +118,7 @@ class RankedRecord(Record):
         self.lines = sum(part.lines for part in self.parts.values())
         self.non_finite = [found for _, found in self.non_finite_by_rank()]
         self.losses = [line for part in self.parts.values() for line in part.losses]
+        self.settings = [*{x.model: x for part in self.parts.values() for x in part.settings}.values()]
         self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())
         for place, held in _steps(self.parts).items():

@@ -23,11 +23,11 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
     the module; statistics are those of the first tensor that it returned. Models without any figure get no report.
     """
     by_model: dict[tuple[str, str], list[Row]] = {}
+    clocks: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for step in steps:
         by_model.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
-    return [
-        _report(model, phase, fqn, rows) for (model, phase), rows in by_model.items() if any(map(has_figures, rows))
-    ]
+        clocks.setdefault((step.model, step.phase), []).extend([(step.step, step.at)] if step.at is not None else [])
+    return [_report(*key, fqn, rows, clocks[key]) for key, rows in by_model.items() if any(map(has_figures, rows))]
 
 
 def model_row(step: RecordedStep, joined: Report) -> Row:
@@ -79,8 +79,10 @@ def has_figures(row: Row) -> bool:
     return row.stats is not None or any(row.get(column.name) is not None for column in MEASURED)
 
 
-def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
+def _report(model: str, phase: str, fqn: str, rows: Sequence[Row], clock: Sequence[tuple[int, float]] = ()) -> Report:
     meta: Meta = {"mode": spoken(phase)}
+    if clock:
+        meta["clock"] = [clock]
     always = ("step", "forward")  # the chart reporter needs them
     known = [*OVER_TIME, *_further(rows)]
     columns = [c for c in known if c.name in always or any(row.get(c.name) is not None for row in rows)]

@@ -11,7 +11,8 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
-from hookcli.record.file.record_lines import NonFinite, RecordedStep, StepLosses
+from hookcli.probes.settings import recorded_settings
+from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.schedule import Schedule
@@ -39,6 +40,9 @@ class StepSink(Protocol):
     def losses(self, losses: StepLosses) -> None:
         """The losses of the next steps of a model."""
 
+    def settings(self, settings: ModelSettings) -> None:
+        """The settings of a model's modules, before its first step."""
+
     def non_finite(self, value: NonFinite) -> None:
         """The first non-finite value was found."""
 
@@ -61,6 +65,7 @@ class OpenSteps:
         self.losses = EveryLoss(self._write_losses, self._loss_found)
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
+        self._described: set[str] = set()
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -132,7 +137,11 @@ class OpenSteps:
         if recorded.loss is not None and recorded.complete:
             self.losses.correct(step.model.name, step.number, recorded.loss)
         self.losses.flush()
+        name = step.model.name
         with self._until_full():
+            if name not in self._described:
+                self._described.add(name)
+                self._sink.settings(ModelSettings(name, [recorded_settings(step.module, name)]))
             self._sink.step(replace(recorded, plain_seconds=stopwatch.mean()))
             step.model.counts.count_recorded(step.phase)
 

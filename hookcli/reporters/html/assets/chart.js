@@ -19,6 +19,7 @@ import { chartOptions } from "./chart_options.js";
  * @property {number[]} x increasing: steps, or places in the order of calls
  * @property {string[]} names of the points: "step 200", "layer1.0.conv1"
  * @property {Line[]} lines
+ * @property {boolean} [timed] `x` are seconds
  * @property {{x: number, text: string}[]} [ticks] of the x axis; without them uPlot's own
  * @property {{index: number, severity: string, text: string}[]} [marks] findings
  * @property {(index: number) => void} [onSelect] a click, or Enter, on a point
@@ -162,7 +163,8 @@ export class LineChart {
 
   /** The figure of a line at a point, as text. */
   figure(line, index) {
-    const value = line.values[index] ?? null;
+    const before = this.spec.timed ? line.values.findLastIndex((value, i) => i <= index && value !== undefined) : index; // of another run's step
+    const value = line.values[before] ?? null;
     return Number.isNaN(value) ? "NaN" : (this.spec.format ?? number)(value);
   }
 

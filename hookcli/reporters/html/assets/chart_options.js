@@ -1,7 +1,7 @@
 // uPlot's options for a chart: axes, lines and bands in the page's colours, and marks that are drawn over the lines.
 
 import { token } from "./color.js";
-import { ROUND_STEPS, logLevels, signedLevels, tickText } from "./chart_values.js";
+import { ROUND_STEPS, ROUND_TIMES, logLevels, signedLevels, tickText, timeText } from "./chart_values.js";
 
 const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
 const DOTTED = 40; // up to this many points a dot marks each
@@ -55,7 +55,8 @@ function axisLook(color) {
 
 function xAxis(spec, color) {
   const look = { ...axisLook(color), size: 28, gap: 4 };
-  if (!spec.ticks) return { ...look, incrs: ROUND_STEPS, values: (_, xs) => xs.map((step) => (step === null ? "" : step.toLocaleString("en-US"))) };
+  const text = (x) => (x === null ? "" : spec.timed ? timeText(x) : x.toLocaleString("en-US"));
+  if (!spec.ticks) return { ...look, incrs: spec.timed ? ROUND_TIMES : ROUND_STEPS, values: (_, xs) => xs.map(text) };
   const at = new Map(spec.ticks.map((tick) => [tick.x, tick.text]));
   return { ...look, align: 1, splits: (plot) => ticksApart(plot, spec.ticks), values: (_, xs) => xs.map((x) => at.get(x)) };
 }

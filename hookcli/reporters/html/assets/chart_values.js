@@ -5,6 +5,8 @@ import { number } from "./format.js";
 const LOGARITHMIC_FROM = 100;
 /** The distances of ticks along an axis of steps. */
 export const ROUND_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+/** The distances of ticks along an axis of time, in seconds. */
+export const ROUND_TIMES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, ...[1, 2, 5, 10, 30, 60, 120, 360, 720, 1440, 7200].map((n) => 60 * n)];
 const MOST_LEVELS = 7; // figures along a logarithmic axis
 
 /**
@@ -94,6 +96,25 @@ export function signedLevels(low, high, threshold) {
   for (let power = last; power >= first; power -= step) sizes.unshift(Number(`1e${power}`));
   const levels = [...sizes.map((size) => -size).reverse(), 0, ...sizes];
   return levels.filter((level) => level >= low && level <= high);
+}
+
+/**
+ * When a step ended, in seconds since its run began; `at` in hookcli/reporters/step_figures.py.
+ * @param {[number, number][]} pairs recorded steps and their times: between and beyond them steps go on at their pace
+ */
+export function clockOf(pairs) {
+  return (step) => {
+    const found = pairs.findIndex(([one]) => one >= step);
+    const after = Math.min(Math.max(found < 0 ? pairs.length : found, 1), pairs.length - 1);
+    const [[from, begin], [until, end]] = [pairs[Math.max(after - 1, 0)], pairs[after]];
+    return until === from ? begin : Math.max(begin + ((end - begin) * (step - from)) / (until - from), 0);
+  };
+}
+
+/** A time along an axis: 30 s, 1.5 min, 2 h. */
+export function timeText(time) {
+  const [unit, name] = time < 60 ? [1, "s"] : time < 3600 ? [60, "min"] : [3600, "h"];
+  return `${Number((time / unit).toPrecision(3))} ${name}`;
 }
 
 /** A round figure, as short as it can be written: 0.25, 1e-7. */

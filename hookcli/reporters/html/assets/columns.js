@@ -25,6 +25,7 @@ import { mergedRow } from "./merge.js";
  * @property {boolean} numeric
  * @property {boolean} shown
  * @property {number|null} [drop] the order in which columns leave a table without room for all; null stays
+ * @property {number} [least] characters of its words that have room before columns that may leave
  * @property {"bar"|"tick"|""} look bars are shares of the largest, ticks mark a place on the column's scale
  * @property {(row: TableRow) => number|string|null} value for sorting and filtering; NaN is a value
  * @property {(row: TableRow) => string} text
@@ -34,6 +35,7 @@ import { mergedRow } from "./merge.js";
 
 const MODULE_GROUPS = [["inputs", "Inputs", "in"], ["activations", "Activations", "act"], ["outputGrads", "Gradients", "grad"]]; // of modules
 const LAST_DROP = 1000; // above all declared ones
+const REMARK = 40; // characters of it that have room before any other column
 const ROWS_WITH_KEYS = 50; // rows whose further keys may be asked for
 
 /** The columns of one report, in its order; those that hold no information are hidden. */
@@ -46,7 +48,7 @@ export function reportColumns(report, rows, asked) {
   const shown = columns.map((column) => ({ column, ...made(column) }));
   for (const one of asked ? shown : []) one.drop = null;
   for (const one of shown) one.shown ||= asked || (one.key === "source" && Boolean(report.meta.ops)); // the lines of operators
-  const remark = { ...wordColumn("mark", "Remark", (row) => mark(row.values)), tone: () => "bad" }; // what is wrong with rows, if anything is
+  const remark = { ...wordColumn("mark", "Remark", (row) => mark(row.values)), least: REMARK, tone: () => "bad" }; // what is wrong with rows, if anything is
   return [...shown, ...further.map((column) => ({ column, ...made(column), shown: false })), ...(!asked && rows.some(remark.text) ? [remark] : [])];
 }
 

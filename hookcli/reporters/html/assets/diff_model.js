@@ -96,7 +96,7 @@ function joinedSides([a, b], diff) {
     figures.forEach(([, , name]) => known.add(name));
     return { ...row, ...Object.fromEntries(figures) };
   });
-  const ofSide = ({ name, title, kind, merge }, side) => ({ name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, aside: merge === "norm" ? ["diff"] : [] }); // norms are asked for
+  const ofSide = ({ name, title, kind, merge }, side) => ({ name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null, kind, drop: 0, aside: merge === "norm" ? ["diff"] : [] }); // norms are asked for
   const columns = [...known].map(declared).flatMap((column) => ["a", "b"].map((side) => ofSide(column, side)));
   return { ...diff, rows, columns: [...diff.columns, ...columns.filter(({ name }) => rows.some((row) => name in row))] };
 }

@@ -5,7 +5,8 @@ import { columnsOf } from "./declared.js";
 import { button, h } from "./dom.js";
 import { cell, num } from "./format.js";
 import { choice } from "./menu.js";
-import { placesOf } from "./step_charts.js";
+import { axisChoice, isTimed, placesOf } from "./step_charts.js";
+import { clockOf, timeText } from "./chart_values.js";
 
 const RUN_COLORS = 8; // of series, in chart.css
 const RUN_CHARTS = 4; // those after them are folded away at first
@@ -41,10 +42,15 @@ export function mountHistory(container, history, first) {
     const sides = Object.entries(report.meta.against).map(([side, name], i) => ({ label: side.toUpperCase(), ending: i ? `_${side}` : "", name, color: `--series-${(i % RUN_COLORS) + 1}` }));
     const [open, folded] = [h("div", { class: "diff-charts runs-charts" }), h("div", { class: "diff-charts runs-charts" })];
     const charts = specsOfRuns(report, sides, first, 1).map((spec, place) => new LineChart(place < RUN_CHARTS ? open : folded, spec));
-    const smooth = (over) => specsOfRuns(report, sides, first, Number(over)).forEach((spec, i) => charts[i].update(spec));
-    const means = choice("Mean over", MEANS.map((over) => [String(over), over > 1 ? `${over} steps` : "each step"]), "1", smooth);
+    let over = 1;
+    const draw = () => specsOfRuns(report, sides, first, over).forEach((spec, i) => charts[i].update(spec));
+    const smooth = (chosen) => {
+      over = Number(chosen);
+      draw();
+    };
+    const means = choice("Mean over", MEANS.map((steps) => [String(steps), steps > 1 ? `${steps} steps` : "each step"]), "1", smooth);
     const heading = h("h2", { class: "diff-heading" }, `${report.model}: ${sides.length > 2 ? `${sides.length} runs` : "A and B"} over steps`);
-    const bar = h("div", { class: "runs-bar" }, legendOfRuns(sides, charts), h("span", { class: "diff-dim" }, "Mean over"), means.element);
+    const bar = h("div", { class: "runs-bar" }, legendOfRuns(sides, charts), h("span", { class: "diff-dim" }, "Mean over"), means.element, axisChoice((report.meta.clock ?? []).map((pairs) => pairs.flat()), draw));
     container.append(h("section", { "aria-label": report.model }, heading, bar, open));
     if (folded.childNodes.length) container.append(h("details", { class: "diff-how" }, h("summary", {}, "Other figures over steps"), folded));
   }
@@ -73,11 +79,14 @@ function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
     const whole = name === "loss" && meta.loss_of_steps?.length === sides.length && meta.loss_of_steps.every((losses) => losses.length) ? lossesOfRuns(meta.loss_of_steps) : null;
     const steps = whole ? whole.steps : rows.map(({ step }) => step);
     const every = whole?.values ?? sides.map(({ ending }) => rows.map((row) => num(row[name + ending]) ?? undefined));
-    const values = kinds.get(name) === SETTING_KIND ? every : every.map((each) => means(steps, each, over));
+    const smooth = kinds.get(name) === SETTING_KIND ? every : every.map((each) => means(steps, each, over));
+    const numbered = { x: placesOf({ steps }), names: whole ? steps.map((step) => `step ${step}`) : rows.map(pointName), values: smooth };
+    const { x, names: points, values } = isTimed() ? overTime(steps, smooth, meta.clock) : numbered;
     return {
       title: title + (unit ? ` (${unit})` : ""),
-      x: placesOf(steps),
-      names: whole ? steps.map((step) => `step ${step}`) : rows.map(pointName),
+      x,
+      timed: isTimed(),
+      names: points,
       lines: sides.map(({ label, color }, i) => ({ label, color, values: values[i] })),
       limits: limitsOfRuns(values),
       sync: `diff ${model} ${meta.mode}`,
@@ -85,6 +94,13 @@ function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
     };
   });
   return specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => (value ?? null) !== null)));
+}
+
+/** The values of each run over the time since it began; undefined at the times of other runs' steps. */
+function overTime(steps, values, clocks) {
+  const timed = values.map((own, i) => new Map(steps.flatMap((step, k) => (own[k] === undefined ? [] : [[clockOf(clocks[i])(step), own[k]]]))));
+  const x = [...new Set(timed.flatMap((own) => [...own.keys()]))].sort((a, b) => a - b);
+  return { x, names: x.map(timeText), values: timed.map((own) => x.map((time) => own.get(time))) };
 }
 
 /** The lowest and the highest figure of the runs that stayed finite, if one that did not leaves them no room; else undefined. */

@@ -61,7 +61,8 @@ export class StepDetail {
     this.note.textContent = reports.length ? `Step ${count(reports[0].meta.step)} of ${track.title}${why}` : "";
     if (reports[0] === this.shown) return;
     this.shown = reports[0];
-    Object.assign(this.context.model, joinReports({ reports }));
+    const settings = this.context.payload.steps.settings.filter(({ model }) => model === track.model);
+    Object.assign(this.context.model, joinReports({ reports: [...reports, ...settings] }));
     repeatSelection();
   }
 }

@@ -5,9 +5,27 @@ import { h } from "./dom.js";
 import { declared } from "./declared.js";
 import { figureText, num } from "./format.js";
 import { ABSENT } from "./data.js";
+import { choice } from "./menu.js";
+import { clockOf } from "./chart_values.js";
 
 const COLORS = 6; // of series, in chart.css
 const FIRST_CHARTS = 4; // those after them are folded away at first
+const AXES = [["step", "Steps", "Over the numbers of steps"], ["time", "Time", "Over the time since the run began"]];
+let axis = "step"; // of all charts of the page
+
+/** A choice of steps or time, nothing for `clocks` without times; `changed` is called after it. */
+export function axisChoice(clocks, changed) {
+  const choose = (value) => {
+    axis = value;
+    changed();
+  };
+  return clocks.length && clocks.every((times) => times?.length && times.every(Number.isFinite)) ? choice("Axis", AXES, axis, choose).element : null;
+}
+
+/** True if the reader chose time. */
+export function isTimed() {
+  return axis === "time";
+}
 
 /** Charts that show one track, with one cursor. */
 export class StepCharts {
@@ -23,7 +41,7 @@ export class StepCharts {
 
   /** @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them */
   show(track, ranks) {
-    this.x = placesOf(track.steps);
+    this.x = placesOf(track);
     this.track = track;
     this.kinds.forEach(([title, labels], place) => {
       const [name] = Object.keys(labels);
@@ -36,7 +54,7 @@ export class StepCharts {
     const chart = this.charts.get(title);
     const format = (value) => figureText(declared(name), value);
     const steps = chartOfSteps(this.track, this.onStep);
-    const every = name === "loss" && lines.length === 1 && this.x === this.track.steps && this.track.losses;
+    const every = name === "loss" && lines.length === 1 && !steps.ticks && this.track.losses;
     const spec = every ? { ...steps, ...lossesOf(this.track, lines[0], this.onStep), title, format } : { ...steps, title, lines, format };
     if (!lines.length) {
       chart?.destroy();
@@ -59,7 +77,7 @@ export class RowChart {
 
   /** @param {number} index of the chosen step */
   show(track, statistic, { node, values, bad }, index) {
-    this.x = placesOf(track.steps);
+    this.x = placesOf(track);
     const figures = Array.from(values, (value, i) => (value === ABSENT || (Number.isNaN(value) && !bad[i]) ? null : value));
     const title = `${statistic.title}: ${node.fqn || "(model)"}${node.path}`;
     const marks = bad.includes(1) ? [{ index: bad.indexOf(1), severity: "error", text: "not finite from here on" }] : [];
@@ -69,23 +87,26 @@ export class RowChart {
     else this.chart = new LineChart(this.container, spec);
     this.node = node;
     this.choose(index);
-    this.#showQuantiles(track, node, index);
+    this.#showDistribution(track, node, index);
   }
 
-  /** Chart how the module's output is distributed over steps, where histograms were recorded. */
-  async #showQuantiles(track, node, index) {
+  /** Chart how the module's output is distributed over steps: bands that are darker where more elements lie. */
+  async #showDistribution(track, node, index) {
+    const has = (name) => node.row >= 0 && track.statistics.some((one) => one.name === name);
     const from = node.row * track.steps.length;
-    const line = async (band, name, color) => {
-      const values = (await track.matrix(name)).subarray(from, from + track.steps.length);
-      return { label: declared(name).title, band, color, values: Array.from(values, (value) => (value === ABSENT ? null : value)) };
-    };
-    const [all, most] = [["min to max", "--series-6"], ["1 % to 99 %", "--series-1"]];
-    const asked = [["min", ...all], ["max", ...all], ["p1", ...most], ["p99", ...most], ["p50", undefined, "--series-2"]];
-    const isRecorded = node.row >= 0 && track.statistics.some(({ name }) => name === "p50");
-    const lines = await Promise.all(isRecorded ? asked.map(([name, band, color]) => line(band, name, color)) : []);
+    const read = async (name) => Array.from((await track.matrix(name)).subarray(from, from + track.steps.length), (value) => (value === ABSENT ? null : value));
+    const [middle, ...pairs] = has("p50") ? ["p50", ["p1", "p99"], ["p25", "p75"]] : ["mean"];
+    const names = ["min", "max", ...pairs.flat(), middle, ...(pairs.length ? [] : ["std"])];
+    const figures = names.every(has) ? await Promise.all(names.map(async (name) => [name, await read(name)])) : [];
+    const of = Object.fromEntries(figures);
+    const spread = (sign) => of.mean.map((mean, i) => (Number.isFinite(mean) && Number.isFinite(of.std[i]) ? mean + sign * of.std[i] : null));
+    const band = (title, edges) => edges.map(([label, values]) => ({ label, band: title, color: "--series-1", values }));
+    const bandOf = (pair) => band(pair.map((name) => declared(name).title.toLowerCase()).join(" to "), pair.map((name) => [declared(name).title, of[name]]));
+    const inner = () => (pairs.length ? pairs.flatMap(bandOf) : band("mean ± std", [["mean - std", spread(-1)], ["mean + std", spread(1)]]));
+    const lines = figures.length ? [...bandOf(["min", "max"]), ...inner(), { label: declared(middle).title, color: "--series-2", values: of[middle] }] : [];
     if (node !== this.node) return;
-    const spec = { ...chartOfSteps(track, this.onStep), title: `Distribution of the output over steps: ${node.fqn || "(model)"}${node.path}`, lines, height: 200 };
-    if (isRecorded && !this.fan) this.fan = new LineChart(this.container, spec);
+    const spec = { ...chartOfSteps(track, this.onStep), title: `Distribution of the output: ${node.fqn || "(model)"}${node.path}`, lines, height: 220 };
+    if (lines.length && !this.fan) this.fan = new LineChart(this.container, spec);
     else this.fan?.update(spec);
     this.choose(index);
   }
@@ -95,25 +116,28 @@ export class RowChart {
   }
 }
 
-/** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
-export function placesOf(steps) {
+/** Places on the axis: times, or the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
+export function placesOf({ steps, times }) {
+  if (times && isTimed()) return times;
   return steps.every((step, i) => !i || step > steps[i - 1]) ? steps : steps.map((_, i) => i);
 }
 
 function chartOfSteps(track, onSelect) {
-  const x = placesOf(track.steps);
-  const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-  return { x, ticks, names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+  const x = placesOf(track);
+  const ticks = x === track.steps || isTimed() ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
+  return { x, ticks, timed: isTimed(), names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
 /** The loss of every step, recorded or not; a click chooses the recorded step that is nearest. */
-function lossesOf({ steps, losses, marks = [] }, line, onStep) {
+function lossesOf({ steps, times, losses, marks = [] }, line, onStep) {
+  const values = losses.values.map(num);
+  const first = values.findIndex((value) => value !== null && !Number.isFinite(value)); // perhaps in a step that was not recorded
   const nearest = (step) => steps.reduce((best, one, i) => (Math.abs(one - step) < Math.abs(steps[best] - step) ? i : best), 0);
   return {
-    x: losses.steps,
+    x: isTimed() ? losses.steps.map(clockOf(steps.map((step, i) => [step, times[i]]))) : losses.steps,
     names: losses.steps.map((step) => `step ${step}`),
-    lines: [{ ...line, values: losses.values.map(num) }],
-    marks: marks.map((mark) => ({ ...mark, index: Math.max(losses.steps.indexOf(steps[mark.index]), 0) })),
+    lines: [{ ...line, values }],
+    marks: marks.map((mark) => ({ ...mark, index: mark.isFirst && first >= 0 ? first : Math.max(losses.steps.indexOf(steps[mark.index]), 0) })),
     onSelect: (index) => onStep(nearest(losses.steps[index])),
   };
 }

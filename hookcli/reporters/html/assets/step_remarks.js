@@ -76,7 +76,7 @@ export function ranksSection(context, { ranks }) {
 }
 
 function reportBox(context, report) {
-  const box = h("div", { class: "report-box", style: { height: `${Math.min(report.rows.length, 12) * 24 + 104}px` } });
+  const box = h("div", { class: "report-box" });
   mountReport(box, context, report, NO_LINES);
   return box;
 }

@@ -7,7 +7,7 @@ import { HeatMap } from "./heatmap.js";
 import { choice } from "./menu.js";
 import { onSelect, select, selected } from "./selection.js";
 import { StepBar, StepDetail } from "./step_bar.js";
-import { RowChart, StepCharts } from "./step_charts.js";
+import { RowChart, StepCharts, axisChoice } from "./step_charts.js";
 import { mountStepTable } from "./step_table.js";
 import { firstBadSection, ranksSection, stepRemarks } from "./step_remarks.js";
 import { StepTrack } from "./step_tracks.js";
@@ -45,7 +45,7 @@ class StepsView {
     this.detail = new StepDetail(this.context);
     this.detail.show(this.track, this.track.steps.length - 1);
     this.whole = h("div", { class: "step-whole" });
-    this.container.replaceChildren(h("div", { class: "steps" }, this.bar.root, this.whole, this.data.ranks && this.rankChoice(), charts, this.heatSection(), this.table, this.remarks));
+    this.container.replaceChildren(h("div", { class: "steps" }, this.bar.root, this.whole, h("div", { class: "step-ranks" }, this.data.ranks && this.rankChoice(), this.axisChoice()), charts, this.heatSection(), this.table, this.remarks));
     this.drawWhole();
     onSelect(({ fqn, source }) => this.follow(fqn, source));
     this.index = this.track.steps.length - 1;
@@ -74,7 +74,14 @@ class StepsView {
       this.ofRanks = value === "each";
       this.drawCharts();
     };
-    return h("div", { class: "step-ranks" }, choice("Ranks", options, "all", set).element);
+    return choice("Ranks", options, "all", set).element;
+  }
+
+  axisChoice() {
+    return axisChoice(this.tracks.map(({ times }) => times), () => {
+      this.drawCharts();
+      this.drawRow();
+    });
   }
 
   heatSection() {
@@ -197,7 +204,7 @@ async function firstBadStep(track) {
 /** The first value that is not finite, and the findings of checks where they begin. */
 function marksOf(track, firstBad) {
   const found = track.findings.map(({ check, severity, fqn, steps }) => ({ index: steps[0][0], severity, text: `${check} ${fqn}`.trim() }));
-  return firstBad < 0 ? found : [{ index: firstBad, severity: "error", text: "first NaN or Inf" }, ...found];
+  return firstBad < 0 ? found : [{ index: firstBad, severity: "error", text: "first NaN or Inf", isFirst: true }, ...found];
 }
 
 /** Fetch new steps as long as the record grows. */

@@ -36,7 +36,7 @@ class Table {
     const on = { scroll: draw, keydown: (event) => this.key(event) };
     this.scroller = h("div", { class: "table", tabindex: 0, role: this.state.nested ? "treegrid" : "grid", "aria-label": label, on }, this.head, this.body, this.nothing);
     this.element = h("section", { class: "table-view" }, this.tools.element, this.scroller);
-    new ResizeObserver(draw).observe(this.scroller);
+    new ResizeObserver(framed(() => this.layOut())).observe(this.scroller);
     this.layOut();
   }
 

@@ -30,7 +30,13 @@ export function fitting(columns, state, { first, room }) {
   const leaving = columns.filter(({ drop }, i) => i && (drop ?? null) !== null).sort((a, b) => a.drop - b.drop);
   const left = new Set();
   for (let over = widths.reduce((sum, width) => sum + width, 0) - room; over > 0 && leaving.length; over -= widths[columns.indexOf(leaving.shift())]) left.add(leaving[0]);
-  return columns.filter((column) => !left.has(column));
+  const names = new Set([...left].map(ofBothSides));
+  return columns.filter((column) => !names.has(ofBothSides(column)));
+}
+
+/** A column's name without the side of a comparison: its figures leave together. */
+function ofBothSides({ key }) {
+  return key.replace(/^[ab]_/, "");
 }
 
 function lengthsOf(columns, state) {
@@ -40,7 +46,7 @@ function lengthsOf(columns, state) {
 }
 
 function cut(columns, lengths, most) {
-  return lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, i ? most : Math.max(most, NAME))));
+  return lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, Math.max(most, i ? (columns[i].least ?? 0) : NAME))));
 }
 
 function pixels(widths) {
