@@ -10,8 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as type checkers take it: importing `typing` takes a third of Python's own start
 if TYPE_CHECKING:
     from hookcli.engine.capture import capture, capture_recipe
-    from hookcli.engine.checking import check
-    from hookcli.engine.reporting import report
+    from hookcli.engine.checking import check, report
     from hookcli.engine.step import Step
     from hookcli.record.watch import Watch, watch
     from hookcli.reporters.report_page import ReportPage
@@ -25,7 +24,7 @@ _HOMES = {
     "capture": "engine.capture",
     "capture_recipe": "engine.capture",
     "check": "engine.checking",
-    "report": "engine.reporting",
+    "report": "engine.checking",
     "watch": "record.watch",
 }
 

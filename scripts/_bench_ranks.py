@@ -15,8 +15,7 @@ from statistics import median
 import torch
 from _bench_merge import report
 
-from hookcli.engine.ranks.gather import gather
-from hookcli.engine.ranks.group import joined
+from hookcli.engine.ranks.group import gather, joined
 from hookcli.system.torchrun import world
 from hookcli.table.measured_rows import pack
 from hookcli.table.merged_ranks import merged

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.engine.ddp import DDPSteps, communicate
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
 from hookcli.hooks.communication.comm_hooks import CommHook, check_works, find_hook

@@ -120,7 +120,7 @@ def _compiled() -> list[str]:
     from torch import nn
 
     import hookcli
-    from hookcli.engine.lockstep.compiled import compiled
+    from hookcli.engine.lockstep.side import compiled
     from hookcli.engine.run_info import finished
 
     with compiled(nn.Linear(2, 2), "*", "eager"):

@@ -100,7 +100,7 @@ def comm(
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:
     """On rank 0 one report of all ranks, merged or side by side as --ranks says; on the other ranks none."""
-    from hookcli.engine.ranks.gather import gather
+    from hookcli.engine.ranks.group import gather
 
     group.stage("gathering the reports of all processes")
     parts = dict(enumerate(gather(report, group)))

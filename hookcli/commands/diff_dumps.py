@@ -71,10 +71,10 @@ class DumpRuns:
         return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
-        from hookcli.engine.lockstep.compiled import unseen_parts
         from hookcli.engine.lockstep.dump_comparison import DumpComparison
         from hookcli.engine.lockstep.dump_modules import module_parts
         from hookcli.engine.lockstep.further_runs import operators_of
+        from hookcli.engine.lockstep.side import unseen_parts
 
         self._require_operators(reader)
         options, step = self._repeated(reader)

@@ -14,7 +14,7 @@ from hookcli.commands.progress import Progress, working
 from hookcli.commands.reading import Position, matching
 from hookcli.diff.rows import beyond
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.weights.pairing import pair
+from hookcli.diff.weights.pairs import pair
 from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, diff_records

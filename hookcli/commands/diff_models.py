@@ -114,7 +114,7 @@ class ModelRuns:
         `select` narrows instead of --match and --type, and `data` has the batches that `inputs` are the first of.
         """
         from hookcli.engine.capture import Hooking, capture_run
-        from hookcli.engine.lockstep.compiled import compiled
+        from hookcli.engine.lockstep.side import compiled
         from hookcli.engine.prepare import PreparedRun
 
         side = self.side(built, inputs)

@@ -16,7 +16,7 @@ from hookcli.commands.option_fields import OnlyFields, takes_options
 from hookcli.commands.options import BUILDING, Model, Options
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
-from hookcli.sources.specs import source_of
+from hookcli.sources.identity import source_of
 from hookcli.system.files import is_folder
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     import torch
 
     from hookcli.engine.batches import DataBatches
-    from hookcli.engine.feedback import Feedback
     from hookcli.engine.lockstep.lockstep import SourceTree
     from hookcli.engine.prepare import PreparedRun
-    from hookcli.engine.setting import Setting
+    from hookcli.engine.setting import Feedback, Setting
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.

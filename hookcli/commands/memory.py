@@ -24,8 +24,8 @@ from hookcli.table.columns.layouts import FITS, MEMORY, TIMELINE, with_operators
 from hookcli.table.names import checked_filter
 
 if TYPE_CHECKING:
-    from hookcli.engine.feedback import Feedback
     from hookcli.engine.memory.request import MemoryRequest
+    from hookcli.engine.setting import Feedback
 
 EXAMPLES = (
     "hookcli memory resnet50 --batch-size 64",

@@ -24,8 +24,7 @@ from hookcli.table import Report
 from hookcli.table.columns.costs import TIMES
 
 if TYPE_CHECKING:
-    from hookcli.engine.feedback import Feedback
-    from hookcli.engine.setting import Setting
+    from hookcli.engine.setting import Feedback, Setting
     from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
     from hookcli.probes.base import Probe
@@ -38,7 +37,7 @@ Compare = Callable[[Report, Report], Report]
 
 def feedback_of(options: Options, progress: Progress, processes: Processes | None = None, label: str = "") -> Feedback:
     """Feedback that shows people, and the other processes, what a run is doing; each remark once, after the `label`."""
-    from hookcli.engine.feedback import Feedback
+    from hookcli.engine.setting import Feedback
 
     def stage(text: str) -> None:
         progress.stage(text)

@@ -92,7 +92,7 @@ class Processes:
         """On rank 0 the ranks' reports as one; `whole` makes the shapes that a single process would see, or None."""
         if self.group is None:
             return list(reports)
-        from hookcli.engine.ranks.gather import gather
+        from hookcli.engine.ranks.group import gather
 
         self.group.stage("gathering the reports of all processes")
         gathered = [gather(report, self.group) for report in reports]

@@ -16,7 +16,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.views.query import Query
 from hookcli.table import Report
 from hookcli.table.columns.recorded import RUNS
-from hookcli.table.letters import letter
+from hookcli.table.formatting import letter
 
 
 def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | None, x: str) -> int:

@@ -1,6 +1,7 @@
 """Alignment of two models: modules are paired by name, then by order and type if they were renamed.
 
-Operators of paired modules are paired by function, in the order in which they ran.
+Operators of paired modules are paired by function, in the order in which they ran. What is left are the differences
+between the two structures, in words.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ Likeness = Callable[[NamedPart], Hashable]
 
 def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
     paired: Pairs = {place: place for place in set(ours) & set(theirs)}
-    for likeness in (_type_and_last_name, _type):
-        paired |= _in_order(ours, theirs, paired, likeness)
+    paired |= _in_order(ours, theirs, paired, lambda part: (part.type, part.fqn.rpartition(".")[2]))
+    paired |= _in_order(ours, theirs, paired, lambda part: part.type)
     taken = set(paired.values())
     by_name = {place.fqn: place for place in theirs if place not in taken}
     return paired | {place: by_name[place.fqn] for place in ours if place not in paired and place.fqn in by_name}
@@ -111,7 +112,9 @@ def _modules(ours: Sequence[NamedPart], theirs: Sequence[NamedPart]) -> Pairs:
 def _operators(ours: Mapping[str, list[NamedPart]], theirs: Mapping[str, list[NamedPart]], modules: Pairs) -> Pairs:
     pairs: Pairs = {}
     for a, b in modules.items():
-        pairs |= _in_order(ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, _in_place_or_not)
+        pairs |= _in_order(
+            ours.get(a.fqn, []), theirs.get(b.fqn, []), {}, lambda operator: operator.type.removesuffix("_")
+        )
     return pairs
 
 
@@ -122,18 +125,6 @@ def _by_owner(places: Iterable[NamedPart]) -> dict[str, list[NamedPart]]:
         if (owner := operator_owner(place.fqn)) is not None:
             owned[owner].append(place)
     return owned
-
-
-def _type(place: NamedPart) -> Hashable:
-    return place.type
-
-
-def _in_place_or_not(place: NamedPart) -> Hashable:
-    return place.type.removesuffix("_")
-
-
-def _type_and_last_name(place: NamedPart) -> Hashable:
-    return place.type, place.fqn.rpartition(".")[2]
 
 
 def _in_order(ours: Sequence[NamedPart], theirs: Sequence[NamedPart], paired: Pairs, likeness: Likeness) -> Pairs:
@@ -162,3 +153,43 @@ def _between(places: Sequence[NamedPart], paired: Pairs) -> dict[NamedPart | Non
         else:
             groups[after].append(place)
     return groups
+
+
+_NAMED = 3
+
+
+def structure(alignment: Alignment) -> list[tuple[str, str]]:
+    """The differences in structure: a name, and a sentence on it."""
+    lines = [(place.fqn, f"{_named(place)} is in A only") for place in _outermost(alignment.removed)]
+    lines += [(place.fqn, f"{_named(place)} is in B only") for place in _outermost(alignment.added)]
+    lines += [(a.fqn, f"{_name(a)} is called {_name(b)} in B") for a, b in alignment.renamed]
+    retyped = [(a, b) for a, b in alignment.pairs if a.fqn == b.fqn and a.type != b.type]
+    return lines + [(a.fqn, f"{_name(a)} is {a.type} in A and {b.type} in B") for a, b in retyped]
+
+
+def structure_line(alignment: Alignment) -> str:
+    """The differences in structure in one line, with the first names of each sort; "" if there are none."""
+    groups = [
+        f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
+        for what, names in (
+            ("only in A", [_name(place) for place in _outermost(alignment.removed)]),
+            ("only in B", [_name(place) for place in _outermost(alignment.added)]),
+            ("renamed", [f"{_name(a)} to {_name(b)}" for a, b in alignment.renamed]),
+        )
+        if names
+    ]
+    return "the structures differ: " + "; ".join(groups) if groups else ""
+
+
+def _outermost(places: Sequence[NamedPart]) -> list[NamedPart]:
+    """The modules, and the operators that do not just belong to these."""
+    modules = {place.fqn for place in places}
+    return [place for place in places if operator_owner(place.fqn) not in modules]
+
+
+def _name(place: NamedPart) -> str:
+    return place.fqn or "(model)"
+
+
+def _named(place: NamedPart) -> str:
+    return _name(place) + (f" ({place.type})" if place.type else "")

@@ -177,13 +177,14 @@ def _model_text(baseline: Baseline) -> str:
 
 def _lean(row: Row) -> dict[str, Any]:
     """A row without values that say nothing: an empty path, the first call, no NaN and no Inf."""
-    values = {key: value for key, value in row.flat().items() if key == "fqn" or not _says_nothing(key, value)}
+    zeros = ("call", "pass", *_LEFT_OUT_IF_ZERO)
+    values = {
+        key: value
+        for key, value in row.flat().items()
+        if key == "fqn" or not (value is None or value == "" or (value == 0 and key in zeros))
+    }
     first = [key for key in ("fqn", "type") if key in values]
     return {key: values[key] for key in (*first, *sorted(values.keys() - set(first)))}
-
-
-def _says_nothing(key: str, value: Any) -> bool:
-    return value is None or value == "" or (value == 0 and key in ("call", "pass", *_LEFT_OUT_IF_ZERO))
 
 
 def _json(value: Any) -> str:

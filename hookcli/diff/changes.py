@@ -12,6 +12,7 @@ from hookcli.diff.rows import diff
 from hookcli.diff.settings import ChangedSettings, changes_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Report, Row, strict
+from hookcli.table.formatting import plain
 from hookcli.table.names import is_within, operator_owner
 
 
@@ -102,7 +103,7 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
         elif row.get("beyond") and fqn not in causes.said:
             inside = [name for name in (changed | sized | causes.said.keys()) if is_within(name, fqn)]
             if fqn in sized and not inside:
-                causes.add(fqn, ", ".join(_sizes_said(old[fqn], new[fqn])))
+                causes.add(fqn, _resized(old[fqn], new[fqn]))
             elif fqn in old and fqn in new and _is_own(old[fqn], new[fqn]) and not any(is_within(n, fqn) for n in old):
                 causes.add(fqn, row["differs"])
             elif not row.get("only"):
@@ -121,14 +122,11 @@ def _sizes(row: Row) -> tuple[Any, Any]:
     return row.get("params"), row.get("trainable")
 
 
-def _sizes_said(old: Row, new: Row) -> Iterator[str]:
-    names = {"params": "parameters", "trainable": "trainable parameters"}
-    for key in ("params",) if old.get("params") != new.get("params") else ("trainable",):
-        yield f"{names[key]} {_count(old.get(key))} → {_count(new.get(key))}"
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
+def _resized(old: Row, new: Row) -> str:
+    """The change of a module's number of parameters, else of those that are trained, in words."""
+    changed = old.get("params") != new.get("params")
+    key, name = ("params", "parameters") if changed else ("trainable", "trainable parameters")
+    return f"{name} {plain(old.get(key))} → {plain(new.get(key))}"
 
 
 def _is_own(old: Row, new: Row) -> bool:
@@ -136,10 +134,9 @@ def _is_own(old: Row, new: Row) -> bool:
 
 
 def _become(change: str) -> str:
-    words = {"added": "added", "removed": "removed"}
     if change.startswith("renamed: "):
         return f"renamed to {change.removeprefix('renamed: ')}"
-    return words.get(change) or f"changed: {change}"
+    return change if change in ("added", "removed") else f"changed: {change}"
 
 
 def _unmeasured(row: Row) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
-from hookcli.diff.comparable import check_pair, unfit
-from hookcli.diff.origin import both_sources, operators_of_both
+from hookcli.diff.origin import both_sources, check_pair, operators_of_both, unfit
 from hookcli.diff.settings import ERROR
 from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import Tolerance, excess, gradient_scales, times_allowed
@@ -20,15 +19,13 @@ from hookcli.errors import UsageError
 from hookcli.table import STATS_KEYS, Column, Report, Row
 from hookcli.table.columns import DECLARED, IDENTITY, declared
 from hookcli.table.columns.layouts import DIFF
-from hookcli.table.formatting import shape
+from hookcli.table.formatting import listed, shape
 from hookcli.table.meta import with_notes
 from hookcli.table.stats import EXACT
 
 Key = tuple[Any, ...]
 _KEY = tuple(name for name in IDENTITY if name != "fqn")
 _IF_FILLED = ("source", *_KEY)  # columns that are there if a row has them
-
-_NAMED = 2  # figures that a row tells of in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +38,8 @@ class Difference:
     times: float
 
     def __str__(self) -> str:
-        name = self.figure.replace("_", " ")
-        is_shape = self.figure.endswith("shape")
-        a, b = (shape(value) if is_shape else text_of(value) for value in (self.a, self.b))
-        return f"{name} {a} → {b}"
+        text = shape if self.figure.endswith("shape") else text_of
+        return f"{self.figure.replace('_', ' ')} {text(self.a)} → {text(self.b)}"
 
 
 def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
@@ -87,14 +82,10 @@ def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance)
     a, b = ([r for r in side if not unfit(r)] or side for side in (a, b))
     kinds = [[report.probe for report in reports] for reports in (a, b)]
     if sorted(kinds[0]) != sorted(kinds[1]):
-        raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare reports of the same command")
-    there = sorted(b, key=lambda report: kinds[0].index(report.probe))
-    here = sorted(a, key=lambda report: kinds[0].index(report.probe))
-    return [diff(left, right, tolerance) for left, right in zip(here, there, strict=True)]
-
-
-def _listed(probes: Sequence[str]) -> str:
-    return "reports of " + ", ".join(probes) if probes[1:] else f"a report of {probes[0]}"
+        holds = (f"{'reports' if probes[1:] else 'a report'} of {', '.join(probes)}" for probes in kinds)
+        raise UsageError(f"A holds {', B '.join(holds)}: compare reports of the same command")
+    left, right = (sorted(side, key=lambda report: kinds[0].index(report.probe)) for side in (a, b))
+    return [diff(*pair, tolerance) for pair in zip(left, right, strict=True)]
 
 
 _RUN = ("input", "fill", "seed", "mode", "dtype", "device", "torch", "loss", "fastpath")
@@ -114,7 +105,7 @@ def unlike(report: Report) -> str:
 
 
 def _known_to(report: Report, other: Report) -> Report:
-    """The report without values that no row of the other has, whose version of hookcli did not measure them."""
+    """The report without values that the other report's version of hookcli did not measure: no row of it has them."""
     names = {column.name for column in other.columns}.union(*(row.values for row in other.rows))
     unknown = {name for row in report.rows for name in row.values if name not in names} if other.rows else set()
     if not unknown:
@@ -213,8 +204,7 @@ def _pair(
         values["times"] = 0.0
     beyond = [difference for difference in worst if difference.times > 1]
     if beyond:
-        more = f" and {len(beyond) - _NAMED} more" if beyond[_NAMED:] else ""
-        values |= {"differs": ", ".join(map(str, beyond[:_NAMED])) + more, "beyond": True}
+        values |= {"differs": listed(beyond, 2), "beyond": True}
     return Row(values)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hookcli.diff.align import Alignment
 from hookcli.table import Finding
-from hookcli.table.formatting import counted
+from hookcli.table.formatting import counted, listed
 
 ERROR, NOTE = "error", "note"
 _ABSENT = "nothing"
@@ -90,11 +90,11 @@ def causes(settings: Iterable[ChangedSettings], alignment: Alignment, allowed: S
 def _of_settings(fqns: Sequence[str], kind: str, remark: str, changed: Sequence[str]) -> Cause:
     more = [f"{len(changed) - _NAMED} more"] if changed[_NAMED:] else []
     *most, last = [*changed[:_NAMED], *more]
-    listed = f"{', '.join(most)} and {last}" if most else last
+    what = f"{', '.join(most)} and {last}" if most else last
     verb = "has" if len(fqns) == 1 else "have"
     severity = NOTE if remark else ERROR
     names = ", ".join(text.partition(" (")[0] for text in changed)
-    return Cause(fqns, f"{_who(fqns, kind)} {verb} another {listed}{remark}", severity, remark in ("", _ALLOWED), names)
+    return Cause(fqns, f"{_who(fqns, kind)} {verb} another {what}{remark}", severity, remark in ("", _ALLOWED), names)
 
 
 def _retyped(alignment: Alignment) -> Iterator[Cause]:
@@ -136,13 +136,9 @@ def advice(findings: Iterable[Finding]) -> str:
 
 def settings_line(of: Iterable[Cause]) -> str:
     """The modules of the causes that a verdict only counts; "" if there are none."""
-    named = [f"{cause.names} in {_listed(cause.fqns)}" for cause in of if cause.names and cause.fqns[1:]]
+    many = [cause for cause in of if cause.names and cause.fqns[1:]]
+    named = [f"{cause.names} in {listed([fqn or '(model)' for fqn in cause.fqns], _NAMED)}" for cause in many]
     return f"settings differ: {'; '.join(named)}" if named else ""
-
-
-def _listed(fqns: Sequence[str]) -> str:
-    named = ", ".join(fqn or "(model)" for fqn in fqns[:_NAMED])
-    return f"{named} and {len(fqns) - _NAMED} more" if fqns[_NAMED:] else named
 
 
 def _text(value: Any) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from hookcli.table import Report, Row
 from hookcli.table.columns.costs import SIDE_TIMES
-from hookcli.table.formatting import duration
+from hookcli.table.formatting import duration, listed
 from hookcli.table.meta import with_notes
 from hookcli.table.times import INCLUSIVE, NAMES, RATIO, SIDES, CallKey, Times, ratio, whole
 
 _MUCH = 1.2  # times A's own time; less is noise
 _MATTERS = 0.02  # of the model's time in A
-_NAMED = 3
 
 
 def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str], note: str = "") -> Report:
@@ -61,8 +60,7 @@ def _sentence(a: Mapping[str, float], b: Mapping[str, float], pairs: Sequence[_P
     """The whole times of both runs, and the calls whose own time is longer in B."""
     models = [_change(name, a[name], b[name]) for name in INCLUSIVE if name in a and name in b]
     slower = sorted(_slower(pairs, a), reverse=True)
-    more = f" and {len(slower) - _NAMED} more" if slower[_NAMED:] else ""
-    named = f"slower in B: {', '.join(said for _, said in slower[:_NAMED])}{more}"
+    named = f"slower in B: {listed([text for _, text in slower], 3)}"
     return "; ".join([", ".join(models), named if slower else "no part is much slower in B"]) if models else ""
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.diff.align import Alignment, NamedPart
-from hookcli.diff.comparable import of_both
-from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, origin_of
+from hookcli.diff.align import Alignment, NamedPart, structure, structure_line
+from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, of_both, origin_of
 from hookcli.diff.settings import Cause, ChangedSettings, causes, findings_of, sentences, settings_line
-from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
@@ -44,7 +42,12 @@ def report(
     bits.
     """
     changed = {module.fqn: module.text for module in settings}
-    rows = [_with_settings(row, changed.get(row.fqn, "")) for row in rows]
+    rows = [
+        replace(row, values={**row.values, "reset": changed[row.fqn]})
+        if row.get("kind") == OUTPUT and row.fqn in changed
+        else row
+        for row in rows
+    ]
     found = origin or origin_of(rows)
     differing = causes(settings, alignment, tolerance.settings)
     line = _verdict(rows, found, identical, differing, _changed(alignment))
@@ -62,11 +65,6 @@ def report(
         skipped=skipped,
         findings=[*findings_of(differing, CHECK), *_findings(rows, alignment, found)],
     )
-
-
-def _with_settings(row: Row, changed: str) -> Row:
-    """The row with the settings that differ, if it is of what the module returned."""
-    return replace(row, values={**row.values, "reset": changed}) if changed and row.get("kind") == OUTPUT else row
 
 
 def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, differing: Sequence[Cause]) -> dict[str, Any]:

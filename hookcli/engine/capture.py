@@ -11,8 +11,6 @@ from typing import Any, TypeVar, overload
 
 from torch import nn
 
-from hookcli.engine.batch_run import run_batches
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import as_called
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
@@ -25,8 +23,9 @@ from hookcli.engine.probing import (
     make_probes,
     parse_edits,
     partial_reports,
+    run_batches,
 )
-from hookcli.engine.setting import META, Setting
+from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, with_measured_times
 from hookcli.errors import ModelError, UsageError, message_of, unknown

@@ -1,4 +1,4 @@
-"""Examines a model: it is measured as the checks need, and the checks judge."""
+"""Examines a model: it is measured as the checks need, and the checks judge; or with everything that a page shows."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
+from hookcli.reporters.report_page import ReportPage
 from hookcli.sources.base import Loss
 from hookcli.table import Finding, Report, Row
 from hookcli.table.meta import Meta
@@ -161,3 +162,20 @@ def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> 
         if here:  # the first method of a class in the working directory
             return replace(finding, file=min(here)[1], line=min(here)[0])
     return finding
+
+
+def report(
+    model: Any,
+    *inputs: Any,
+    loss: str | Loss | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> ReportPage:
+    """Run the model once on `inputs`, in its present mode, and return everything that was measured, as a page.
+
+    The arguments, and the promise that the model is afterwards as it was, are those of `hookcli.check`. A model that
+    fails is a finding, and the page ends there.
+    """
+    plan, given = plan_of("report", model, inputs, settings)
+    examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan, in_full=True)
+    return ReportPage(examination.shown, examination.error)

@@ -14,11 +14,11 @@ from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.engine import failure
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import finished
+from hookcli.engine.setting import Feedback
 from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
 from hookcli.hooks.communication.comm_hooks import CALLBACK_FAILED, CommHook, check_works
 from hookcli.hooks.communication.comm_payload import Payload

@@ -12,11 +12,10 @@ from torch import nn
 
 from hookcli.engine import failure
 from hookcli.engine.batches import DataBatches
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import describe_run, torchvision_version
-from hookcli.engine.setting import META, Setting
+from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
 from hookcli.hooks.registration import parameters_on_meta, refusing_countless_modules

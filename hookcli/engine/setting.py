@@ -1,4 +1,4 @@
-"""Settings of a model that is built from a recipe, and the devices to choose from."""
+"""Settings of a model that is built from a recipe, the devices to choose from, and who hears how far a run is."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from hookcli.sources.base import InputSpec
 from hookcli.sources.data.base import Data
 
 META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """`stage` is called when a stage of a run begins ("running resnet50 on cpu"), `remark` with what people should know
+    of the run, and `follow`, when a model is about to run, with a function that says how far it is: any thread may ask
+    it while the stage lasts. By default nobody hears of any."""
+
+    stage: Callable[[str], object] = len
+    remark: Callable[[str], object] = len
+    follow: Callable[[Callable[[], str]], object] = callable
 
 
 @dataclass(frozen=True, slots=True)

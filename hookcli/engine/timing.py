@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from hookcli.engine import failure
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.preserve import preserved
+from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.clock import timer_for

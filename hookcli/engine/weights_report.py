@@ -9,8 +9,8 @@ from hookcli.table import Column, Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
 from hookcli.table.formatting import counted
-from hookcli.table.levels import numbered_lists
 from hookcli.table.meta import Meta, with_notes
+from hookcli.table.names import numbered_lists
 from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.tensors.files.spectrum import WIDEST, spectrum
 from hookcli.tensors.files.statistics import Told, measured

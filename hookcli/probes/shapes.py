@@ -32,7 +32,7 @@ from hookcli.probes.shared.shape_calls import Reading, ShapeCall, Traffic, of_la
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SHAPES
-from hookcli.table.levels import Levels
+from hookcli.table.names import Levels
 from hookcli.tensors import tree
 from hookcli.tensors.tree import lone
 

@@ -13,7 +13,7 @@ from hookcli.table import Column, Report, formatting
 from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats
 from hookcli.table.grouping import View, deepest
-from hookcli.table.levels import Levels
+from hookcli.table.names import Levels
 
 _NAMED = 10  # hidden columns that are named
 _MOST = 2  # lines on a screen

@@ -13,7 +13,7 @@ from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 from hookcli.table import Report, Row, formatting
 from hookcli.table.grouping import View
-from hookcli.table.levels import Levels
+from hookcli.table.names import Levels
 from hookcli.table.printable import printable
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from hookcli.reporters import moments
 from hookcli.reporters.plots import drawing, saved
 from hookcli.table import Report, formatting
-from hookcli.table.columns.memory import MEMORY_KINDS
+from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.printable import printable
 
 _WIDTH, _HEIGHT = 9.0, 4.2  # inches, of one timeline

@@ -20,9 +20,9 @@ from hookcli.reporters import footer
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
 from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves, x_label
 from hookcli.table import Report, Row
+from hookcli.table.formatting import letter
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
-from hookcli.table.letters import letter
 from hookcli.table.printable import printable
 
 # Okabe and Ito's colours, which colour blindness keeps apart, but for yellow, which white paper hides.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hookcli import registry
 from hookcli.errors import UsageError, class_name
 from hookcli.sources.base import Recipe, Request
-from hookcli.sources.specs import source_of
+from hookcli.sources.identity import source_of
 from hookcli.sources.state_dicts import is_file
 
 

@@ -1,16 +1,34 @@
-"""Identifies the code that a spec's model is made of, without importing torch, so that reports on it can be cached."""
+"""Names the source that serves a spec, and the code of its model, for a cache of reports, without importing torch."""
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from hookcli import registry
 from hookcli.sources.catalog import entries, package_folder
-from hookcli.sources.specs import source_of
 from hookcli.system.files import content, exists
+
+# A single letter before a colon is a Windows drive.
+_PREFIX = re.compile(r"([A-Za-z][\w-]+):(.+)", re.DOTALL)
+
+
+def source_of(spec: str) -> tuple[str, str]:
+    """The name of the source that serves a spec, and the rest of the spec.
+
+    `NAME:REST` is served by the source NAME, a file by the source of its suffix; any other colon means an import path.
+    """
+    prefix = _PREFIX.fullmatch(spec)
+    if prefix and prefix[1] in registry.names("sources"):
+        return prefix[1], prefix[2]
+    if spec.endswith(".pt2"):
+        return "pt2", spec
+    return "importpath" if ":" in spec else "torchvision", spec
+
 
 # The packages whose code the models of a source are made of, beside torch's.
 _PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm", "torchvision"), "hf": ("transformers",)}

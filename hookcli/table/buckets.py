@@ -15,8 +15,8 @@ from hookcli.table.columns import names
 from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.meta import Meta, without
-from hookcli.table.norms import norm as l2_norm
 from hookcli.table.ranks import ALIKE, sum_of_losses
+from hookcli.table.stats import norm as l2_norm
 
 
 def bucket_row(
@@ -95,8 +95,9 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
     after = _agreed([row.stats for row in rows if row.stats])
     handed = [row["bytes_after"] for row in rows]
     most = max(handed) if None not in handed else None
-    norms = {column.name: _rms([row[column.name] for row in rows]) for column in ERRORS}
-    errors = (norms["exact_l2"], norms["error_l2"], _highest(rows))
+    norms = {c.name: math.hypot(*(row[c.name] for row in rows)) / math.sqrt(len(rows)) for c in ERRORS}
+    highest = max((row["error_max"] for row in rows), key=lambda error: (math.isnan(error), error))
+    errors = (norms["exact_l2"], norms["error_l2"], highest)
     merged = bucket_row(where, most, before, after, errors, norms["after_l2"])
     if most is None or len(set(handed)) == 1:
         return merged
@@ -112,12 +113,3 @@ def _agreed(found: Sequence[TensorStats]) -> TensorStats:
     figures = np.array([[stats.floats()] for stats in found])
     [agree] = parts_agree(figures, np.ones((len(found), 1), np.bool_), ALIKE)
     return found[0] if agree else TensorStats.merge(found)
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.hypot(*values) / math.sqrt(len(values))
-
-
-def _highest(rows: Sequence[Row]) -> float:
-    errors = [row["error_max"] for row in rows]
-    return math.nan if any(map(math.isnan, errors)) else max(errors)

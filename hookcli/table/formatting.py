@@ -1,4 +1,4 @@
-"""Values as text, the same in tables and in Markdown: numbers, shapes and marks."""
+"""Values as text, the same in tables and in Markdown: numbers, shapes and marks; and letters for what is compared."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def cell(row: Row, column: Column | str) -> str:
         return f"{value}:{row['line']}"
     if isinstance(value, bool):
         return name if value else ""
-    if kind in _WRITTEN and (kind == Kind.SOURCE or not isinstance(value, str)):
+    if kind in _WRITTEN and (kind == Kind.SOURCE or not (value is None or isinstance(value, str))):
         return _WRITTEN[kind](value)
     return plain(value)
 
@@ -125,20 +125,22 @@ def plain(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def microseconds(value: float | None) -> str:
+def microseconds(value: float) -> str:
     """8.9, 1,669."""
-    return "-" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
-def ends(value: list[str] | None) -> str:
+def ends(value: list[str]) -> str:
     """The first and the last of several names."""
     names = value or ["-"]
     return names[0] if len(names) == 1 else f"{names[0]} {'... ' if names[2:] else ''}{names[-1]}"
 
 
-def seconds(value: float | None) -> str:
+def duration(seconds: float) -> str:
     """0.25 s, 25 ms, or 250 µs."""
-    return "-" if value is None else duration(value)
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
 
 
 def percent(value: float | None) -> str:
@@ -186,7 +188,7 @@ _WRITTEN: Mapping[Kind, Callable[[Any], str]] = {
     Kind.LOSS: loss,
     Kind.SOURCE: source,
     Kind.MICROSECONDS: microseconds,
-    Kind.SECONDS: seconds,
+    Kind.SECONDS: duration,
     Kind.SETTING: setting,
     Kind.SETTINGS: setting,
     Kind.NAMES: ends,
@@ -211,13 +213,6 @@ def share(row: Row, column: Column) -> str:
     return f"{min(max(100 * value / numel, 0.1), 99.9):.1f}%"
 
 
-def duration(seconds: float) -> str:
-    """0.25 s, 25 ms, or 250 µs."""
-    if seconds >= 0.1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
-
-
 def clock(seconds: float) -> str:
     """A time that a person waited: 4.2 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 100:
@@ -229,3 +224,12 @@ def clock(seconds: float) -> str:
 def counted(number: int, what: str, several: str = "") -> str:
     """1 model, 2,000 models; `several`: the plural, if it is not a plain s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
+
+
+_LETTERS = 26
+
+
+def letter(place: int) -> str:
+    """The letters of a place from 0, as spreadsheets have them: A, B ... Z, AA, AB ..."""
+    text = chr(ord("A") + place % _LETTERS)
+    return text if place < _LETTERS else letter(place // _LETTERS - 1) + text

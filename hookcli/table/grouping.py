@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -13,11 +13,10 @@ from hookcli.errors import UsageError, shortened
 from hookcli.table import Merge, Report, Row
 from hookcli.table.columns import find_column
 from hookcli.table.columns.training import OF_PARAMETERS
-from hookcli.table.levels import Levels
 from hookcli.table.marks import Fault, faults, with_verdict, within
 from hookcli.table.merge import gathered
 from hookcli.table.merged_rows import merged, merged_by_owner
-from hookcli.table.names import owner_of
+from hookcli.table.names import Levels, owner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +98,8 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
         return report
     levels = Levels.of(report.meta)
-    if report.grouping in _GROUPED:
-        rows = _GROUPED[report.grouping](report, depth)
-        return replace(report, rows=_marked(report, rows, levels, depth) if report.grouping == "disjoint" else rows)
+    if report.grouping != "nested":
+        return replace(report, rows=_of_other_grouping(report, levels, depth))
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
@@ -110,7 +108,8 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     for row in report.rows:
         owner = levels.shown(row.fqn, depth, operators=operators)
         if owner == row.fqn:
-            groups.setdefault(_identity(row), []).append(row)
+            key = row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
+            groups.setdefault(key, []).append(row)
         elif owner in present:
             hidden[owner].append(row)
         elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
@@ -143,16 +142,6 @@ def _marked(report: Report, grouped: Sequence[Row], levels: Levels, depth: float
     return [noted(row) for row in grouped] if hidden else [*grouped]
 
 
-def _no_deeper(report: Report, depth: float) -> list[Row]:
-    levels = Levels.of(report.meta)
-    return [row for row in report.rows if levels.depth(row.fqn) <= depth]
-
-
-def _stretches(report: Report, depth: float) -> list[Row]:
-    levels = Levels.of(report.meta)
-    return stretches(report.rows, lambda fqn: levels.owner(fqn, depth))
-
-
 def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
     """The grouped rows with the norms of all parameters within, on the first row of each module."""
     parts: dict[str, list[Row]] = defaultdict(list)
@@ -161,19 +150,18 @@ def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth
     return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in grouped]
 
 
-def _first_and_last(report: Report, depth: float) -> list[Row]:
+def _of_other_grouping(report: Report, levels: Levels, depth: float) -> list[Row]:
+    """The grouped rows of a report in which no row includes others (see `Report.grouping`)."""
     rows = report.rows
+    if report.grouping == "disjoint":
+        return _marked(report, merged_by_owner(report, depth), levels, depth)
+    if report.grouping == "events":
+        return [row for row in rows if levels.depth(row.fqn) <= depth]
+    if report.grouping == "moments":
+        return stretches(rows, lambda fqn: levels.owner(fqn, depth))
     steps = [row["step"] for row in rows]
     of = {step: {frozenset(row["fqns"]) for row in rows if row["step"] == step} for step in {*steps[:1], *steps[-1:]}}
     return [row for row in rows if row["step"] == steps[-1] or of.get(row["step"], of[steps[-1]]) != of[steps[-1]]]
-
-
-_GROUPED: Mapping[str, Callable[[Report, float], list[Row]]] = {
-    "steps": _first_and_last,
-    "events": _no_deeper,
-    "moments": _stretches,
-    "disjoint": merged_by_owner,
-}
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
@@ -182,11 +170,6 @@ def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
         if fqn in present:
             return True
     return False
-
-
-def _identity(row: Row) -> tuple[Any, ...]:
-    """The key that the calls of one module, or the passes over one parameter, share."""
-    return row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
 
 
 def apply_view(report: Report, view: View) -> Report:

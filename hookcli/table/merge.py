@@ -11,9 +11,8 @@ from hookcli.table.column import Column, Merge
 from hookcli.table.columns import DECLARED, place_of
 from hookcli.table.columns.training import OF_PARAMETERS
 from hookcli.table.formatting import listed
-from hookcli.table.norms import norm, ratio
 from hookcli.table.row import Row
-from hookcli.table.stats import STATS_KEYS, TensorStats
+from hookcli.table.stats import STATS_KEYS, TensorStats, norm, ratio
 
 _SHAPES = 16  # shapes of one place that are kept
 
@@ -27,7 +26,9 @@ def merged_values(rows: Sequence[Row], columns: Iterable[Column]) -> dict[str, A
         name: value if all(row.get(name) == value for row in rows) else None for name, value in rows[0].values.items()
     }
     present = {name for row in rows for name in row.values}
-    worst = max(rows, key=_excess) if "times" in present else None
+    worst = (
+        max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0)) if "times" in present else None
+    )
     same_place = all(row.fqn == rows[0].fqn for row in rows)
     ratios = []
     for column in columns:
@@ -109,10 +110,6 @@ def origin(row: Row) -> str:
     return str(row.get("origin", row.fqn))
 
 
-def _excess(row: Row) -> tuple[bool, float]:
-    return bool(row.get("beyond")), row.get("times") or 0.0
-
-
 class BatchRows:
     """Rows of several batches by their place: the statistics are those of the batches' tensors, concatenated."""
 
@@ -133,7 +130,8 @@ class BatchRows:
                 self._places[key].add(row, self._rules)
             else:
                 self._places[key] = _BatchesOfPlace(row, row.stats, list(row["shape"]))
-            self._places[key].note_bad(row, self._batches)
+            if row.stats and (row.stats.nan or row.stats.inf):
+                self._places[key].bad = self._places[key].bad or self._batches
 
     def rows(self) -> list[Row]:
         """A row for each place.
@@ -163,10 +161,6 @@ class _BatchesOfPlace:
     batches: int = 1
     shapes: dict[tuple[int, ...], None] = field(default_factory=dict)
     bad: int = 0
-
-    def note_bad(self, row: Row, batch: int) -> None:
-        if not self.bad and row.stats and (row.stats.nan or row.stats.inf):
-            self.bad = batch
 
     def add(self, row: Row, rules: Sequence[Column]) -> None:
         self.batches += 1

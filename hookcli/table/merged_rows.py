@@ -10,9 +10,8 @@ from hookcli.table import Column, Merge, Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.folding import repeats
 from hookcli.table.formatting import listed
-from hookcli.table.levels import Levels
 from hookcli.table.merge import merged_values, origin
-from hookcli.table.names import owner_of, prefixes, relative
+from hookcli.table.names import Levels, owner_of, prefixes, relative
 from hookcli.table.times import remaining_times
 
 

@@ -12,7 +12,7 @@ from hookcli.table.columns import place_of
 from hookcli.table.formatting import number, shape
 from hookcli.table.measured_rows import MeasuredRows
 from hookcli.table.meta import Meta
-from hookcli.table.norms import total
+from hookcli.table.stats import total
 
 Parts = Mapping[int, Report]
 """Reports by rank."""

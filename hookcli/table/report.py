@@ -14,11 +14,9 @@ from hookcli.system.escaping import visible
 from hookcli.table import columns
 from hookcli.table.column import Column
 from hookcli.table.columns import layouts
-from hookcli.table.data_frame import data_frame
-from hookcli.table.lookup import row_of
 from hookcli.table.meta import Meta
-from hookcli.table.printed import PrintedTable
-from hookcli.table.row import Row
+from hookcli.table.printed import PrintedTable, data_frame
+from hookcli.table.row import Row, row_of
 from hookcli.table.stats import STATS_KEYS
 from hookcli.table.strict_json import relaxed, strict
 

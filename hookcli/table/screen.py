@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hookcli.table import Column, Merge, Report
+from hookcli.table import Merge, Report
 from hookcli.table.columns import find_column
 from hookcli.table.folding import folded
 from hookcli.table.grouping import View, apply_view, deepest, group_rows, has_names
-from hookcli.table.levels import Levels
-from hookcli.table.names import is_operator
+from hookcli.table.names import Levels, is_operator
 from hookcli.table.stats import STATS_KEYS
 
 
@@ -43,16 +42,12 @@ def leading(report: Report, view: View, lines: int) -> Report:
     """The sorted report, cut to these rows if the view has a height; repeated blocks fold if their figures add up."""
     if len(report.rows) <= lines:
         return report
-    if view.sort and _adds_up(find_column("--sort", view.sort.removeprefix("-"), report.columns)):
+    column = find_column("--sort", view.sort.removeprefix("-"), report.columns) if view.sort else None
+    if column and column.merge in (Merge.SUM, Merge.ONCE) and column.name not in STATS_KEYS:
         in_order = sorted(report.rows, key=lambda row: row.get("index") or 0)  # only neighbours are folded
         blocks = folded(replace(report, rows=in_order))
         report = apply_view(group_rows(blocks, deepest(blocks)), replace(view, columns=()))
     return replace(report, rows=report.rows[:lines]) if view.height else report
-
-
-def _adds_up(column: Column) -> bool:
-    """True for a column whose figures add up over the blocks of a model."""
-    return column.merge in (Merge.SUM, Merge.ONCE) and column.name not in STATS_KEYS
 
 
 def fitting_depth(report: Report, lines: int, *, operators: bool = False) -> float:

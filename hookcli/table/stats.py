@@ -1,4 +1,4 @@
-"""`TensorStats`: the statistics of a tensor, which `columns.statistics` declares."""
+"""`TensorStats`: the statistics of a tensor, which `columns.statistics` declares; and norms over many parameters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,32 @@ from hookcli.table.column import Kind, Merge
 from hookcli.table.columns import names
 from hookcli.table.columns.statistics import HIST_COLUMNS, OUTSIDE, QUANTILES, QUARTILES, STATS_COLUMNS
 from hookcli.table.histogram import Histogram
+
+
+def norm(parts: Iterable[float]) -> float:
+    """The L2 norm of the concatenation of tensors with these norms; NaN if one of them is NaN, even if another is
+    infinite.
+    """
+    parts = list(parts)
+    return math.nan if any(map(math.isnan, parts)) else math.hypot(*parts)
+
+
+def total(values: Iterable[float]) -> float:
+    """The exact sum; NaN of opposite infinities, infinite beyond the largest float."""
+    values = list(values)
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):  # fsum raises on these
+        return sum(values)
+
+
+def ratio(update: float | None, weight: float | None) -> float | None:
+    """|dw|/|w|: infinite if weights of 0 changed, NaN if they did not."""
+    if update is None or weight is None:
+        return None
+    if weight == 0:
+        return math.nan if update == 0 or math.isnan(update) else math.inf
+    return update / weight
 
 
 @dataclass(frozen=True, slots=True)

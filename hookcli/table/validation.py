@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from hookcli.table.column import Column, Kind
 from hookcli.table.columns import DECLARED
-from hookcli.table.columns.costs import COSTS
-from hookcli.table.columns.memory import MEMORY
+from hookcli.table.columns.costs import COSTS, MEMORY
 from hookcli.table.columns.recorded import GROUPS, WITHOUT_GAPS
 from hookcli.table.columns.training import TRAINING
 from hookcli.table.histogram import is_histogram
@@ -72,10 +71,6 @@ def listed(fits: Fits) -> Fits:
     return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value))
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_number(value: Any) -> bool:
     """True for a number that is neither NaN nor infinite, and fits into 64 bits."""
     return type(value) in (int, float) and abs(value) < _GREATEST
@@ -110,7 +105,7 @@ _KINDS: Mapping[Kind, Fits] = {
     Kind.ANY: is_plain,
     **dict.fromkeys((Kind.TEXT, Kind.SOURCE), is_text),
     Kind.NAMES: listed(is_text),
-    Kind.FLAG: _is_flag,
+    Kind.FLAG: lambda value: isinstance(value, bool),
     **dict.fromkeys((Kind.COUNT, Kind.QUANTITY, Kind.ELEMENTS, Kind.FAULTS, Kind.BYTES), is_count),
     Kind.BYTES_CHANGE: _is_integer,
     **dict.fromkeys((Kind.FIGURE, Kind.COSINE, Kind.LOSS, Kind.JUDGED, Kind.SHARE), is_figure),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torchvision
 from torch import nn
 
-from hookcli.diff.align import NamedPart, align
-from hookcli.diff.structure import structure, structure_line
+from hookcli.diff.align import NamedPart, align, structure, structure_line
 
 
 def places(*pairs: str) -> list[NamedPart]:

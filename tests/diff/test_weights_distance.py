@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hookcli.diff.weights.distance import distance, same_bytes
+from hookcli.diff.weights.pairs import distance, same_bytes
 from hookcli.table.stats import agree
 from hookcli.tensors import distance as tensor_distance
 from hookcli.tensors.files.in_memory import stored

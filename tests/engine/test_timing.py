@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hookcli.diff.rows import diff
 from hookcli.engine import timing
 from hookcli.engine.capture import capture
-from hookcli.engine.feedback import Feedback
+from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import UsageError
 from hookcli.hooks.clock import DeviceTimer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hookcli.diff.comparable import of_both
+from hookcli.diff.origin import of_both
 from hookcli.table import meta
 from hookcli.table.meta import Meta, in_order, only, with_notes, without
 from hookcli.table.validation import META, is_count, is_figure, is_mapping, is_plain, is_text

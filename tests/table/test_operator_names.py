@@ -9,8 +9,7 @@ from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats
 from hookcli.table.folding import folded
 from hookcli.table.formatting import source
 from hookcli.table.grouping import View, group_rows
-from hookcli.table.levels import Levels
-from hookcli.table.names import around, is_within, operator_owner, owner_of, prefixes, relative
+from hookcli.table.names import Levels, around, is_within, operator_owner, owner_of, prefixes, relative
 from hookcli.table.screen import fitted
 
 

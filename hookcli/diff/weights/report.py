@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.diff.origin import WEIGHT
-from hookcli.diff.tensors import MeasuredPair, tensor_rows
-from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.tolerance import MeasuredPair, Tolerance, tensor_rows
 from hookcli.diff.verdict import CHECK
-from hookcli.diff.weights.distance import change_of_low_rank, distance, same_bytes
-from hookcli.diff.weights.pairing import Pairing
+from hookcli.diff.weights.pairs import Pairing, change_of_low_rank, distance, same_bytes
 from hookcli.table import Finding, Kind, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import FILES
@@ -39,9 +37,9 @@ class WeightsDiff:
         """Compare all pairs. `begin(name)` is called for each tensor and returns a callback for the bytes read."""
         for x, y in self.pairing.pairs:
             self._compare(x, y, begin(y))
-        for tensors, change in ((self.pairing.removed, "removed"), (self.pairing.added, "added")):
-            side = {"removed": "only in A", "added": "only in B"}[change]
-            self.rows += [Row({**_place(x), "change": change, "differs": side, "beyond": True}) for x in tensors]
+        for tensors, change, side in ((self.pairing.removed, "removed", "A"), (self.pairing.added, "added", "B")):
+            alone = {"change": change, "differs": f"only in {side}", "beyond": True}
+            self.rows += [Row(_place(x) | alone) for x in tensors]
         self.complete = True
 
     def _compare(self, x: StoredTensor, y: StoredTensor, tell: Told) -> None:
@@ -102,11 +100,6 @@ class WeightsDiff:
         renamed = sum(x.name != y.name for x, y in pairing.pairs)
         return counts | ({"renamed": renamed} if renamed else {})
 
-    @property
-    def _converted(self) -> bool:
-        """True if a pair of tensors has different dtypes."""
-        return any(x.dtype != y.dtype for x, y in self.pairing.pairs)
-
     def _verdict(self, differ: Sequence[Row], beyond: Sequence[Row]) -> str:
         pairing = self.pairing
         apart = [row for row in differ if row.get("change") not in ("removed", "added")]
@@ -116,7 +109,8 @@ class WeightsDiff:
             return f"Nothing compared: {unread if self.skipped else 'no tensor has a counterpart'}"
         line = f"{len(apart)} of {counted(compared, 'tensor')} differ"
         if not apart:
-            same = "equal in every value" if self._converted else "identical, bit for bit"
+            converted = any(x.dtype != y.dtype for x, y in pairing.pairs)
+            same = "equal in every value" if converted else "identical, bit for bit"
             line = f"{counted(compared, 'tensor')} compared: {same}"
         elif measured := [row for row in apart if "rel_l2" in row.values]:
             worst = max(measured, key=lambda row: row["times"])

@@ -14,18 +14,17 @@ from torch import Tensor
 from hookcli.diff import verdict
 from hookcli.diff.origin import Origin
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import UNSEEN, Watched, compiled
 from hookcli.engine.lockstep.further_runs import AddTimes, hide, operators_of, origin_between_modules, time_sides
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep, ProcessState
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
-from hookcli.engine.lockstep.side import BatchOfBoth, Side, alignment_of, error_to_raise
+from hookcli.engine.lockstep.side import UNSEEN, BatchOfBoth, Side, Watched, alignment_of, compiled, error_to_raise
 from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, weights_line, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import finished
+from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError
 from hookcli.hooks.clock import ProgramClock

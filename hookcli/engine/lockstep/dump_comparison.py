@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from hookcli.diff import verdict
 from hookcli.diff.align import NamedPart
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.compiled import UNSEEN
 from hookcli.engine.lockstep.dump_modules import Extent, alignment_with, name_there, parts_of
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import GRAD, OUTPUT, ModuleTensors, only
+from hookcli.engine.lockstep.side import UNSEEN
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.hooks.session import HookSession
 from hookcli.table import Report, Row, Skipped

@@ -11,12 +11,11 @@ from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.origin import Origin, between_modules, origin_of
 from hookcli.diff.times import with_both_times
 from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.compiled import UNSEEN
 from hookcli.engine.lockstep.lockstep import ProcessState
-from hookcli.engine.lockstep.side import Side
+from hookcli.engine.lockstep.side import UNSEEN, Side
 from hookcli.engine.preserve import preserved
+from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, time_passes, why_untimed
 from hookcli.errors import HookcliError

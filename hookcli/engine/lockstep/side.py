@@ -1,9 +1,11 @@
-"""The sides of a comparison: their models, the alignment of their modules, and their weights made the same."""
+"""The sides of a comparison: their models, the alignment of their modules, and the parts that run compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -11,11 +13,16 @@ from torch import Tensor, nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine import failure
-from hookcli.engine.lockstep.lockstep import SourceTree
+from hookcli.engine.lockstep.lockstep import A, SourceTree
 from hookcli.engine.run_info import describe_run
-from hookcli.errors import HookcliError, ModelError
+from hookcli.errors import HookcliError, ModelError, UsageError, unknown
 from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.observing_mode import without_mode
+from hookcli.hooks.select import Select
+from hookcli.hooks.torch_private.dynamo import use_fake_tensors
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.table.meta import Meta
+from hookcli.table.names import is_within_any, no_match, operator_owner
 
 BatchOfBoth = tuple[object, object, object]
 """The input of each of two sides, and the target of both."""
@@ -80,3 +87,74 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
         return None
     names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
     return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"
+
+
+def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
+    """The outermost modules that match a glob; "(model)" and `*` match the whole model. Raises UsageError for none."""
+    chosen: dict[str, nn.Module] = {}
+    for fqn, module in model.named_modules():
+        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, chosen):
+            chosen[fqn] = module
+    if not chosen:
+        raise UsageError(f"--compile: {no_match(pattern, dict(model.named_modules()), 'module')}")
+    return chosen
+
+
+UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
+
+
+def unseen_parts(model: nn.Module, pattern: str | None) -> set[str]:
+    """The modules whose hooks do not fire, since they lie in modules that are compiled, or that match the pattern."""
+    chosen = outermost(model, pattern) if pattern else {}
+    return {fqn for fqn, _ in model.named_modules() if is_within_any(fqn, chosen)} | {*compiled_parts(model)}
+
+
+@contextmanager
+def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
+    """Compile the outermost modules that match; hooks fire on them, not inside. Raises UsageError for the backend."""
+    backends = torch.compiler.list_backends(exclude_tags=())
+    if backend not in backends:
+        raise UsageError(unknown("--compile-backend", backend, backends))
+    # Inductor's dropout would draw other random numbers than eager mode does.
+    options: Any = {"fallback_random": True} if backend == "inductor" else None
+    use_fake_tensors()  # the sides run in threads of their own
+    with ExitStack() as stack:
+        for module in outermost(model, pattern).values():
+            own = vars(module).get("forward")
+            put_back = (setattr, module, "forward", own) if own else (delattr, module, "forward")
+            module.forward = without_mode(torch.compile(module.forward, backend=backend, options=options))
+            stack.callback(*put_back)
+        yield
+
+
+Names = tuple[set[str], set[str]]
+
+
+class Watched:
+    """The test of a side's parts; `hidden` modules have no hooks: they, or their counterparts, run compiled."""
+
+    def __init__(self, sides: Sequence[Side], alignment: Alignment, select: Select | None) -> None:
+        self.alignment = alignment
+        self._model, self._select = sides[A].model, select
+        parts = [unseen_parts(side.model, side.compile) for side in sides]
+        self.hidden = self._on_both(*parts)
+        compiled = [{*outermost(side.model, side.compile)} if side.compile else set[str]() for side in sides]
+        self._without_operators = self._on_both(*(own | more for own, more in zip(parts, compiled, strict=True)))
+
+    def __call__(self, side: int, fqn: str, part: object) -> bool:
+        """True if a module, or an operator by its function, is compared."""
+        owner = operator_owner(fqn)
+        if fqn in self.hidden[side] or owner in self._without_operators[side]:
+            return False
+        if self._select is None or side == A:
+            return self._select is None or self._select(fqn, part)
+        name = self.alignment.name_in(A, fqn)
+        if name is None:
+            return False
+        return self._select(name, self._model.get_submodule(name) if owner is None else part)
+
+    def _on_both(self, a: set[str], b: set[str]) -> Names:
+        """These modules of each side, and the counterparts of the other's."""
+        to_b, to_a = self.alignment.in_b, self.alignment.in_a
+        of_a = a | {to_a[fqn] for fqn in b & to_a.keys()}
+        return of_a, b | {to_b[fqn] for fqn in of_a & to_b.keys()}

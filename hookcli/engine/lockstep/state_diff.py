@@ -12,10 +12,8 @@ from torch.nn.parameter import is_lazy
 from hookcli.diff.align import Alignment
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.settings import ChangedSettings, changes_of, why_idle
-from hookcli.diff.tensors import MeasuredPair, tensor_rows
-from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import incomparable, reshaped
-from hookcli.engine.lockstep.module_tensors import OUTPUT
+from hookcli.diff.tolerance import MeasuredPair, Tolerance, tensor_rows
+from hookcli.engine.lockstep.module_tensors import OUTPUT, incomparable, reshaped
 from hookcli.hooks.select import Select
 from hookcli.probes.settings import settings_of
 from hookcli.table import Row, Skipped

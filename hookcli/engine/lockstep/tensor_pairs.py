@@ -11,11 +11,21 @@ from torch import Tensor, nn
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.origin import both_sources
-from hookcli.diff.tensors import Compared, MeasuredPair, MergedPairs, tensor_rows
-from hookcli.diff.tolerance import Tolerance
-from hookcli.engine.lockstep.known_pairs import Inputs, KnownPairs, Pair, incomparable, reshaped
+from hookcli.diff.tolerance import Compared, MeasuredPair, MergedPairs, Tolerance, tensor_rows
 from hookcli.engine.lockstep.lockstep import A, B
-from hookcli.engine.lockstep.module_tensors import GRAD, GRAD_OUTPUT, OUTPUT, ModuleTensors, only, place
+from hookcli.engine.lockstep.module_tensors import (
+    GRAD,
+    GRAD_OUTPUT,
+    OUTPUT,
+    Inputs,
+    KnownPairs,
+    ModuleTensors,
+    Pair,
+    incomparable,
+    only,
+    place,
+    reshaped,
+)
 from hookcli.hooks.events import HookEvent
 from hookcli.probes.shared.unmeasured import UNINITIALISED
 from hookcli.table import Row, Skipped

@@ -1,17 +1,25 @@
-"""The training step whose memory is asked for."""
+"""The training step whose memory is asked for, and the changes to a run's model that it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from hookcli.engine.prepare import PreparedRun
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER
+from hookcli.hooks.torch_private.fake_tensors import FakeCpu
+from hookcli.hooks.torch_private.modules import part_tables
+from hookcli.table.names import is_within_any, name_filter, no_match
+from hookcli.tensors import tree
 
 _MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -64,3 +72,65 @@ class MemoryPlan:
             wrong = f"--implementation {implementation}: PyTorch's {self.optimizer} has none; choose from: {names}"
             raise UsageError(wrong, option="implementation")
         return maker(parameters, lr=1e-3, **flags)
+
+
+def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """Checkpoint the outermost modules that the patterns name: in place, for good. Returns their names.
+
+    Raises UsageError for a pattern that names no module.
+    """
+    chosen = outermost(model, patterns)
+    modules = dict(model.named_modules())
+    for fqn in chosen:
+        modules[fqn].forward = partial(checkpoint, modules[fqn].forward, use_reentrant=False)
+    return chosen
+
+
+def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """The modules that the patterns of `--match` name and that lie in no other of them.
+
+    Without lists of modules, which never run.
+    """
+    types = {fqn: tree.type_text(module) for fqn, module in model.named_modules()}
+    runs = {fqn: kind for fqn, kind in types.items() if kind not in ("ModuleList", "ModuleDict")}
+    matched: set[str] = set()
+    for pattern in patterns:
+        matches = name_filter(pattern, runs)
+        named = [fqn for fqn, kind in runs.items() if matches(fqn, kind)]
+        if not named:
+            raise UsageError(f"--checkpoint: {no_match(pattern, runs, 'module')}", option="checkpoint")
+        matched.update(named)
+    return [fqn for fqn in runs if fqn in matched and not is_within_any(fqn, matched)]
+
+
+@contextmanager
+def castable(run: PreparedRun, dtype: torch.dtype | None, device: str) -> Iterator[PreparedRun]:
+    """The run with tensors that say they are on the CPU, where autocast or recurrent layers ask for that.
+
+    `torch.autocast` leaves meta tensors alone, and recurrent layers compute one step after another on the meta device:
+    the CPU multiplies the inputs of all steps at once, and has oneDNN compute an LSTM. Raises UsageError where this
+    PyTorch lacks such tensors, and autocast needs them.
+    """
+    recurrent = device == "cpu" and any(isinstance(module, nn.RNNBase) for module in run.model.modules())
+    if (dtype is None and not recurrent) or not any(p.is_meta for p in run.model.parameters()):
+        yield run
+    elif (fake := FakeCpu()).available:
+        _replace(run.model, fake)
+        inputs = tree.replace(run.inputs, tree.once(lambda path, x: fake.tensor(x)))
+        with fake.mode:
+            yield replace(run, inputs=inputs)
+    elif dtype is None:
+        yield run
+    else:
+        raise UsageError(f"--amp: torch {torch.__version__} has no fake tensors", option="amp")
+
+
+def _replace(model: nn.Module, fake: FakeCpu) -> None:
+    """Replace the parameters and buffers in place; a tied one stays one."""
+    made: dict[int, Any] = {id(None): None}
+    for table in (table for module in model.modules() for table in part_tables(module)[:2]):
+        for name, tensor in table.items():
+            if id(tensor) not in made:
+                new = fake.tensor(tensor)
+                made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+            table[name] = made[id(tensor)]

@@ -9,8 +9,8 @@ from itertools import chain, pairwise
 from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place
 from hookcli.engine.run_info import finished
 from hookcli.table import Report, Row
+from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
-from hookcli.table.columns.memory import MEMORY_KINDS
 from hookcli.table.formatting import at_setting, size
 from hookcli.table.meta import Meta
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from hookcli import registry
 from hookcli.engine.capture import capture_recipe
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.parallel import one_process
 from hookcli.engine.memory.plan import MemoryPlan
@@ -17,7 +16,7 @@ from hookcli.engine.memory.reports import REPORTS, by_column, peak_text, where
 from hookcli.engine.memory.simulate import simulate
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.run_info import finished
-from hookcli.engine.setting import Setting
+from hookcli.engine.setting import Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError
 from hookcli.sources.base import Recipe, copy_model

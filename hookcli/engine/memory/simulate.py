@@ -21,19 +21,14 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
-from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import arguments
-from hookcli.engine.memory.checkpointing import checkpoint_modules
-from hookcli.engine.memory.kernels.cpu import CpuKernels
-from hookcli.engine.memory.kernels.cuda import CudaKernels
-from hookcli.engine.memory.mixed_precision import castable
+from hookcli.engine.memory.kernels import CpuKernels, CudaKernels
 from hookcli.engine.memory.places import OUTSIDE, Places
-from hookcli.engine.memory.plan import MemoryPlan
-from hookcli.engine.memory.profile import Kind, MemoryProfile, Place
-from hookcli.engine.memory.timelines import Timelines
+from hookcli.engine.memory.plan import MemoryPlan, castable, checkpoint_modules
+from hookcli.engine.memory.profile import Kind, MemoryProfile, Place, Timelines
 from hookcli.engine.prepare import PreparedRun, prepare_run
 from hookcli.engine.ranks.blocks import blocks
-from hookcli.engine.setting import META, Setting
+from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
 from hookcli.hooks.saved_tensors import UNFUSED

@@ -1,8 +1,8 @@
-"""Joins the processes of a run into a group, watches them, and leaves the group in any case.
+"""Joins the processes of a run into a group, watches them, gathers their reports, and leaves the group in any case.
 
 PyTorch's collectives wait for every rank. So a rank that fails must tell the others, a rank that hangs must be noticed,
 and people should see one line about it. The ranks exchange these messages through torchrun's key-value store instead of
-collectives, which works even while a collective is stuck.
+collectives, which works even while a collective is stuck. Reports are gathered after the run, in one collective.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from torch.distributed.rendezvous import rendezvous
 from hookcli.engine.ranks.watchdog import Watchdog
 from hookcli.errors import HookcliError, OverdueError, ToldError, UsageError
 from hookcli.system.torchrun import World
+from hookcli.table import Report
+from hookcli.table.measured_rows import Places, pack, unpack
 
 # seconds by which collectives outlast the watchdog, whose message is better
 _GRACE = 30.0
@@ -155,3 +157,18 @@ def _check_backend(backend: str, device: torch.device, world: World) -> None:
     if on_gpu and torch.cuda.device_count() < world.local_size:
         there = torch.cuda.device_count()
         raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, but there are {there}")
+
+
+def gather(report: Report, group: Group) -> list[Report]:
+    """On rank 0 the reports of all ranks, in order; on other ranks none."""
+    packed = pack(report)
+    size = group.largest(len(packed))
+    device = torch.device("cuda", torch.cuda.current_device()) if group.backend == "nccl" else torch.device("cpu")
+    own = torch.frombuffer(bytearray(packed.ljust(size, b"\0")), dtype=torch.uint8).to(device)
+    if group.world.rank != 0:
+        dist.gather(own, dst=0)
+        return []
+    everyone = [torch.empty_like(own) for _ in range(group.world.size)]
+    dist.gather(own, everyone, dst=0)
+    known: dict[bytes, Places] = {}
+    return [unpack(part.cpu().numpy().data, known) for part in everyone]

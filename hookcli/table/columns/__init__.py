@@ -9,11 +9,9 @@ from typing import Any
 
 from hookcli.errors import UsageError, unknown
 from hookcli.table.column import Column, Kind, Shown
-from hookcli.table.columns.communication import COMMUNICATION
 from hookcli.table.columns.comparison import COMPARISON
-from hookcli.table.columns.costs import COSTS, TIMES
+from hookcli.table.columns.costs import COMMUNICATION, COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
-from hookcli.table.columns.memory import MEMORY
 from hookcli.table.columns.places import PLACES
 from hookcli.table.columns.statistics import STATISTICS
 from hookcli.table.columns.training import TRAINING

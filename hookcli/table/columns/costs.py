@@ -1,4 +1,6 @@
-"""Columns of what modules cost: parameters, multiply-accumulates, bytes and time."""
+"""Columns of what modules cost: parameters, multiply-accumulates, bytes, time, memory and communication."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -53,4 +55,42 @@ COSTS = (
     Column("us", "µs", "microseconds", Kind.MICROSECONDS, bar=Bar.PAGE, drop=47),
     *TIMES,
     *SIDE_TIMES,
+)
+
+
+MEMORY_KINDS = tuple(
+    Column(f"{name}_bytes", title, "bytes", Kind.BYTES, shown=Shown.SET, drop=drop)
+    for name, title, drop in (
+        ("param", "Parameters", 33),
+        ("buffer", "Buffers", 7),
+        ("grad", "Gradients", 31),
+        ("optimizer", "Optimizer", 32),
+        ("input", "Inputs", 8),
+        ("activation", "Activations", 36),
+        ("temporary", "Temporaries", 10),
+        ("workspace", "Workspace", 9),
+    )
+)
+"""Bytes in use, by kind, in the order of the engine's `Kind`."""
+MEMORY = (
+    *MEMORY_KINDS,
+    Column("change_bytes", "Change", "bytes", Kind.BYTES_CHANGE, drop=34),
+    Column("left_bytes", "Left", "bytes", Kind.BYTES_CHANGE),
+    Column("highest", "Peak", "bytes", Kind.BYTES),
+    Column("resident_bytes", "Resident memory", "bytes", Kind.BYTES),
+    Column("peak_bytes", "Peak of allocated memory", "bytes", Kind.BYTES),
+)
+
+
+_FIGURE: dict[str, Any] = {"kind": Kind.FIGURE}
+COMMUNICATION = (
+    Column("hook", "Hook", kind=Kind.TEXT, identity=True),
+    Column("bucket", "Bucket", kind=Kind.COUNT, identity=True),
+    Column("elements", "Elements", "elements", Kind.COUNT, drop=50),
+    Column("bytes_before", "Bytes before", "bytes", Kind.BYTES),
+    Column("bytes_after", "Bytes after", "bytes", Kind.BYTES),
+    Column("exact_l2", "Exact L2", **_FIGURE),
+    Column("after_l2", "Result L2", **_FIGURE),
+    Column("relative_l2", "Rel. error", **_FIGURE),
+    Column("error_max", "Max error", drop=48, **_FIGURE),
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
-from hookcli.table.columns.memory import MEMORY_KINDS
+from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")

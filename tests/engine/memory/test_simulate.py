@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from hookcli.engine.memory.kernels.cpu import CpuKernels
+from hookcli.engine.memory.kernels import CpuKernels
 from hookcli.engine.memory.parallel import one_process
 from hookcli.engine.memory.plan import MemoryPlan
 from hookcli.engine.memory.profile import Kind, Place

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hookcli.table import Column, Report, Row
-from hookcli.table.letters import letter
+from hookcli.table.formatting import letter
 from hookcli.table.meta import Meta
 
 _SHARED = ("step", "forward")

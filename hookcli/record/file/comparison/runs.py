@@ -19,7 +19,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row
 from hookcli.table.columns.recorded import RUNS, RUNS_PROBE
-from hookcli.table.letters import letter
+from hookcli.table.formatting import letter
 from hookcli.table.losses import LossCourse
 from hookcli.table.meta import Meta
 

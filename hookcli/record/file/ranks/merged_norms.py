@@ -12,8 +12,8 @@ from hookcli.table import Report, Row, Skipped, agree
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP
 from hookcli.table.merge import gathered
-from hookcli.table.norms import norm, ratio
 from hookcli.table.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
+from hookcli.table.stats import norm, ratio
 
 _OWN_NORMS = "differs between ranks: norms are those of all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"

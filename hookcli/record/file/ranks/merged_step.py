@@ -9,8 +9,8 @@ from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
 from hookcli.table import SEVERITIES, Finding, Report, Row, Skipped
-from hookcli.table.norms import total
 from hookcli.table.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
+from hookcli.table.stats import total
 from hookcli.table.times import NAMES
 
 

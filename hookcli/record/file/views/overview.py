@@ -19,7 +19,7 @@ from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
 from hookcli.table.losses import LossCourse
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta, only
-from hookcli.table.norms import norm
+from hookcli.table.stats import norm
 from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")

@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.table import Row
 from hookcli.table.discrepancy import Discrepancy
-from hookcli.table.norms import ratio
+from hookcli.table.stats import ratio
 from hookcli.tensors import distance, tree
 
 

@@ -17,7 +17,7 @@ from hookcli.table.columns.recorded import STEP
 from hookcli.table.folding import folded as fold
 from hookcli.table.grouping import group_rows
 from hookcli.table.marks import mark
-from hookcli.table.norms import norm, ratio
+from hookcli.table.stats import norm, ratio
 
 STATS = TensorStats(8, 0.5, 1.0, -1.0, 2.0, 3.0)
 

@@ -18,7 +18,7 @@ from hookcli.record.file.views.overview import overview
 from hookcli.reporters.chart import ChartReporter
 from hookcli.table import TensorStats, document, formatting
 from hookcli.table.grouping import View
-from hookcli.table.norms import norm
+from hookcli.table.stats import norm
 
 
 @pytest.fixture
