@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hookcli.engine.lockstep import Side
     from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
-    from hookcli.hooks.select import Select
+    from hookcli.hooks.parts import Select
     from hookcli.probes.base import Probe
 
 

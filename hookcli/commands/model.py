@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.commands.progress import Progress
-    from hookcli.hooks.select import Select
+    from hookcli.hooks.parts import Select
     from hookcli.sources.base import Recipe
     from hookcli.table.meta import Meta
 
@@ -77,7 +77,7 @@ class Selection:
         select = self.among(model)
         if select is None or self.options.ops:
             return select
-        from hookcli.hooks.select import selects_parameter
+        from hookcli.hooks.parts import selects_parameter
 
         if parameters:
             selected = any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())

@@ -31,10 +31,9 @@ from hookcli.engine.timing import TimedModel, with_measured_times
 from hookcli.errors import ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.option_values import OPS
-from hookcli.hooks.select import Select
+from hookcli.hooks.parts import Select, compiled_parts, uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
-from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts

@@ -20,11 +20,10 @@ from hookcli.engine.inputs import Call
 from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain_output, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
+from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.torch_private.modules import BatchNorm
-from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
-from hookcli.probes.first_item import FirstItemProbe, first_items
-from hookcli.probes.random_draws import RandomDrawsProbe
+from hookcli.probes.repeated_runs import FirstItemProbe, RandomDrawsProbe, first_items
 from hookcli.table import STATS_COLUMNS, Row, agree
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states

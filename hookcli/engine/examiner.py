@@ -20,8 +20,7 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
-from hookcli.probes.parameters import ParametersProbe
-from hookcli.probes.settings import SettingsProbe
+from hookcli.probes.parameters import ParametersProbe, SettingsProbe
 from hookcli.table import Report
 
 LAYOUT = ("shapes", "flow")

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import ModelError
-from hookcli.tensors.files.in_memory import stored
+from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.stored import StoredTensor
 from hookcli.tensors.tree import type_text
 

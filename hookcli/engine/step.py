@@ -27,7 +27,7 @@ from hookcli.errors import (
 from hookcli.hooks.kinds import STATE_DICTS, HookKind
 from hookcli.hooks.option_values import AUTOGRAD_CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.fake_tensors import has_values
+from hookcli.hooks.torch_private.meta_operators import has_values
 from hookcli.sources import losses
 from hookcli.sources.base import Loss
 from hookcli.table.meta import Meta

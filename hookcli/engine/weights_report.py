@@ -12,8 +12,7 @@ from hookcli.table.formatting import counted
 from hookcli.table.meta import Meta, with_notes
 from hookcli.table.names import numbered_lists
 from hookcli.table.stats import HIST_KEYS, STATS_KEYS
-from hookcli.tensors.files.spectrum import WIDEST, spectrum
-from hookcli.tensors.files.statistics import Told, measured
+from hookcli.tensors.files.statistics import WIDEST, Told, measured, spectrum
 from hookcli.tensors.files.stored import StoredTensor
 
 _MEASURED = {*STATS_KEYS, *HIST_KEYS, *names(SPECTRAL)}

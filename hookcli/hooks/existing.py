@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.origin import held_modules, origin
-from hookcli.hooks.select import Select
+from hookcli.hooks.parts import Select
 from hookcli.hooks.torch_private.modules import (
     FULL_FLAG,
     GLOBAL_FULL_FLAG,

@@ -22,12 +22,11 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
 from hookcli.errors import OneTensorError, RefusedError, message_of
-from hookcli.hooks.events import HookEvent
+from hookcli.hooks.events import HookEvent, PicklableHook
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.module_calls import HookedModule
 from hookcli.hooks.modules import ModuleHooks
-from hookcli.hooks.nodes.graph_walk import walk
-from hookcli.hooks.picklable import PicklableHook
+from hookcli.hooks.node_hooks import walk
 from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import current_node, sequence_number
 from hookcli.hooks.torch_private.modules import full_backward, global_full_backward, put_back_full_backward

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from hookcli.hooks.edits.base import Edit
-from hookcli.hooks.tensor_versions import ReceivedTensor
+from hookcli.hooks.tensor_origins import ReceivedTensor
 from hookcli.hooks.torch_private.autograd import (
     current_node,
     in_backward,

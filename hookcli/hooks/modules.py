@@ -19,12 +19,11 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from hookcli.hooks.edits.base import matching_edits
-from hookcli.hooks.events import HookEvent
+from hookcli.hooks.events import HookEvent, PicklableHook
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call, HookedModule
-from hookcli.hooks.nodes.node_hooks import NodeHooks
-from hookcli.hooks.picklable import PicklableHook
+from hookcli.hooks.node_hooks import NodeHooks
 from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import keywords

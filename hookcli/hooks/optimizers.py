@@ -9,9 +9,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from hookcli.hooks.events import HookEvent
+from hookcli.hooks.events import HookEvent, PicklableHook
 from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
-from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.session_core import HookGroup, SessionCore
 
 _GLOBAL: dict[HookKind, Callable[..., RemovableHandle]] = {

@@ -1,9 +1,14 @@
-"""The origin of a callable: its name, the file and line of its code, and the modules that it refers to."""
+"""The origin of a callable: its name, the file and line of its code, and the modules that it refers to.
+
+Also tells whether a signal handler raised an error: Python may call one at any line, including inside hookcli.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +76,12 @@ def _code(call: Any) -> CodeType | None:
         return _code(made_by) if isinstance(made_by, FunctionType) else None
     implementation = getattr(type(call), "forward" if isinstance(call, nn.Module) else "__call__", None)
     return _code(implementation) if isinstance(implementation, FunctionType) else None
+
+
+def raised_by_signal_handler(error: BaseException) -> bool:
+    """Return whether one of the program's signal handlers raised it, such as one for SIGALRM that ends a slow call."""
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def shown_path(filename: str) -> str:

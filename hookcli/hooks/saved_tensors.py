@@ -20,7 +20,6 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.session_core import HookGroup, Needs
-from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.autograd import (
     FUNC_FAILS,
     pop_saved_tensor_hooks,
@@ -28,6 +27,7 @@ from hookcli.hooks.torch_private.autograd import (
     saved_tensor_hooks,
 )
 from hookcli.hooks.torch_private.exchange import replaced
+from hookcli.hooks.torch_private.meta_operators import attention_as_on_cpu
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import version
 

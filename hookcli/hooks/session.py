@@ -20,7 +20,7 @@ from hookcli.hooks.gradients.parameter_grads import ParameterHooks
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
-from hookcli.hooks.nodes.node_hooks import NodeCreation, NodeHooks
+from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
 from hookcli.hooks.operators.calls import AtenCalls, OperatorCalls
 from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules

@@ -1,13 +1,22 @@
-"""Statistics of the tensors that each module returns, and each operator."""
+"""Statistics of the tensors that each module, or operator, returns, and of those that each module receives."""
 
 from __future__ import annotations
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import CallStatsProbe
+from hookcli.probes.base import StatsProbe
+from hookcli.table import Row
 
 
-class ActivationsProbe(CallStatsProbe):
+class _CallStatsProbe(StatsProbe):
+    """A StatsProbe whose rows are in the order in which modules were entered, containers before their parts."""
+
+    def rows(self) -> list[Row]:
+        """Return a row per tensor of a call."""
+        return sorted(super().rows(), key=lambda row: row["index"])
+
+
+class ActivationsProbe(_CallStatsProbe):
     """A row per tensor that a module or operator returned, per call."""
 
     name = "activations"
@@ -21,3 +30,18 @@ class ActivationsProbe(CallStatsProbe):
     def _see(self, event: HookEvent) -> None:
         nothing = f"returned no tensor that can be seen ({type(event.output).__name__})"
         self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
+
+
+class InputsProbe(_CallStatsProbe):
+    """A row per tensor that a module received, per call, taken before the module runs (it may overwrite its input)."""
+
+    name = "inputs"
+    tensors = "input"
+
+    def attach(self, session: HookSession) -> None:
+        self.session = session
+        session.forward_pre(self._see)
+
+    def _see(self, event: HookEvent) -> None:
+        received = self.unseen.arguments(event.fqn, event.args, event.kwargs)
+        self.take_all(event, received, "received no tensor that can be seen")

@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unmeasured import UNINITIALISED, UnreachableTensors, unmeasured
 from hookcli.table import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.table.columns.layouts import STATISTICS, with_operators
@@ -22,6 +21,25 @@ from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
+
+
+class TensorSink(Protocol):
+    """Receives the live tensors of one run.
+
+    A run that is made again, because PyTorch refused a probe's hooks, begins again with its first batch. `take` must
+    neither keep a tensor nor change it.
+    """
+
+    def begin(
+        self, session: HookSession, args: tuple[object, ...], kwargs: Mapping[str, object], target: object
+    ) -> None:
+        """Begin `session.batch_number`: the model is about to run on these arguments, and the loss on this target."""
+
+    def take(self, values: Mapping[str, object], tensor: Tensor) -> None:
+        """Take a tensor, whose place is in `values`: `kind` (see `hookcli.table.dump.KINDS`), `fqn`, `batch` ..."""
+
+    def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:
+        """End: the run is over, or has failed, as the report's `meta` and `skipped` say."""
 
 
 class Probe(ABC):
@@ -47,7 +65,6 @@ class Probe(ABC):
     """The grouping of its rows for a screen; see Report."""
     fastpath: bool = True
     """True if attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
-
     operators: bool = False
     """True if its rows can also be operators."""
 
@@ -201,9 +218,8 @@ class StatsProbe(Probe):
         return self._batches.rows() or self._latest()
 
     def _latest(self) -> list[Row]:
-        taken = self.pending()
-        measured = resolve([pending for _, pending in taken])
-        return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
+        measured = resolve([pending for _, pending in self._taken.values()])
+        return [Row(values, stats) for (values, _), stats in zip(self._taken.values(), measured, strict=True)]
 
     def totals(self) -> Mapping[str, object]:
         """Return the number of rows."""
@@ -212,14 +228,6 @@ class StatsProbe(Probe):
     def skipped(self) -> list[Skipped]:
         """Return the tensors and modules without statistics, each with its reason."""
         return [*self._skipped, *self.unseen.skipped(), *(unmeasured(self.session) if self.session else [])]
-
-
-class CallStatsProbe(StatsProbe):
-    """A StatsProbe whose rows are in the order in which modules were entered, containers before their parts."""
-
-    def rows(self) -> list[Row]:
-        """Return a row per tensor of a call."""
-        return sorted(super().rows(), key=lambda row: row["index"])
 
 
 def describe(event: HookEvent, path: str) -> dict[str, object]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from hookcli.hooks.flow_calls import FlowCall, FlowCalls
 from hookcli.hooks.operators.functions import function_names
+from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Row, Skipped

@@ -15,9 +15,8 @@ from hookcli.hooks.full_backward import leads_to_another, paths_of_inputs, paths
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.probes.base import Probe, StatsProbe, said_of
+from hookcli.probes.base import Probe, StatsProbe, TensorSink, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.shared.tensor_sink import TensorSink
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Row, Skipped, formatting
 from hookcli.table.columns.layouts import GRADS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.native import build
-from hookcli.hooks.nodes.node_hooks import OUTSIDE
+from hookcli.hooks.node_hooks import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen

@@ -14,14 +14,17 @@ from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.shared.changed_inputs import ChangedInputs, checksum
-from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
-from hookcli.probes.shared.doubled import DoubledActivations
-from hookcli.probes.shared.inventory_part import InventoryPart
-from hookcli.probes.shared.module_facts import count_parameters, used_without_call
-from hookcli.probes.shared.module_inputs import ModuleInputs
-from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
-from hookcli.probes.shared.tensor_sources import TensorSources
+from hookcli.probes.shared.call_meters import SavedMemory, on_other_devices
+from hookcli.probes.shared.dead_units import DeadUnits
+from hookcli.probes.shared.inventory_part import (
+    ChangedInputs,
+    DoubledActivations,
+    InventoryPart,
+    TensorSources,
+    checksum,
+    numbers_of,
+)
+from hookcli.probes.shared.module_facts import ModuleInputs, count_parameters, used_without_call
 from hookcli.probes.shared.unmeasured import never_called
 from hookcli.probes.shared.unregistered import PlainWeights, unregistered
 from hookcli.table import STATS_COLUMNS, Row, columns_named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -11,15 +12,25 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls, signature_of
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.observing_mode import FunctionCalls, signature_of
 from hookcli.hooks.operators.calls import is_whole
+from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import fails_without_gradients
-from hookcli.probes.shared.costs import Costs, matters, mixed_product
+from hookcli.probes.shared.call_meters import (
+    Reading,
+    SavedMemory,
+    ShapeCall,
+    Traffic,
+    of_layer,
+    of_operator,
+    on_other_devices,
+    recomputed,
+)
+from hookcli.probes.shared.costs import cost, matters, mixed_product
 from hookcli.probes.shared.module_facts import (
     acts_in_training,
     containers,
@@ -27,8 +38,6 @@ from hookcli.probes.shared.module_facts import (
     packed_parameters,
     training_bytes,
 )
-from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices, recomputed
-from hookcli.probes.shared.shape_calls import Reading, ShapeCall, Traffic, of_layer, of_operator
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SHAPES
@@ -67,7 +76,7 @@ class ShapesProbe(Probe):
         self._calls: dict[tuple[str, int], ShapeCall] = {}
         self._unseen = UnreachableTensors()
         self._functions = FunctionCalls(matters)
-        self._cost = Costs()
+        self._cost = cache(cost)
 
     def attach(self, session: HookSession) -> None:
         self.session = session

@@ -19,7 +19,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
+from hookcli.probes.shared.call_meters import SavedMemory, recomputed
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
 from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
 from hookcli.table import Row, Skipped

@@ -12,7 +12,7 @@ from torch import nn
 from hookcli.engine.probing import Edits, Probing, make_probes, parse_edits
 from hookcli.engine.run_info import describe_run
 from hookcli.hooks.edits.base import Edit
-from hookcli.hooks.select import Select
+from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.record.model_recording import ModelRecording

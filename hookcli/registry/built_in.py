@@ -13,7 +13,7 @@ BUILT_IN = {
     },
     "probes": {
         "shapes": "hookcli.probes.shapes:ShapesProbe",
-        "inputs": "hookcli.probes.inputs:InputsProbe",
+        "inputs": "hookcli.probes.activations:InputsProbe",
         "activations": "hookcli.probes.activations:ActivationsProbe",
         "grads": "hookcli.probes.grads:GradsProbe",
         "graph": "hookcli.probes.graph:GraphProbe",

@@ -13,8 +13,8 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from hookcli.errors import UsageError, UserCode, class_name, in_brief, shortened
 from hookcli.system import files
 from hookcli.table.formatting import listed
-from hookcli.tensors.files.checkpoint import STATE_DICTS, load
 from hookcli.tensors.files.opening import INDEX, PICKLED, open_tensors
+from hookcli.tensors.files.pytorch import STATE_DICTS, load
 
 _NAMED = 3  # entries that did not fit, of each sort, that a message names
 _SUFFIXES = (*PICKLED, ".safetensors", INDEX)

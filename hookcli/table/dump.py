@@ -38,7 +38,7 @@ class Dump:
     `batch`, `call`, `pass`, `index` (the order in which calls began), `path`, `source` (an operator's line in the
     program), `shape`, `dtype`, and `file` and `name`, its key in that file. One that was left out has a `reason` and no
     `file`. `modules` are all modules of the model (fqn and type), empty if unknown; a tensor of theirs without a row
-    did not exist. `inputs` describes the arguments of each batch (see `hookcli.tensors.files.arguments`); it is empty
+    did not exist. `inputs` describes the arguments of each batch (see `hookcli.tensors.files.dump_reader`); it is empty
     if they are not in the dump. `narrowed`: only some modules were selected. `options` are those of the run that
     another run must repeat. `meta` is a report's.
     """

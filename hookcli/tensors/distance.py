@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +16,8 @@ from torch import Tensor
 from hookcli.table import raised
 from hookcli.table.discrepancy import KEYS, Discrepancy
 from hookcli.tensors import chunks, library
-from hookcli.tensors.devices import launch, operators
+from hookcli.tensors.devices import launch
+from hookcli.tensors.library import Apart
 
 CHUNK = 1 << 20
 _FAR = 2.0**62
@@ -91,20 +91,6 @@ def _plain(x: Tensor, paired: bool = False) -> Tensor:
 _scratch = chunks.Scratch(CHUNK, count=2)
 
 
-class Apart(NamedTuple):
-    """The largest absolute difference of two chunks, the sums of the absolute and of the squared differences, and the
-    sums of squares of both chunks.
-
-    If an element is NaN or Inf, so is `total`; the other fields then mean nothing.
-    """
-
-    peak: float
-    total: float
-    errors: float
-    of_a: float
-    of_b: float
-
-
 def by_operators(a: Tensor, b: Tensor) -> Apart:
     """The sums by PyTorch's operators."""
     error, product = (chunk[: a.numel()] for chunk in _scratch.chunks)
@@ -122,8 +108,8 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
-    figures = library.loaded.distance(a, b) if library.loaded else None
-    apart = Apart(*figures) if figures else by_operators(a.float(), b.float())
+    apart = library.loaded.distance(a, b) if library.loaded else None
+    apart = apart or by_operators(a.float(), b.float())
     trusted = math.isfinite(apart.total) and (apart.peak == 0.0 or chunks.TINY < apart.peak < chunks.HUGE)
     if not (trusted and _trusted(apart.of_a, a) and _trusted(apart.of_b, b)):
         return _exact_chunk(a, b)
@@ -196,7 +182,7 @@ def _device_norm(x: Tensor, scaled: bool) -> Tensor:
 
 def _device_piece(a: Tensor, b: Tensor) -> Tensor:
     """The discrepancy of two pieces by PyTorch's operators, in float64; nothing is read back."""
-    kind = operators.wide(a.device)
+    kind = launch.wide(a.device)
     scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
     x, y = a.to(kind), b.to(kind)
     error = _difference(a, b, x, y).abs()

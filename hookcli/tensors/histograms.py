@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.table.histogram import FORMATS, Histogram
-from hookcli.tensors.devices import launch, operators
+from hookcli.tensors.devices import launch
 
 
 class _Layout(NamedTuple):
@@ -58,7 +58,7 @@ def device_counts(chunk: Tensor) -> Tensor:
 
 def _piece_counts(piece: Tensor) -> Tensor:
     """The counts of a piece by PyTorch's operators."""
-    copy = piece.to(operators.wide(piece.device))
+    copy = piece.to(launch.wide(piece.device))
     layout = _LAYOUTS[copy.dtype]
     fields = _fields(copy, layout)
     subnormal = (fields % layout.exponents == 0) & (copy != 0)

@@ -11,6 +11,7 @@ import math
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +21,24 @@ from hookcli.table.histogram import FORMATS, Histogram
 from hookcli.tensors.chunks import is_gapless
 from hookcli.tensors.torch_private import is_copy_on_write
 
-DISTANCE = ("peak", "total", "errors", "of_a", "of_b")
-"""The names of the sums over the differences of two tensors (`hookcli.tensors.distance.Apart`)."""
 _FILE = Path(__file__).with_name("_sums.so")  # on all systems: no part of it is Python's
 _SHORT = 8  # elements of a row, each of which costs as much to begin as several elements
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 _LIMITS = [math.nextafter(form.most, math.inf) if form.beyond else form.most for form in FORMATS]
+
+
+class Apart(NamedTuple):
+    """The largest absolute difference of two chunks, the sums of the absolute and of the squared differences, and the
+    sums of squares of both chunks.
+
+    If an element is NaN or Inf, so is `total`; the other fields then mean nothing.
+    """
+
+    peak: float
+    total: float
+    errors: float
+    of_a: float
+    of_b: float
 
 
 class Library:
@@ -36,7 +49,7 @@ class Library:
         types = _text(library, "hookcli_types").split()
         if _text(library, "hookcli_strided_statistics_fields").split() != list(STATS_KEYS):
             raise ValueError("other statistics")
-        if _text(library, "hookcli_distance_of_types_fields").split() != list(DISTANCE):
+        if _text(library, "hookcli_distance_of_types_fields").split() != list(Apart._fields):
             raise ValueError("other sums")
         self._types = {getattr(torch, name): types.index(name) for name in types[:-1]}
         self._byte = types.index("byte")
@@ -87,15 +100,13 @@ class Library:
         counts = room[begin : begin + 2 * bins]
         return list(figures), Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(room[2:begin]))
 
-    def distance(self, a: Tensor, b: Tensor) -> list[float] | None:
-        """The sums by the names of `DISTANCE`, of float32, float16 or bfloat16 of one size; None if one of the tensors
-        is not for the library.
-        """
+    def distance(self, a: Tensor, b: Tensor) -> Apart | None:
+        """The sums over two tensors of float32, float16 or bfloat16 of one size; None if one is not for the library."""
         if not (is_readable(a) and is_readable(b)):
             return None
-        sums = (ctypes.c_double * len(DISTANCE))()
+        sums = (ctypes.c_double * len(Apart._fields))()
         given = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
-        return list(sums) if self._distance(*given, torch.get_num_threads(), sums) else None
+        return Apart(*sums) if self._distance(*given, torch.get_num_threads(), sums) else None
 
 
 def _text(library: ctypes.CDLL, name: str) -> str:

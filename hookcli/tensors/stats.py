@@ -21,9 +21,9 @@ from torch import Tensor
 from hookcli.table import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, library, tree
 from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, reduced, resolved, unnested
-from hookcli.tensors.devices import launch, operators
+from hookcli.tensors.devices import launch
 from hookcli.tensors.histograms import device_counts, from_device, histogram
-from hookcli.tensors.unchanged import Unchanged
+from hookcli.tensors.weak import Unchanged
 
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
 _FAR = 16.0
@@ -189,7 +189,7 @@ def _device_rows(chunk: Tensor, *, hist: bool) -> Tensor:
 
     if (row := launch.moments(chunk)) is not None:
         return counted(row, chunk)[None]
-    return torch.stack([counted(operators.moments(piece), piece) for piece in chunk.split(chunks.DEVICE_CHUNK)])
+    return torch.stack([counted(launch.by_operators(piece), piece) for piece in chunk.split(chunks.DEVICE_CHUNK)])
 
 
 def _exact_chunk(chunk: Tensor) -> TensorStats:

@@ -13,7 +13,7 @@ from torch import nn
 import hookcli
 from hookcli.errors import ModelError, in_brief, message_of, shortened
 from hookcli.hooks.full_backward import refuses_full_backward
-from hookcli.probes.settings import SettingsProbe
+from hookcli.probes.parameters import SettingsProbe
 from hookcli.probes.trace import TraceProbe
 
 Cli = Callable[..., Any]

@@ -12,7 +12,7 @@ import hookcli
 from hookcli.diff.baseline import Baseline, read_baselines, write_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.run_info import describe_run
-from hookcli.probes.settings import SettingsProbe
+from hookcli.probes.parameters import SettingsProbe
 from hookcli.table import Report
 
 PROBES = (SettingsProbe, "shapes", "activations", "grads")

@@ -18,7 +18,7 @@ import hookcli
 from hookcli.diff.baseline import text_of
 from hookcli.diff.tolerance import Tolerance, excess
 from hookcli.engine.run_info import describe_run
-from hookcli.probes.settings import SettingsProbe
+from hookcli.probes.parameters import SettingsProbe
 from hookcli.table import Report, TensorStats, strict
 from hookcli.table.columns import DECLARED
 

@@ -11,7 +11,7 @@ import torch
 from hookcli.diff.weights.pairs import distance, same_bytes
 from hookcli.table.stats import agree
 from hookcli.tensors import distance as tensor_distance
-from hookcli.tensors.files.in_memory import stored
+from hookcli.tensors.files.pytorch import stored
 
 ANY = torch.Generator().manual_seed(0)
 PAIRS = {

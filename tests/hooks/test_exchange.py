@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookcli.hooks.function_calls import FunctionCalls
+from hookcli.hooks.observing_mode import FunctionCalls
 from hookcli.hooks.torch_private import exchange, overrides
 from hookcli.hooks.torch_private.exchange import replaced
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.function_calls import FunctionCalls, Shape
+from hookcli.hooks.observing_mode import FunctionCalls, Shape
 
 
 def test_no_tensor_is_held_and_like_calls_are_one() -> None:

@@ -19,7 +19,7 @@ ROOMS = {"hooks.torch_private", "tensors.torch_private"}
 # The part of hookcli that uses a room most; a name that is looked up late is looked up by another.
 USES = {
     "hookcli.tensors.torch_private": "capture",
-    "hookcli.hooks.torch_private.attention": "shapes",
+    "hookcli.hooks.torch_private.meta_operators": "shapes",
     "hookcli.hooks.torch_private.autograd": "capture",
     "hookcli.hooks.torch_private.modules": "hooks",
     "hookcli.hooks.torch_private.overrides": "shapes",

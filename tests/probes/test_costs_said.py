@@ -12,7 +12,7 @@ from probes.costs import counted, ones, unknown
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hookcli.probes.shared.zero_cost import multiplies_nothing
+from hookcli.probes.shared.formulas import multiplies_nothing
 from hookcli.record.watch import watch
 
 

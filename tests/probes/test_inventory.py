@@ -13,7 +13,7 @@ from hookcli import capture
 from hookcli.hooks.torch_private.modules import module_tables, tensor_tables
 from hookcli.probes import inventory
 from hookcli.probes.inventory import InventoryProbe
-from hookcli.probes.shared.changed_inputs import checksum
+from hookcli.probes.shared.inventory_part import checksum
 from hookcli.table import Report
 
 

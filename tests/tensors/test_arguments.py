@@ -8,7 +8,7 @@ import torch
 from support import equal
 from torch import Tensor
 
-from hookcli.tensors.files.arguments import decoded_call, encoded_call
+from hookcli.tensors.files.dump_reader import decoded_call, encoded_call
 
 
 def test_a_call_comes_back_with_its_keywords_and_its_target() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hookcli.tensors.files.in_memory import stored
-from hookcli.tensors.files.spectrum import low_rank, spectrum
+from hookcli.tensors.files.pytorch import stored
+from hookcli.tensors.files.statistics import low_rank, spectrum
 
 MATRICES: dict[str, Callable[[], Tensor]] = {
     "random": lambda: torch.randn(90, 70),
@@ -28,7 +28,7 @@ MATRICES: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("name", MATRICES)
 def test_spectra_against_svd(name: str, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.tensors.files.spectrum._HELD", 1 << 26 if held else 0)
+    monkeypatch.setattr("hookcli.tensors.files.statistics._HELD", 1 << 26 if held else 0)
     monkeypatch.setattr("hookcli.tensors.files.stored.BLOCK", 500)  # several blocks of rows
     torch.manual_seed(0)
     x = MATRICES[name]()

@@ -21,11 +21,10 @@ from hookcli.table import TensorStats
 from hookcli.table.stats import STATS_KEYS, agree
 from hookcli.tensors import stats as tensor_stats
 from hookcli.tensors.files import gguf as gguf_file
-from hookcli.tensors.files.codings import CODINGS, table
-from hookcli.tensors.files.in_memory import stored
 from hookcli.tensors.files.opening import open_tensors
+from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.statistics import measured
-from hookcli.tensors.files.stored import StoredTensor
+from hookcli.tensors.files.stored import CODINGS, StoredTensor, table
 
 TABLES = [name for name, coding in CODINGS.items() if coding.table and name != "bool"]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hookcli.tensors.unchanged import Unchanged, glimpse
+from hookcli.tensors.weak import Unchanged, glimpse
 
 
 @pytest.mark.parametrize(

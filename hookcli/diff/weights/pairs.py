@@ -16,9 +16,8 @@ import numpy as np
 from hookcli.diff.tolerance import eps
 from hookcli.table import raised
 from hookcli.table.discrepancy import Discrepancy
-from hookcli.tensors.files.codings import Floats, Values, values
-from hookcli.tensors.files.spectrum import WIDEST, LowRank, low_rank
-from hookcli.tensors.files.stored import BLOCK, StoredTensor
+from hookcli.tensors.files.statistics import WIDEST, LowRank, low_rank
+from hookcli.tensors.files.stored import BLOCK, Floats, StoredTensor, Values, values
 
 
 @dataclass(frozen=True, slots=True)

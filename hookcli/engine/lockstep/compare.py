@@ -30,7 +30,7 @@ from hookcli.errors import HookcliError
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.select import Select
+from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.sources.base import copy_model

@@ -17,8 +17,7 @@ from hookcli.table.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import compare as compare_tensors
-from hookcli.tensors.unchanged import glimpse
-from hookcli.tensors.weak import WeakIds
+from hookcli.tensors.weak import WeakIds, glimpse
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 

@@ -18,9 +18,8 @@ from hookcli.engine.run_info import describe_run
 from hookcli.errors import HookcliError, ModelError, UsageError, unknown
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.observing_mode import without_mode
-from hookcli.hooks.select import Select
+from hookcli.hooks.parts import Select, compiled_parts
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
-from hookcli.hooks.unhooked import compiled_parts
 from hookcli.table.meta import Meta
 from hookcli.table.names import is_within_any, no_match, operator_owner
 

@@ -14,8 +14,8 @@ from hookcli.diff.origin import WEIGHT
 from hookcli.diff.settings import ChangedSettings, changes_of, why_idle
 from hookcli.diff.tolerance import MeasuredPair, Tolerance, tensor_rows
 from hookcli.engine.lockstep.module_tensors import OUTPUT, incomparable, reshaped
-from hookcli.hooks.select import Select
-from hookcli.probes.settings import settings_of
+from hookcli.hooks.parts import Select
+from hookcli.probes.parameters import settings_of
 from hookcli.table import Row, Skipped
 from hookcli.table.formatting import number
 from hookcli.tensors import tree

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.hooks.torch_private.attention import attention_as_on_cpu
-from hookcli.hooks.torch_private.cuda_operators import operators_as_on_cuda
-from hookcli.hooks.torch_private.fake_tensors import has_values
+from hookcli.hooks.torch_private.meta_operators import attention_as_on_cpu, has_values, operators_as_on_cuda
 from hookcli.hooks.torch_private.overrides import without_dispatch_modes
 
 Formula = Callable[[tuple[Any, ...], Any], int]

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from hookcli.engine.prepare import PreparedRun
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER
-from hookcli.hooks.torch_private.fake_tensors import FakeCpu
+from hookcli.hooks.torch_private.meta_operators import FakeCpu
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.table.names import is_within_any, name_filter, no_match
 from hookcli.tensors import tree

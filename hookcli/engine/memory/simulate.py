@@ -31,12 +31,12 @@ from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode
+from hookcli.hooks.parts import uncompiled
 from hookcli.hooks.saved_tensors import UNFUSED
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.storage_lifetimes import StorageLifetimes
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.overrides import fused_on_meta
-from hookcli.hooks.unhooked import uncompiled
 from hookcli.sources.base import Recipe
 from hookcli.table.meta import Meta
 from hookcli.table.names import owner_of

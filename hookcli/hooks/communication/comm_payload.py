@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch.distributed import ProcessGroup
 
+from hookcli.hooks.clock import Timer
 from hookcli.hooks.torch_private.distributed import process_groups
 
 NEEDS = "needs ProcessGroup.register_pre_hook, which torch has since 2.14"
@@ -21,24 +20,6 @@ NEW_GROUP = "the hook made a process group meanwhile, whose first bytes were not
 # In these collectives, only the root gives bytes.
 _FROM_ROOT = ("BROADCAST", "SCATTER")
 _RECEIVES = ("RECV", "RECV_ANYSOURCE", "BARRIER")
-
-
-class StreamTime:
-    """A point in time: on an accelerator, a point in its stream, to be read after the run."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.at: Any = time.perf_counter()
-        if device.type not in ("cpu", "meta"):
-            self.at = torch.Event(device=device, enable_timing=True)
-            self.at.record()
-
-    def seconds_to(self, later: StreamTime) -> float:
-        """Return the seconds from this moment to a later one."""
-        if isinstance(self.at, float):
-            return float(later.at - self.at)
-        later.at.synchronize()
-        return float(self.at.elapsed_time(later.at)) / 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -58,13 +39,15 @@ class Exchange:
     size: int
     payload: int = 0
     uncounted: str = ""
-    ready: StreamTime | None = None
-    done: StreamTime | None = None
+    timer: Timer | None = None
+    ready: Any = None
+    done: Any = None
 
     def seconds(self) -> float:
         """Return the time from the call of the hook to the end of its Future."""
-        assert self.ready and self.done
-        return self.ready.seconds_to(self.done)
+        assert self.timer
+        self.timer.wait()
+        return self.timer.between(self.ready, self.done) / 1e6
 
     def __str__(self) -> str:
         ends = self.fqns if len(self.fqns) < 3 else (self.fqns[0], "...", self.fqns[-1])

@@ -16,8 +16,9 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import CommHookError, UserCode
+from hookcli.hooks.clock import ProgramClock, Timer, timer_for
 from hookcli.hooks.communication.comm_hooks import CommHook
-from hookcli.hooks.communication.comm_payload import Exchange, Payload, StreamTime
+from hookcli.hooks.communication.comm_payload import Exchange, Payload
 from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 
 
@@ -95,6 +96,7 @@ class CommObserver:
     order: int = 0
     failure: Exception | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _timer: Timer | None = None
 
     def register(self, ddp: DistributedDataParallel) -> None:
         ddp.register_comm_hook(self.hook.make_state(), self.observe)
@@ -115,7 +117,8 @@ class CommObserver:
             sizes = [p.numel() for p in bucket.parameters()]
             itself = self.hook.exact and buffer.dtype not in HALF
             exact = None if itself else self.means.of(fqns, sizes, buffer)
-            exchange.ready = StreamTime(buffer.device)
+            exchange.timer = self._timer = self._timer or timer_for(buffer.device, ProgramClock())
+            exchange.ready = exchange.timer.now()
             failed = UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}"))
             with self.payload.within(exchange), failed:
                 future = self.hook.function(state, bucket)
@@ -134,7 +137,7 @@ class CommObserver:
         try:
             with UserCode(lambda error: CommHookError(f"{self.hook.name} failed in a callback for {exchange}")):
                 result = future.value()
-            exchange.done = StreamTime(torch.device("cpu") if exchange.ready is None else exchange.ready.device)
+            exchange.done = exchange.timer and exchange.timer.now()
             # PyTorch would accept such results silently, or abort the process for them.
             where = f"{self.hook.name}, {exchange}: its Future resolves to {_what(result)}"
             if isinstance(result, list):

@@ -22,14 +22,12 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.tensor_hooks import TensorHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.nodes.graph_walk import walk
-from hookcli.hooks.nodes.node_hooks import NodeCreation
+from hookcli.hooks.node_hooks import NodeCreation, walk
 from hookcli.hooks.session_core import SessionCore
-from hookcli.hooks.tensor_origins import version_of
-from hookcli.hooks.tensor_versions import Edge, ReceivedTensor, TensorVersion
+from hookcli.hooks.tensor_origins import Edge, ReceivedTensor, TensorVersion, version_of
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
-from hookcli.tensors.hidden import kept_tensors
+from hookcli.tensors.containers import kept_tensors
 from hookcli.tensors.torch_private import is_view
 
 Grads = tuple[Tensor | None, ...]

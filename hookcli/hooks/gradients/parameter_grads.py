@@ -11,8 +11,8 @@ from torch.nn.parameter import is_lazy
 from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.nodes.node_hooks import NodeHooks
-from hookcli.hooks.select import selects_parameter
+from hookcli.hooks.node_hooks import NodeHooks
+from hookcli.hooks.parts import selects_parameter
 from hookcli.hooks.session_core import HookGroup, SessionCore
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.tensors.tree import is_dense

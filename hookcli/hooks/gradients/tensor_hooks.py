@@ -19,7 +19,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.session_core import SessionCore
-from hookcli.hooks.tensor_versions import TensorVersion
+from hookcli.hooks.tensor_origins import TensorVersion
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version

@@ -90,7 +90,7 @@ struct Elements {
 };
 
 // One float64 tensor on the gradient's own device, for hookcli.stats to fetch once the pass is over: in few passes, as
-// hookcli/tensors/devices/operators.py has them. Elements that are not finite count as the least finite one, and are
+// hookcli/tensors/devices/launch.py has them. Elements that are not finite count as the least finite one, and are
 // taken out of the sums again.
 inline at::Tensor moments_on_device(const at::Tensor& tensor) {
   const auto kind = tensor.device().type() == at::kMPS ? at::kFloat : at::kDouble;

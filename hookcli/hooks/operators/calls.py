@@ -21,8 +21,14 @@ from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import ObservingMode
-from hookcli.hooks.operators.functions import ArgumentTensors, function_names, given_tensors, reads_attribute, writes
-from hookcli.hooks.operators.uninitialised import UninitialisedMemory
+from hookcli.hooks.operators.functions import (
+    ArgumentTensors,
+    UninitialisedMemory,
+    function_names,
+    given_tensors,
+    reads_attribute,
+    writes,
+)
 from hookcli.hooks.origin import shown_path
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward

@@ -25,9 +25,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_dropped, when_gone
 from hookcli.hooks.program.listener import Listener
-from hookcli.hooks.program.outermost import OutermostCalls
+from hookcli.hooks.program.outermost import KwargsWithToken, OutermostCalls, Token, raise_dropped, when_gone
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Function, Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step

@@ -11,7 +11,7 @@ from hookcli.hooks.clock import Timer
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
-from hookcli.hooks.nodes.node_hooks import LEAF, OUTSIDE
+from hookcli.hooks.node_hooks import LEAF, OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.table.names import around, owner_of
 from hookcli.table.times import INCLUSIVE, CallKey, Times

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import resolve_name
 from torch.utils.flop_counter import flop_registry
 
-from hookcli.hooks.function_calls import Items, OpaqueArgument, Shape, Signature
+from hookcli.hooks.observing_mode import Items, OpaqueArgument, Shape, Signature
 from hookcli.hooks.torch_private.overrides import (
     OPERATORS,
     OpOverload,
@@ -26,24 +26,17 @@ from hookcli.hooks.torch_private.overrides import (
     TorchDispatchMode,
     without_dispatch_modes,
 )
-from hookcli.probes.shared.formulas import CONVOLUTION, FORMULAS, FUNCTION_MACS, PRODUCTS
-from hookcli.probes.shared.zero_cost import has_free_tag, multiplies_nothing
+from hookcli.probes.shared.formulas import (
+    CONVOLUTION,
+    FORMULAS,
+    FUNCTION_MACS,
+    PRODUCTS,
+    has_free_tag,
+    multiplies_nothing,
+)
 
 _DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
 _OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})
-
-
-class Costs:
-    """The cost of each signature."""
-
-    def __init__(self) -> None:
-        self._known: dict[Signature, tuple[int, frozenset[str]]] = {}
-
-    def __call__(self, signature: Signature) -> tuple[int, frozenset[str]]:
-        """Its multiply-accumulates, and why some are not counted."""
-        if signature not in self._known:
-            self._known[signature] = _cost(signature)
-        return self._known[signature]
 
 
 @cache
@@ -77,7 +70,8 @@ def _registry() -> dict[object, object]:
     return {**FORMULAS, **({deformed: CONVOLUTION} if deformed else {}), **flop_registry}
 
 
-def _cost(call: Signature) -> tuple[int, frozenset[str]]:
+def cost(call: Signature) -> tuple[int, frozenset[str]]:
+    """The multiply-accumulates of a call, and why some are not counted."""
     name = getattr(call.function, "__name__", "")
     if isinstance(call.function, OpaqueArgument):
         return 0, frozenset({call.function.type})
@@ -141,12 +135,10 @@ class _Counter(TorchDispatchMode):
         mode.__init__()
         self.flops = 0
         self.unknown: set[str] = set()
-        self.at: Any = None
         self._products = products
 
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.at = func
         formula = _formula(func)
         if formula is None and not free(func):
             with self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,9 +10,8 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import saved_result
 from hookcli.hooks.torch_private.modules import Convolution, Norm
-from hookcli.probes.shared.inventory_part import InventoryPart
+from hookcli.probes.shared.inventory_part import InventoryPart, numbers_of
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import fetched
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
@@ -154,11 +152,6 @@ class DeadUnits(InventoryPart):
             dead = next(numbers)
             rows.append(values | {"dead": dead, "saturated": next(numbers) if marks[1:] else None})
         return rows
-
-
-def numbers_of(counts: Sequence[Tensor]) -> list[int]:
-    """Single integers that may live on an accelerator, from each device in one copy."""
-    return [number for (number,) in fetched([count.reshape(1) for count in counts])]
 
 
 def _is_activation(module: nn.Module) -> bool:

@@ -1,9 +1,25 @@
-"""The interface of what the inventory gathers call by call: rows of one or a few kinds."""
+"""What the inventory gathers call by call: rows of one or a few kinds."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.node_hooks import walk
+from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins, version_of
+from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import bits, fetched
 
 
 class InventoryPart:
@@ -24,3 +40,199 @@ class InventoryPart:
     def rows(self) -> list[dict[str, object]]:
         """The rows, whose values are read back here."""
         raise NotImplementedError
+
+
+def numbers_of(counts: Sequence[Tensor]) -> list[int]:
+    """Single integers that may live on an accelerator, from each device in one copy."""
+    return [number for (number,) in fetched([count.reshape(1) for count in counts])]
+
+
+BLOCK = 1 << 18
+"""Elements that are weighed at once."""
+
+
+def checksum(x: Tensor) -> Tensor:
+    """A sum of the elements' bits, as integers, each times an odd number of its place, modulo 2**64.
+
+    Odd, so that a change of any one element changes it; of its place, so that another order does. Stays on the device.
+    """
+    total = torch.zeros((), dtype=torch.int64, device=x.device)
+    for number, block in enumerate(bits(x.contiguous()).reshape(-1).split(BLOCK)):
+        total += (block * _odd(x.device)[: len(block)]).sum() * (2 * number + 1)
+    return total
+
+
+@lru_cache(maxsize=1)
+def _odd(device: torch.device) -> Tensor:
+    """Odd numbers that have no pattern (the first steps of splitmix64, Steele, Lea and Flood 2014, section 4)."""
+    z = torch.arange(BLOCK, device=device) * -0x61C8864680B583EB
+    z = (z ^ (z >> 30)) * -0x40A7B892E31B1A47
+    return z ^ (z >> 27) | 1
+
+
+@dataclass(slots=True)
+class _Input:
+    """An input while the model runs; `total` is the checksum that it came with, None where it has no plain memory."""
+
+    path: str
+    tensor: ref[Tensor]
+    version: int
+    total: Tensor | None
+
+
+class ChangedInputs(InventoryPart):
+    """Rows of kind `changed`: an input, and the module or operator that first wrote into it.
+
+    PyTorch counts changes, which tells the place; those past the counter (through `.data`, or numpy) only change the
+    bits, and are the model's.
+    """
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        self._inputs: list[_Input] = []
+        self._writers: dict[str, str] = {}  # of each input, by its path
+        self._totals: list[tuple[str, Tensor, Tensor]] = []
+
+    def enter(self, event: HookEvent) -> None:
+        """Take in the inputs as the model's first call begins; later, look whether the code around a call wrote."""
+        if event.fqn == "" and event.call == 0:
+            self._inputs = [
+                _Input(path, ref(x), version_of(x), checksum(x.detach()) if tree.is_plain(x) else None)
+                for path, x in tree.arguments(event.args, event.kwargs)
+            ]
+        elif self._inputs:
+            caller = self.session.calls.caller()
+            self._look(caller.hooked.fqn if caller else "")
+
+    def leave(self, event: HookEvent) -> None:
+        if self._inputs:
+            self._look(event.fqn)
+        if event.fqn == "" and event.call == 0:
+            for given in self._inputs:
+                x = given.tensor()
+                if given.total is not None and x is not None:
+                    self._totals.append((given.path, given.total, checksum(x.detach())))
+            self._inputs = []
+
+    def _look(self, fqn: str) -> None:
+        for given in self._inputs:
+            x = given.tensor()
+            if x is not None and version_of(x) != given.version:
+                given.version = version_of(x)
+                self._writers.setdefault(given.path, fqn)
+
+    def batch_ended(self) -> None:
+        """Read the checksums back."""
+        totals = iter(numbers_of([total for _, *both in self._totals for total in both]))
+        for path, *_ in self._totals:
+            if next(totals) != next(totals):
+                self._writers.setdefault(path, "")
+        self._totals.clear()
+
+    def rows(self) -> list[dict[str, object]]:
+        self.batch_ended()
+        named = ((tree.keyword(path) or path, fqn) for path, fqn in self._writers.items())
+        return [{"kind": "changed", "fqn": fqn, "name": name} for name, fqn in named]
+
+
+class TensorSources(InventoryPart):
+    """A row of kind `made` for each call of an operator or module: `made_from` lists the calls, by fqn and number, that
+    made the tensors that it received.
+
+    A module in which operators or other modules run makes nothing itself: its row lists the calls that made its output.
+    """
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        model = session.model
+        self._origins = TensorOrigins([*model.parameters(), *model.buffers()])
+        self._places: list[tuple[str, int]] = []
+        self._rows: dict[tuple[str, int], dict[str, object]] = {}
+
+    def leave(self, event: HookEvent) -> None:
+        if self.session.batch_number:
+            return
+        received = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        made = [x for _, x in tree.leaves(event.output)]
+        own = event.operator is not None or (event.module is not None and is_whole(event.module))
+        numbers = dict.fromkeys(self._origins.of(x) for x in (received if own else made))
+        makers = [self._places[number] for number in numbers if number is not None and number != CONSTANT]
+        self._rows[event.fqn, event.call] = {
+            "kind": "made",
+            "fqn": event.fqn,
+            "call": event.call,
+            "made_from": makers,
+            "source": event.operator.source if event.operator else None,
+        }
+        if own:
+            self._places.append((event.fqn, event.call))
+            for x in made:
+                note = self._origins.written if any(x is y for y in received) else self._origins.made
+                note(x, len(self._places) - 1)
+
+    def rows(self) -> list[dict[str, object]]:
+        return [*self._rows.values()]
+
+
+_LOSSES = {
+    "LogSoftmax": ("Softmax", "softmax", "cross_entropy, or another log_softmax"),
+    "BinaryCrossEntropyWithLogits": ("Sigmoid", "sigmoid", "binary_cross_entropy_with_logits"),
+}
+_SAME_VALUES = {
+    *("View", "UnsafeView", "ReshapeAlias", "Alias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand"),
+    *("Select", "Slice", "Index", "IndexSelect", "Split", "Unbind", "Cat", "Stack", "Clone", "ToCopy"),
+    *("MaskedSelect", "Gather", "BackwardHookFunction"),
+}
+_ENDING = re.compile(r"Backward\d*$")
+
+
+class DoubledActivations(InventoryPart):
+    """Rows of kind `doubled`: `fqn` is the module that called the softmax or sigmoid, by the numbers of its nodes."""
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        session.before_backward(self._search)
+        self._began: dict[tuple[str, int], int] = {}
+        self._calls: list[tuple[int, int, str]] = []
+        self._rows: dict[tuple[str, str], dict[str, object]] = {}
+
+    def enter(self, event: HookEvent) -> None:
+        self._began[event.fqn, event.call] = next_sequence_number()
+
+    def leave(self, event: HookEvent) -> None:
+        if event.operator is not None:
+            return
+        began = self._began.pop((event.fqn, event.call), None)
+        if began is not None and began < (end := next_sequence_number()):
+            self._calls.append((began, end, event.fqn))
+
+    def _search(self, roots: Sequence[Tensor]) -> None:
+        for node in walk(x.grad_fn for x in roots if x.grad_fn is not None):
+            if pair := _LOSSES.get(_name(node)):
+                wanted, name, loss = pair
+                for source in _sources(node):
+                    if _name(source) == wanted:
+                        number = sequence_number(source)
+                        inside = [(began, fqn) for began, end, fqn in self._calls if began <= number < end]
+                        fqn = max(inside)[1] if inside else ""
+                        self._rows[fqn, name] = {"kind": "doubled", "fqn": fqn, "type": name, "loss": loss}
+
+    def batch_ended(self) -> None:
+        """Forget where the nodes of a graph that is gone were made."""
+        self._calls.clear()
+
+    def rows(self) -> list[dict[str, object]]:
+        return [*self._rows.values()]
+
+
+def _sources(loss: Node) -> Iterator[Node]:
+    """The nodes that computed what a loss received, past those that only arrange values."""
+    first = loss.next_functions[0][0]  # the others belong to the target and weights
+    if first is not None:
+        yield first
+        for node in walk([first], lambda node: _name(node) in _SAME_VALUES):
+            yield from (after for after, _ in node.next_functions if after is not None)
+
+
+def _name(node: Node) -> str:
+    return _ENDING.sub("", node.name().rpartition("::")[2])

@@ -14,7 +14,7 @@ from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Reason, Skipped
 from hookcli.table.names import around
 from hookcli.tensors import tree
-from hookcli.tensors.hidden import hidden_tensors
+from hookcli.tensors.containers import hidden_tensors
 from hookcli.tensors.tree import Unseen
 
 UNINITIALISED = "uninitialised memory: not all of it was written yet, so its values mean nothing"

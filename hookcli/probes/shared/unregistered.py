@@ -17,9 +17,9 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
+from hookcli.hooks.flow_calls import TensorUses
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.hooks.tensor_uses import TensorUses
 from hookcli.probes.shared.inventory_part import InventoryPart
 from hookcli.probes.shared.module_facts import count_elements
 from hookcli.table import Skipped

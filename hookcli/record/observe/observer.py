@@ -11,8 +11,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
-from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.optimizer_calls import OptimizerCalls

@@ -1,4 +1,6 @@
-"""Launches Triton's kernels, on the device and current stream of a tensor; nothing waits and nothing is read back.
+"""Figures of tensors on their device: by Triton's kernels, which are launched here, or else by PyTorch's operators.
+
+Kernels run in the current stream of a tensor's device; nothing waits and nothing is read back.
 
 Tensors are reduced one at a time, as hooks show them: an operation that follows may change one in place, so none can
 be kept until a launch for several pays. Up to 8192 elements a tensor takes one launch, a larger one two.
@@ -6,6 +8,7 @@ be kept until a launch for several pays. Up to 8192 elements a tensor takes one 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,6 +21,7 @@ from hookcli.table import STATS_KEYS
 from hookcli.table.discrepancy import KEYS
 from hookcli.table.histogram import FORMATS
 from hookcli.tensors import torch_private
+from hookcli.tensors.chunks import unit_of
 from hookcli.tensors.library import is_readable
 
 _DEVICES = ("cuda", "xpu")  # of PyTorch's device types those that Triton compiles for; ROCm's GPUs are "cuda", too
@@ -145,3 +149,49 @@ def exponents(x: Tensor) -> Tensor | None:
         return counts.to(torch.float64)
 
     return None if is_wide(x) else by_kernels(make, x)
+
+
+# For devices without Triton: in few passes.
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """The dtype in which a device adds up: float64, but float32 on MPS, which has no other."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def by_operators(x: Tensor) -> Tensor:
+    """The statistics of a one-dimensional chunk, by STATS_KEYS, as one tensor on its device.
+
+    All but mean and variance are taken in the chunk's own dtype; these take one copy of the chunk in `wide`. Elements
+    that are not finite count as the least finite one, and are taken out of the sums again.
+    """
+    kind = wide(x.device)
+    if not (x.is_floating_point() and x.element_size() > 1):
+        x = x.to(kind)
+    some = x.nan_to_num(math.inf, math.inf, math.inf)
+    low = some.amin()
+    lost = some == math.inf
+    missing = lost.sum()
+    some.masked_fill_(lost, low)
+    n, high, nan = x.numel() - missing, some.amax(), (x != x).sum()
+    zeros = (some == 0).sum() - missing * (low == 0)
+    copy = some.to(kind)
+    unit = unit_of(copy) if x.dtype is torch.float64 else 1.0  # only squares of float64 can leave its range
+    copy = copy / unit if x.dtype is torch.float64 else copy
+    variance, middle = torch.var_mean(copy, correction=0)
+    least = low.to(kind) / unit
+    mean = middle + missing * (middle - least) / n
+    squares = variance * x.numel() - missing * (least - middle).square() - n * (mean - middle).square()
+    squares = squares.clamp(min=0)
+    figures = {
+        "numel": copy.new_full((), x.numel()),
+        "mean": mean * unit,
+        "std": (squares / (n - 1).clamp(min=1)).sqrt() * unit,
+        "min": low,
+        "max": high,
+        "l2": (squares + n * mean.square()).sqrt() * unit,
+        "zeros": zeros,
+        "nan": nan,
+        "inf": missing - nan,
+    }
+    return torch.stack([figures[key].to(kind) for key in STATS_KEYS])

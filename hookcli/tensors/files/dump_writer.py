@@ -20,9 +20,9 @@ from hookcli.table.meta import Meta
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
 from hookcli.tensors import tree
-from hookcli.tensors.files.arguments import Unwritable, encoded_call
+from hookcli.tensors.files.dump_reader import Unwritable, encoded_call
 from hookcli.tensors.torch_private import is_mapped
-from hookcli.tensors.unchanged import Unchanged
+from hookcli.tensors.weak import Unchanged
 
 _OURS = re.compile(r"(\d{6}-[\w.-]*|inputs-\d+)\.safetensors")
 _LONGEST = 80  # characters of a module's name in a file's name

@@ -16,8 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from hookcli.tensors.files.codings import CODINGS, Array
-from hookcli.tensors.files.stored import StoredTensor, TensorFile, damaged, in_file, open_unbuffered, read_into
+from hookcli.tensors.files.stored import (
+    CODINGS,
+    Array,
+    StoredTensor,
+    TensorFile,
+    damaged,
+    in_file,
+    open_unbuffered,
+    read_into,
+)
 
 MAGIC = b"GGUF"
 _PLAIN = {0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 30: "bfloat16"}

@@ -60,9 +60,9 @@ def _opened(file: Path) -> TensorFile:
         raise damaged(file, "not a GGUF file: it does not begin with the letters GGUF")
     if file.suffix == ".safetensors":
         return safetensors.read(file)
-    from hookcli.tensors.files import checkpoint  # imports torch
+    from hookcli.tensors.files import pytorch
 
-    return checkpoint.read(file)
+    return pytorch.read(file)
 
 
 def _inner(file: Path) -> Path:

@@ -11,8 +11,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from hookcli.tensors.files.codings import CODINGS
 from hookcli.tensors.files.stored import (
+    CODINGS,
     StoredTensor,
     TensorFile,
     by_number,

@@ -1,21 +1,21 @@
-"""Statistics of tensors in files, with NumPy alone, since importing torch takes seconds and half a GiB of memory.
+"""Statistics of tensors in files, and spectra of matrices, with NumPy: importing torch takes seconds and half a GiB.
 
-They are those of `hookcli.tensors.stats`, with histograms: exact, and merged exactly from block to block. Codings of
-one or two bytes have few codes, which are counted; the statistics of the counts are those of the tensor.
+Statistics are those of `hookcli.tensors.stats`, with histograms: exact, and merged exactly from block to block.
+Codings of one or two bytes have few codes, which are counted; the statistics of the counts are those of the tensor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.table import TensorStats, raised
 from hookcli.table.histogram import FORMATS, Histogram
-from hookcli.tensors.files.codings import CODINGS, Values, table
-from hookcli.tensors.files.stored import BLOCK, StoredTensor
+from hookcli.tensors.files.stored import BLOCK, CODINGS, Floats, StoredTensor, Values, table
 
 Counts = NDArray[np.int64]
 Told = Callable[[int], object]
@@ -105,3 +105,130 @@ def _histogram(values: Values, counts: Counts | None) -> Histogram:
         power = math.frexp(sizes[place])[1] - 1
         side[power] = side.get(power, 0) + (1 if counts is None else int(counts[place]))
     return Histogram.of(negative, positive, overflows)
+
+
+Rows = Callable[[], Iterable[Floats]]
+"""The blocks of a matrix, each of some whole rows; they are read anew at each call."""
+WIDEST = 1 << 18
+"""Columns that a matrix may have: for each, `spectrum` needs 61 numbers in memory."""
+_STEPS = 60
+_HELD = 1 << 26  # bytes of a matrix that is kept in memory
+_TINY, _HUGE = 1e-12, 1e12
+_PRECISE = 1e-3  # of the squared singular value: its distance from the next estimate at most
+_SKETCH = 72
+MOST_RANK = 64
+"""The highest rank of a change that is found."""
+_CLEAR = 10.0  # times the energy of rounding: a sketch's last direction that has more is no rounding
+_REST = 1e-6  # share of the energy that the arithmetic of float32 leaves beside a change of low rank
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """The largest singular value of a matrix, and its stable rank: the squared Frobenius norm over its square.
+
+    `converged`: a singular value lies within 0.05 % of `norm`; otherwise `norm` is only a lower bound.
+    """
+
+    norm: float
+    stable_rank: float
+    converged: bool
+
+
+def spectrum(rows: Rows, columns: int) -> Spectrum | None:
+    """The spectrum of a matrix of so many columns; None if it has elements that are not finite.
+
+    By the Lanczos iteration for ``A'A`` with full reorthogonalization (Golub and Van Loan, Matrix Computations,
+    section 10.1), which ends as soon as the residual of the largest eigenvalue bounds its error. A small matrix is read
+    once and kept, a large one is read again for each step.
+    """
+    energy, peak, held = _looked_through(rows)
+    if not math.isfinite(peak) or peak == 0.0:
+        return Spectrum(0.0, math.nan, True) if peak == 0.0 else None
+    unit = 1.0 if _TINY < peak < _HUGE else peak  # in which products neither overflow nor vanish
+    energy *= (peak / unit) ** 2
+
+    def blocks() -> Iterator[Floats]:
+        return (block if unit == 1.0 else block.astype(np.float64) / unit for block in held or rows())
+
+    basis = np.empty((min(_STEPS, columns) + 1, columns))
+    start = np.random.default_rng(0).standard_normal(columns)
+    basis[0] = start / np.linalg.norm(start)
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for step in range(len(basis) - 1):
+        product = _gram_product(blocks(), basis[step])
+        diagonal.append(float(basis[step] @ product))
+        for _ in range(2):  # twice is enough
+            product -= basis[: step + 1].T @ (basis[: step + 1] @ product)
+        beside.append(float(np.linalg.norm(product)))
+        matrix = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
+        eigenvalues, vectors = np.linalg.eigh(matrix)
+        largest, residual = float(eigenvalues[-1]), beside[-1] * abs(float(vectors[-1, -1]))
+        if residual <= _PRECISE * largest:
+            break
+        basis[step + 1] = product / beside[-1]
+    return Spectrum(unit * math.sqrt(largest), energy / largest, residual <= _PRECISE * largest)
+
+
+def _looked_through(rows: Rows) -> tuple[float, float, list[Floats]]:
+    """The squared Frobenius norm in units of the largest magnitude squared, that magnitude (NaN or infinite if an
+    element is), and the blocks themselves if they are few.
+    """
+    parts: list[tuple[float, float]] = []
+    held: list[Floats] = []
+    size = 0
+    for block in rows():
+        peak = float(np.abs(block).max())
+        values = block.astype(np.float64).ravel() / (peak if 0 < peak < math.inf else 1.0)
+        parts.append((peak, float(np.dot(values, values))))
+        size += block.nbytes
+        held = [*held, block] if size <= _HELD else []
+    peaks = [peak for peak, _ in parts]
+    most = math.nan if any(map(math.isnan, peaks)) else max(peaks)
+    energy = math.fsum(total * (peak / most) ** 2 for peak, total in parts) if 0 < most < math.inf else 0.0
+    return energy, most, held
+
+
+def _gram_product(blocks: Iterable[Floats], vector: Values) -> Values:
+    """The product of ``A'A`` and a vector, in one pass over the matrix."""
+    product = np.zeros_like(vector)
+    for block in blocks:
+        product += (block @ vector.astype(block.dtype)) @ block
+    return product
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """The number of singular values of a change that are more than rounding, and their share of its energy."""
+
+    rank: int
+    share: float
+
+
+def low_rank(rows: Rows, columns: int, energy: float, rounding: float, most: int) -> LowRank | None:
+    """The rank of a matrix of this `energy` (squared Frobenius norm), if it is at most `most`; None if it is higher.
+
+    The elements are near 1, so that float32 can sum them. `rounding` is the energy that rounding may have added, which
+    has full rank. By a randomized sketch of the rows' space (Halko, Martinsson and Tropp, 2011, algorithm 4.1), which
+    holds all of it if the rank is low; in two passes, or one where the sketch shows that the rank is high.
+    """
+    allowed = max(_REST * energy, rounding)
+    if allowed >= energy / 2:
+        return None  # rounding is most of it
+    directions = np.random.default_rng(0)
+    sketch = np.zeros((_SKETCH, columns))
+    for block in rows():
+        sketch += directions.standard_normal((_SKETCH, len(block)), np.float32) @ block.astype(np.float32)
+    _, values, basis = np.linalg.svd(sketch, full_matrices=False)
+    if len(values) == _SKETCH and values[-1] ** 2 > _CLEAR * allowed:
+        return None
+    narrow = basis.T.astype(np.float32)
+    gram = np.zeros((len(basis),) * 2)
+    for block in rows():
+        projected = (block.astype(np.float32) @ narrow).astype(np.float64)
+        gram += projected.T @ projected
+    kept = np.cumsum(np.linalg.eigvalsh(gram)[::-1])
+    enough = np.flatnonzero(energy - kept <= allowed)
+    if not len(enough) or enough[0] + 1 > min(most, MOST_RANK):
+        return None
+    return LowRank(int(enough[0]) + 1, min(float(kept[enough[0]] / energy), 1.0))

@@ -15,7 +15,7 @@ from torch.nn.functional import gelu, relu
 import hookcli
 from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.nodes.node_hooks import gradient_accumulator, walk
+from hookcli.hooks.node_hooks import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
 
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="PyTorch has this hook since 2.14")

@@ -13,9 +13,8 @@ from support import float64_stats
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from hookcli.probes.activations import ActivationsProbe
+from hookcli.probes.activations import ActivationsProbe, InputsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inputs import InputsProbe
 from hookcli.record.watch import watch
 from hookcli.tensors import tree
 

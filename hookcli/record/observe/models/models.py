@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.signals import raised_by_signal_handler
+from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
-from hookcli.probes.settings import recorded_settings
+from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan

@@ -1,14 +1,26 @@
-"""The parts of a model that call no hooks: TorchScript, and what `torch.compile` has compiled."""
+"""The parts of a model that a session watches, and those that call no hooks: TorchScript, and what is compiled."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 
 from hookcli.errors import UsageError
 from hookcli.hooks.torch_private.dynamo import compiled_graphs
+
+Select = Callable[[str, Any], bool]
+"""`select(fqn, part)` returns whether to watch a part: a module, or an operator by the function that it calls."""
+
+
+def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:
+    """Return whether a parameter is watched: because of its own name, or because its module is."""
+    owner_fqn = fqn.rpartition(".")[0]
+    owner = model.get_submodule(owner_fqn)
+    return select is None or select(fqn, owner) or select(owner_fqn, owner)
 
 
 def scripted_parts(model: nn.Module) -> dict[str, str]:

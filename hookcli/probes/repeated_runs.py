@@ -1,14 +1,18 @@
-"""Statistics of what modules return, or of its first item alone, to find where two runs begin to differ."""
+"""Probes for repeated runs: what modules return, also of the first item alone, and which draw random numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import StatsProbe, describe
+from hookcli.probes.base import Probe, StatsProbe, describe
+from hookcli.table import Row, columns_named
 from hookcli.tensors import tree
+from hookcli.tensors.random_state import RandomStates
 
 
 class FirstItemProbe(StatsProbe):
@@ -50,3 +54,40 @@ def first_items(x: Tensor, batch: int) -> list[Tensor]:
     The hidden state of an nn.GRU has its layers there, of which there may be as many as items.
     """
     return [x.select(dim, 0) for dim in range(x.dim()) if x.size(dim) == batch]
+
+
+class RandomDrawsProbe(Probe):
+    """A row per module whose own code, not that of its parts, changed the state of a generator.
+
+    `states` reads the states of the generators in question; it is called twice per call of a module.
+    """
+
+    name = "draws"
+    columns = columns_named("fqn")
+
+    def __init__(self, states: Callable[[], RandomStates]) -> None:
+        self._states = states
+        self._open: list[str] = []
+        self._drawing: dict[str, None] = {}
+
+    def attach(self, session: HookSession) -> None:
+        self._last = self._states()
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+
+    def _enter(self, event: HookEvent) -> None:
+        self._look()
+        self._open.append(event.fqn)
+
+    def _leave(self, event: HookEvent) -> None:
+        self._look()
+        self._open.pop()
+
+    def _look(self) -> None:
+        states = self._states()
+        if self._open and not states.same(self._last):
+            self._drawing[self._open[-1]] = None
+        self._last = states
+
+    def rows(self) -> list[Row]:
+        return [Row({"fqn": fqn}) for fqn in self._drawing]
