@@ -218,3 +218,21 @@ def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
 
 def _rms(norm: float, numel: int) -> float:
     return norm / math.sqrt(numel) if numel else 0.0
+
+
+def error_text(row: Row) -> str:
+    """How far apart the tensors of a row are, in words."""
+    if math.isfinite(row["rel_l2"]):
+        return f"relative error {row['rel_l2']:.2g}"
+    return str(row.get("differs") or f"up to {number(row['max_abs'])} where A is all zero")
+
+
+def apart_line(differing: Sequence[Row], compared: str, *, alone: bool = False) -> str:
+    """How many of the `compared` tensors at rest differ, and the one furthest apart; `alone`: one side lacks others."""
+    line = f"{len(differing):,} of {compared} differ"
+    if not (measured := [row for row in differing if "rel_l2" in row.values]):
+        return line
+    beyond = sum(bool(row.get("beyond")) for row in differing)
+    line += f", {beyond:,} beyond tolerance" if beyond else "" if alone else ", within tolerance"
+    worst = max(measured, key=lambda row: row["times"])
+    return f"{line}; furthest apart: {worst.fqn}, {error_text(worst)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from hookcli.diff.align import Alignment, NamedPart, structure, structure_line
 from hookcli.diff.origin import OUTPUT, WEIGHT, Origin, first_beyond, of_both, origin_of
 from hookcli.diff.settings import Cause, ChangedSettings, causes, findings_of, sentences, settings_line
-from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.tolerance import Tolerance, error_text
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
 from hookcli.table.meta import Meta
@@ -178,9 +177,8 @@ def _apart(rows: Sequence[Row], identical: bool) -> list[Row]:
 
 def _error(row: Row) -> str:
     """How far apart two tensors or figures are, in words."""
-    relative = row.get("rel_l2")
-    if relative is not None and math.isfinite(relative):
-        return f"relative error {relative:.2g}"
+    if "rel_l2" in row.values:
+        return error_text(row)
     if row.get("differs"):
         return str(row["differs"])
     return f"{str(row['figure']).replace('_', ' ')} {text_of(row['a'])} → {text_of(row['b'])}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.diff.origin import WEIGHT
-from hookcli.diff.tolerance import MeasuredPair, Tolerance, tensor_rows
+from hookcli.diff.tolerance import MeasuredPair, Tolerance, apart_line, tensor_rows
 from hookcli.diff.verdict import CHECK
 from hookcli.diff.weights.pairs import Pairing, change_of_low_rank, distance, same_bytes
 from hookcli.table import Finding, Kind, Report, Row, Skipped
@@ -107,16 +107,11 @@ class WeightsDiff:
         if not compared:
             unread = f"the values of {counted(len(self.skipped), 'tensor')} can't be read"
             return f"Nothing compared: {unread if self.skipped else 'no tensor has a counterpart'}"
-        line = f"{len(apart)} of {counted(compared, 'tensor')} differ"
+        line = apart_line(apart, counted(compared, "tensor"), alone=bool(beyond))
         if not apart:
             converted = any(x.dtype != y.dtype for x, y in pairing.pairs)
             same = "equal in every value" if converted else "identical, bit for bit"
             line = f"{counted(compared, 'tensor')} compared: {same}"
-        elif measured := [row for row in apart if "rel_l2" in row.values]:
-            worst = max(measured, key=lambda row: row["times"])
-            far = sum(bool(row.get("beyond")) for row in apart)
-            how = f", {far} beyond tolerance" if far else "" if beyond else ", within tolerance"
-            line += f"{how}; furthest apart: {worst.fqn}, {_error(worst)}"
         sides = ((len(pairing.removed), "only in A"), (len(pairing.added), "only in B"))
         alone = [f"{counted(n, 'tensor')} {what}" for n, what in sides if n]
         return f"{line}; {', '.join(alone)}" if alone else line
@@ -134,10 +129,6 @@ def _of_low_rank(rows: Sequence[Row]) -> list[str]:
 
 def _place(tensor: StoredTensor) -> dict[str, Any]:
     return {"fqn": tensor.name, "kind": WEIGHT, "shape": list(tensor.shape), "dtype": tensor.dtype}
-
-
-def _error(row: Row) -> str:
-    return str(row["differs"]) if row["nonfinite"] else f"relative error {row['rel_l2']:.2g}"
 
 
 def _findings(beyond: Sequence[Row]) -> list[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -12,17 +11,15 @@ from torch.nn.parameter import is_lazy
 from hookcli.diff.align import Alignment
 from hookcli.diff.origin import WEIGHT
 from hookcli.diff.settings import ChangedSettings, changes_of, why_idle
-from hookcli.diff.tolerance import MeasuredPair, Tolerance, tensor_rows
+from hookcli.diff.tolerance import MeasuredPair, Tolerance, apart_line, tensor_rows
 from hookcli.engine.lockstep.module_tensors import OUTPUT, incomparable, reshaped
 from hookcli.hooks.parts import Select
 from hookcli.probes.parameters import settings_of
 from hookcli.table import Row, Skipped
-from hookcli.table.formatting import number
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import SameBits, compare, resolve
 
-_NAMED = 3
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
 
 
@@ -116,23 +113,10 @@ def _place(fqn: str, x: Tensor) -> dict[str, object]:
 
 def weights_line(rows: Sequence[Row], compared: int) -> str:
     """A line on the parameters and buffers: `compared` in number, of which `rows` differ; "" if there are none."""
-    differ = [row for row in rows if row.get("change") not in ("added", "removed")]
-    what = "parameters and buffers"
-    if not differ:
-        return f"{compared:,} {what} equal" if compared else ""
-    beyond = sum(bool(row.get("beyond")) for row in differ)
-    ordered = sorted(differ, key=lambda row: -row.get("times", math.inf))
-    named = ", ".join(f"{row.fqn} {_distance(row)}" for row in ordered[: _NAMED if not differ[_NAMED:] else 1])
-    most = "most of all " if differ[_NAMED:] else ""
-    limit = f", {beyond:,} beyond tolerance" if beyond else ""
-    return f"{len(differ):,} of {compared:,} {what} differ{limit}: {most}{named}"
-
-
-def _distance(row: Row) -> str:
-    if "max_abs" not in row.values or row["nonfinite"]:
-        return str(row["differs"])
-    relative = "" if math.isinf(row["rel_l2"]) else f", relative l2 {number(row['rel_l2'])}"
-    return f"by {number(row['max_abs'])} at most{relative}"
+    differing = [row for row in rows if row.get("change") not in ("added", "removed")]
+    if not differing:
+        return f"{compared:,} parameters and buffers equal" if compared else ""
+    return apart_line(differing, f"{compared:,} parameters and buffers")
 
 
 def settings_diff(

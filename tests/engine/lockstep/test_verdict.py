@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
 from hookcli.registry import load
 from hookcli.table import Report
@@ -93,3 +94,15 @@ def test_a_small_difference_is_within_tolerance_and_the_furthest_is_named() -> N
     with torch.no_grad():
         b.second.weight *= 1 + 1e-5
     assert compared(a, b).totals["verdict"].startswith("Within tolerance; furthest apart: second")
+
+
+def test_the_distance_from_zeros_is_told_by_its_size() -> None:
+    """A relative error would be infinite, and within an absolute tolerance there is no reason to quote."""
+    a, b = nn.Linear(3, 2), nn.Linear(3, 2)
+    with torch.no_grad():
+        for parameter in (*a.parameters(), *b.parameters()):
+            parameter.zero_()
+        b.bias.fill_(0.5)
+    report = compare(Side(a, torch.ones(2, 3)), Side(b, torch.ones(2, 3)), tolerance=Tolerance(atol=1.0))
+    assert report.totals["verdict"] == "Within tolerance; furthest apart: (model), up to 0.5000 where A is all zero"
+    assert report.totals["weights"].endswith("furthest apart: bias, up to 0.5000 where A is all zero")
