@@ -13,6 +13,7 @@ from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
 from hookcli.commands.run_options import StepOptions
 from hookcli.commands.tensor_commands import REPEATED
+from hookcli.diff.align import NamedPart
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError, shortened
 from hookcli.registry import load
@@ -22,7 +23,6 @@ from hookcli.table.meta import only
 from hookcli.table.names import checked_filter, operator_owner
 
 if TYPE_CHECKING:
-    from hookcli.diff.align import NamedPart
     from hookcli.engine.batches import DataBatches
     from hookcli.engine.lockstep.dump_comparison import Wanted
     from hookcli.probes.base import Probe
@@ -60,8 +60,7 @@ class DumpRuns:
         return self._with_model(DumpReader((a, b)[side]), side, (a, b))
 
     def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
-        from hookcli.engine.lockstep.dump_comparison import compare_dumps
-        from hookcli.engine.lockstep.dump_modules import parts_of
+        from hookcli.engine.lockstep.dump_comparison import compare_dumps, parts_of
 
         self.progress.stage(f"comparing {a.folder} and {b.folder}")
         self._require_operators(a, b)
@@ -72,9 +71,8 @@ class DumpRuns:
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
         from hookcli.engine.lockstep.dump_comparison import DumpComparison
-        from hookcli.engine.lockstep.dump_modules import module_parts
-        from hookcli.engine.lockstep.further_runs import operators_of
-        from hookcli.engine.lockstep.side import unseen_parts
+        from hookcli.engine.lockstep.side import operators_of, unseen_parts
+        from hookcli.tensors.tree import type_text
 
         self._require_operators(reader)
         options, step = self._repeated(reader)
@@ -85,7 +83,7 @@ class DumpRuns:
         live = ModelRuns(options, self.progress, backward, step)
         live.import_torch()
         built = live.built(spec, backward)
-        parts = module_parts(built.prepared.model)
+        parts = [NamedPart(fqn, type_text(module)) for fqn, module in built.prepared.model.named_modules()]
         self._check_model(reader, parts, built.recipe.name)
         data = self._batches(reader, built)
         if data is None:
@@ -170,7 +168,7 @@ class DumpRuns:
 
     def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
-        from hookcli.engine.lockstep.dump_modules import parts_of
+        from hookcli.engine.lockstep.dump_comparison import parts_of
 
         names = {place.fqn: place.type for place in parts_of(dump, others)}
         names |= {row.fqn: "" for row in dump.tensors if row["kind"] == "grad"}
@@ -180,7 +178,7 @@ class DumpRuns:
 
     def _check_model(self, reader: DumpReader, parts: list[NamedPart], other: str) -> None:
         """Say that a dump is of another model. Raises UsageError if they have nothing in common."""
-        from hookcli.engine.lockstep.dump_modules import in_common
+        from hookcli.engine.lockstep.dump_comparison import in_common
 
         common, number = in_common(reader.dump, parts)
         of = f"a dump of {reader.dump.model}" if reader.dump.model else "a dump"

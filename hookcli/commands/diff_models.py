@@ -15,12 +15,12 @@ from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of
 from hookcli.commands.progress import Progress, import_torch
 from hookcli.commands.run_options import StepOptions
-from hookcli.diff.times import times_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load
 from hookcli.table import Report
 from hookcli.table.meta import Meta
+from hookcli.table.times import times_of
 
 if TYPE_CHECKING:
     from hookcli.engine.batches import DataBatches

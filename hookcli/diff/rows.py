@@ -12,7 +12,6 @@ from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.origin import both_sources, check_pair, operators_of_both, unfit
 from hookcli.diff.settings import ERROR
-from hookcli.diff.times import times_of, with_both_times
 from hookcli.diff.tolerance import Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
@@ -22,6 +21,7 @@ from hookcli.table.columns.layouts import DIFF
 from hookcli.table.formatting import listed, shape
 from hookcli.table.meta import with_notes
 from hookcli.table.stats import EXACT
+from hookcli.table.times import times_of, with_both_times
 
 Key = tuple[Any, ...]
 _KEY = tuple(name for name in IDENTITY if name != "fqn")

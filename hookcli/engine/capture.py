@@ -21,6 +21,7 @@ from hookcli.engine.probing import (
     are_probes,
     is_one,
     make_probes,
+    of_hooks,
     parse_edits,
     partial_reports,
     run_batches,
@@ -199,12 +200,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     edits = parse_edits(hooking.edits, model, step.backward)
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
-    texts = [edit.text for edit in edits]
-    info: Meta = {**run.info, "fastpath": fastpath}
-    if texts:
-        info["edits"] = texts
-    if hooking.ops:
-        info["ops"] = hooking.ops
+    info: Meta = {**run.info, **of_hooks(fastpath, edits, hooking.ops)}
     if compiled_parts(model):
         info["compiled"] = "run without torch.compile"
     probing = Probing(probes, run.name, info)

@@ -17,7 +17,7 @@ from hookcli.checks.measurements import Comparison, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
 from hookcli.engine.inputs import Call
-from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain_output, unchanged, with_others
+from hookcli.engine.outputs import Output, common, comparable, largest_difference, plain, unchanged, with_others
 from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.parts import uncompiled
@@ -139,7 +139,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
 def _called(model: nn.Module, inputs: Arguments) -> Output:
     """The output on copies of the inputs, since it may share memory with them."""
     args, kwargs = copied(inputs)
-    return plain_output(model(*args, **kwargs))
+    return [plain(x) for _, x in tree.leaves(model(*args, **kwargs))]
 
 
 def _again(model: nn.Module, inputs: Arguments, runs: _EvalRuns) -> Comparison | None:

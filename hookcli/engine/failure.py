@@ -51,20 +51,22 @@ class _Failed(NamedTuple):
     given: str
 
 
-def explain(error: BaseException, model: nn.Module) -> ModelError:
-    """Name the failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
+def explain(error: BaseException, model: nn.Module, place: str = "") -> ModelError:
+    """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames.
+
+    `place` comes first.
+    """
     failed = _innermost(error, model)
     if not failed:
         in_backward = any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
         failed = _Failed("", "backward" if in_backward and not isinstance(error, OverdueError) else "the run", "")
     verb = "hangs" if isinstance(error, OverdueError) else "failed"
-    return ModelError(f"{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
+    return ModelError(f"{place}{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
 
 
 def crashed(model: nn.Module, info: Meta, error: BaseException, *, place: str = "") -> ModelError:
     """The ModelError for a model that failed with `error` at a `place`; its first line is noted in `info`."""
-    explained = explain(error, model)
-    explained = ModelError(f"{place}{explained}", fqn=explained.fqn)
+    explained = explain(error, model, place)
     info["error"] = str(explained).partition("\n")[0]
     return explained
 

@@ -15,11 +15,6 @@ Output = list[Tensor | None]
 """The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
 
 
-def plain_output(output: object) -> Output:
-    """The tensors of an output as strided ones."""
-    return [plain(x) for _, x in tree.leaves(output)]
-
-
 def plain(x: Tensor) -> Tensor | None:
     """The tensor as a strided one, whatever its layout; None if PyTorch can't compare its values."""
     with suppress(RuntimeError, TypeError, ValueError), torch.DisableTorchFunctionSubclass():

@@ -69,7 +69,7 @@ def prepare_run(
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data), **_of_input(recipe, described)}
+    info: Meta = {**describe_run(model, inputs), **_of_recipe(recipe, setting, data, described)}
     if data:
         step = replace(step, target=data.first.target)
     if step.backward and recipe.loss and not (step.loss or step.backward_vector):
@@ -81,9 +81,11 @@ def prepare_run(
     return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
 
 
-def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None) -> Meta:
-    """The entries that come from the recipe, the setting and the real input."""
-    meta: Meta = {"seed": setting.seed, **recipe.meta, **torchvision_version()}
+def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, described: str) -> Meta:
+    """The entries that come from the recipe, the setting and the input."""
+    meta: Meta = {"seed": setting.seed, **recipe.meta, **torchvision_version(), "input": described}
+    if not recipe.batched:
+        meta["batch"] = described.count(",") + 1  # each input is one item of the batch
     meta |= {"data": data.said, **data.how} if data else {"fill": setting.fill}
     if setting.weights and is_file(setting.weights):
         meta["weights"] = setting.weights
@@ -94,11 +96,6 @@ def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None) -> Me
     if setting.parts > 1:
         meta |= {"processes": setting.parts, "rank": setting.part}
     return meta
-
-
-def _of_input(recipe: Recipe, described: str) -> Meta:
-    """The input in words and, where each is one item of the batch, their number."""
-    return {"input": described} if recipe.batched else {"input": described, "batch": described.count(",") + 1}
 
 
 def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:

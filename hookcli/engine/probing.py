@@ -78,6 +78,16 @@ def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
     return changes
 
 
+def of_hooks(fastpath: bool, edits: Sequence[Edit], ops: str | None) -> Meta:
+    """The entries of `meta` on the hooks of a run."""
+    meta: Meta = {"fastpath": fastpath}
+    if edits:
+        meta["edits"] = [edit.text for edit in edits]
+    if ops:
+        meta["ops"] = ops
+    return meta
+
+
 class Probing:
     """The probes of one run; `reports` gives what they have seen so far."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from hookcli.reporters import footer, table_columns
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import wrapped
 from hookcli.table import Column, Report, formatting
 from hookcli.table.columns import DECLARED
 from hookcli.table.folding import repeats

@@ -14,8 +14,7 @@ from hookcli.reporters.base import Reporter
 from hookcli.reporters.footer import next_line
 from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves, x_label
 from hookcli.reporters.table_text import table_text
-from hookcli.system.escaping import visible
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import visible, wrapped
 from hookcli.table import Report, formatting
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import RUNS, RUNS_PROBE

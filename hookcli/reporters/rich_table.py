@@ -17,7 +17,7 @@ from rich.text import Text
 from hookcli.reporters.base import PIPE
 from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import wrapped
 from hookcli.table import Row
 from hookcli.table.grouping import View
 from hookcli.table.stats import FIGURES

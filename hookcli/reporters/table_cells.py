@@ -10,7 +10,7 @@ from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.captions import captions, is_sequence
 from hookcli.reporters.findings import Entry, entries
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import wrapped
 from hookcli.table import Column, Report, Row, formatting
 from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarms

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from hookcli.system.escaping import visible
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import visible, wrapped
 
 STDOUT, STDERR = 1, 2
 _PATIENCE = 1.0  # seconds to wait for a non-blocking pipe to take more of a remark

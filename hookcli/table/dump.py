@@ -15,7 +15,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.system.files import is_file
 from hookcli.table.column import Kind
 from hookcli.table.columns.layouts import DUMP_PLACE, DUMP_TENSOR
-from hookcli.table.files import read_json, write_whole
+from hookcli.table.files import read_json, reason, write_whole
 from hookcli.table.meta import Meta
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
@@ -96,8 +96,7 @@ def read_dump(folder: str) -> Dump:
     try:
         return _parsed(relaxed(data))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        missing = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise UsageError(f"{file}: damaged, or not the index of a dump ({shortened(missing)})") from error
+        raise UsageError(f"{file}: damaged, or not the index of a dump ({shortened(reason(error))})") from error
 
 
 def _parsed(data: Mapping[str, Any]) -> Dump:
@@ -137,18 +136,12 @@ def _row(number: int, item: Mapping[str, Any]) -> Row:
         raise ValueError(f"kind {values['kind']!r}, not one of {', '.join(KINDS)}")
     if values["file"] is None and values["reason"] is None:
         raise ValueError(f"{values['fqn']!r} has neither a file nor a reason why it was left out")
-    if values["file"] is not None:
-        values["file"] = inner_file(values["file"])
+    if (file := values["file"]) is not None:
+        path = PurePosixPath(file)
+        if path.is_absolute() or ".." in path.parts or {"\0", "\\"} & {*file}:
+            raise ValueError(f"file {file!r} is not in the dump's folder")
         values["name"] = values["name"] or values["fqn"]
     return Row(values)
-
-
-def inner_file(name: str) -> str:
-    """The name of a file within the dump's folder. Raises ValueError for one elsewhere."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name or "\\" in name:
-        raise ValueError(f"file {name!r} is not in the dump's folder")
-    return name
 
 
 def _of(kind: Callable[..., Any], key: str, value: Any) -> Any:

@@ -47,7 +47,7 @@ def read_reports(file: str, source: Path | None = None) -> list[Report]:
     try:
         reports = [sound(Report.from_dict(item)) for item in data["reports"]]
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: damaged, or not a report of hookcli ({_missing(error)})") from error
+        raise UsageError(f"{file}: damaged, or not a report of hookcli ({reason(error)})") from error
     if not reports:
         raise UsageError(f"{file}: holds no report")
     return reports
@@ -124,5 +124,6 @@ def sound(report: Report) -> Report:
     return report
 
 
-def _missing(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Why a JSON document can't be read, in words."""
     return f"no {error}" if isinstance(error, KeyError) else str(error)

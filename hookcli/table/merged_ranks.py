@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from hookcli.table import Reason, Report, Row, Skipped
 from hookcli.table.columns import IDENTITY, place_of
 from hookcli.table.formatting import shape
-from hookcli.table.merge import ruled, rules_of
+from hookcli.table.merge import concatenated, ruled, rules_of
 from hookcli.table.meta import without
 from hookcli.table.rank_table import LAYOUT, Of, PlaceOnRanks, RankTable, Values
 from hookcli.table.ranks import Parts, common_meta, common_skipped, common_totals, merges, ranks_named, rows_by_place
@@ -88,7 +89,8 @@ def _verdict(place: PlaceOnRanks, whole: Any) -> _Verdict:
         if whole == size or (whole is None and kind == "parameter"):
             return _of_one_size(place)
     if not (whole and math.prod(whole) == sum(math.prod(shape) * number for shape, number in sizes)):
-        whole = _concatenated(sizes)
+        parts: Iterable[list[int] | None] = ([size[0] * number, *size[1:]] if size else [] for size, number in sizes)
+        whole = reduce(concatenated, parts)
     if whole is not None:
         return _Verdict({**first, "shape": whole}, "all", place.remark)
     shapes = ", ".join(f"{shape(values['shape'])} on {ranks_named(own)}" for values, own in place.found)
@@ -109,14 +111,3 @@ def _together(place: PlaceOnRanks, remark: str) -> _Verdict:
     """A row with the merged statistics of tensors that are not parts of one."""
     shapes = [values["shape"] for values, ranks in place.found for _ in ranks]
     return _Verdict({**place.found[0][0], "shape": shapes}, "all", remark)
-
-
-def _concatenated(sizes: Sequence[tuple[Sequence[int], int]]) -> list[int] | None:
-    """The shape of these numbers of tensors concatenated along dimension 0; None if they do not fit.
-
-    Single numbers, such as a loss that a module returns, stay what they are.
-    """
-    size = sizes[0][0]
-    if any(list(other[1:]) != list(size[1:]) or bool(other) != bool(size) for other, _ in sizes):
-        return None
-    return [sum(other[0] * number for other, number in sizes), *size[1:]] if size else []

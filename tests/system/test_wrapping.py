@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import wrapped
 
 COMMAND = "hookcli run --first-bad stop train.py --epochs 3"
 LINES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,14 +15,26 @@ from hookcli.diff import verdict
 from hookcli.diff.origin import Origin
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.further_runs import AddTimes, hide, operators_of, origin_between_modules, time_sides
-from hookcli.engine.lockstep.lockstep import A, B, Lockstep, ProcessState
+from hookcli.engine.lockstep.lockstep import A, B, Errors, Lockstep, ProcessState
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, ModuleTensors, of_event
-from hookcli.engine.lockstep.side import UNSEEN, BatchOfBoth, Side, Watched, alignment_of, compiled, error_to_raise
+from hookcli.engine.lockstep.side import (
+    UNSEEN,
+    AddTimes,
+    BatchOfBoth,
+    Side,
+    Watched,
+    alignment_of,
+    compiled,
+    error_to_raise,
+    hide,
+    operators_of,
+    origin_between_modules,
+    time_sides,
+)
 from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, weights_line, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
 from hookcli.engine.preserve import copied, preserved
-from hookcli.engine.probing import parse_edits
+from hookcli.engine.probing import of_hooks, parse_edits
 from hookcli.engine.run_info import finished
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
@@ -112,14 +124,8 @@ class _Comparison:
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
-        self.infos: list[Meta] = []
-        for side, edits in zip(self.sides, self.edits, strict=True):
-            info: Meta = {**side.described, "fastpath": side.fastpath}
-            if ops:
-                info["ops"] = ops
-            if edits:
-                info["edits"] = [edit.text for edit in edits]
-            self.infos.append(info)
+        both = zip(self.sides, self.edits, strict=True)
+        self.infos: list[Meta] = [{**side.described, **of_hooks(side.fastpath, edits, ops)} for side, edits in both]
         constants = (x for side in self.sides for x in (*side.model.parameters(), *side.model.buffers()))
         self.pairs = TensorPairs(self.alignment, constants=constants)
         self.watched = Watched(self.sides, self.alignment, select)
@@ -132,11 +138,9 @@ class _Comparison:
         self.time = time
         self.add_times: AddTimes | None = None
 
-    def execute(
-        self, seed: int, feedback: Feedback, batches: Iterable[BatchOfBoth]
-    ) -> tuple[BaseException | None, BaseException | None]:
+    def execute(self, seed: int, feedback: Feedback, batches: Iterable[BatchOfBoth]) -> Errors:
         """Run both sides on each batch and return their errors."""
-        errors: tuple[BaseException | None, BaseException | None] = (None, None)
+        errors: Errors = None, None
         with self._in_place(seed) as states:
             for *inputs, target in batches:
                 for parameter in (p for side in self.sides for p in side.model.parameters()):
@@ -153,9 +157,7 @@ class _Comparison:
                 self.add_times = time_sides(self.sides, self.step, states, hidden, self.edits, self.ops, feedback)
         return errors
 
-    def _run(
-        self, states: tuple[ProcessState, ProcessState], feedback: Feedback
-    ) -> tuple[BaseException | None, BaseException | None]:
+    def _run(self, states: tuple[ProcessState, ProcessState], feedback: Feedback) -> Errors:
         lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
         sessions = [
             HookSession(
@@ -226,12 +228,8 @@ class _Comparison:
 
         def arrive(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> None:
             seen = of_event(event, kind, tensors)
-            key: Hashable | None = self.pairs.key(number, seen)
-            if key is not None:
+            if (key := self.pairs.key(number, seen)) is not None:
                 lockstep.arrive(number, key, seen)
-
-        def returned(event: HookEvent) -> None:
-            arrive(event, OUTPUT, list(tree.leaves(event.output)))
 
         def grad(event: HookEvent) -> None:
             assert event.grad is not None
@@ -241,7 +239,7 @@ class _Comparison:
         # wait for ever once one side waits for the other.
         with session, torch.autograd.set_multithreading_enabled(False):
             session.forward_pre(partial(self.pairs.known.receive, number))
-            session.forward(returned)
+            session.forward(lambda event: arrive(event, OUTPUT, list(tree.leaves(event.output))))
             if self.step.backward:
                 session.output_grad(grad)
                 if number == A:

@@ -23,6 +23,8 @@ from hookcli.tensors.random_state import random_states, set_random_states
 T = TypeVar("T")
 
 A, B = 0, 1
+Errors = tuple[BaseException | None, BaseException | None]
+"""The errors of both sides."""
 
 
 class SideState:
@@ -82,9 +84,7 @@ class Lockstep(Generic[T]):
         self._patience = patience
         self._stopped = False
 
-    def run(
-        self, first: Callable[[], None], second: Callable[[], None]
-    ) -> tuple[BaseException | None, BaseException | None]:
+    def run(self, first: Callable[[], None], second: Callable[[], None]) -> Errors:
         """Run both sides, the first in this thread, and return their errors. An error of one stops the other."""
         thread = threading.Thread(target=self._play, args=(B, second), name="hookcli-b", daemon=True)
         thread.start()

@@ -1,10 +1,13 @@
-"""The sides of a comparison: their models, the alignment of their modules, and the parts that run compiled."""
+"""The sides of a comparison, their parts that run compiled, and further runs of both.
+
+These find operators before the comparison, and after it the origin of a difference, or times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,16 +15,27 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.origin import Origin, between_modules, origin_of
+from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
-from hookcli.engine.lockstep.lockstep import A, SourceTree
+from hookcli.engine.inputs import arguments
+from hookcli.engine.lockstep.lockstep import A, ProcessState, SourceTree
+from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import describe_run
+from hookcli.engine.setting import Feedback
+from hookcli.engine.step import Step
+from hookcli.engine.timing import TimedModel, time_passes, why_untimed
 from hookcli.errors import HookcliError, ModelError, UsageError, unknown
 from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.events import HookEvent
 from hookcli.hooks.observing_mode import without_mode
 from hookcli.hooks.parts import Select, compiled_parts
+from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
+from hookcli.table import Report
 from hookcli.table.meta import Meta
 from hookcli.table.names import is_within_any, no_match, operator_owner
+from hookcli.table.times import with_both_times
 
 BatchOfBoth = tuple[object, object, object]
 """The input of each of two sides, and the target of both."""
@@ -157,3 +171,75 @@ class Watched:
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = a | {to_a[fqn] for fqn in b & to_a.keys()}
         return of_a, b | {to_b[fqn] for fqn in of_a & to_b.keys()}
+
+
+def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ()) -> list[NamedPart]:
+    """The comparable operators of a forward, as they first ran; `hidden` modules take no hooks. Never raises."""
+    operators: dict[NamedPart, None] = {}
+
+    def note(event: HookEvent) -> None:
+        if event.operator and not event.operator.uninitialised:  # such operators are in no dump either
+            operators[NamedPart(event.fqn, event.operator.name)] = None
+
+    session = HookSession(side.model, fastpath=side.fastpath, ops=ops)
+    hide(session, hidden)
+    forward = replace(step, backward=False, graph=step.backward, passes=1)
+    place = side.tree() if side.tree else nullcontext()
+    with place, preserved(side.model, side.inputs, parameters=False), suppress(Exception), session:
+        session.forward(note)
+        forward.run(session, *arguments(side.inputs), {})
+    return [*operators]
+
+
+def hide(session: HookSession, modules: Collection[str]) -> None:
+    """Keep a session from hooking parts of compiled modules, and from having compiled modules compiled again."""
+    session.unhooked |= dict.fromkeys(modules, UNSEEN)
+    session.past_compiled = True
+
+
+def origin_between_modules(
+    run: Any, again: Callable[..., Any], tolerance: Tolerance, seed: int, feedback: Feedback
+) -> tuple[Origin | None, KeyboardInterrupt | None]:
+    """Find where differences that arose between modules began, by `again(step=...)`; also return an interrupt."""
+    if not between_modules(run.pairs.rows(tolerance, complete=True)):
+        return None, None
+    second = again(step=replace(run.step, backward=False, graph=run.step.backward, passes=1))
+    errors = second.execute(seed, feedback, [(*(side.inputs for side in second.sides), None)])
+    origin = None if any(errors) else origin_of(second.pairs.rows(tolerance, complete=True))
+    return origin, next((error for error in errors if isinstance(error, KeyboardInterrupt)), None)
+
+
+AddTimes = Callable[[Report, Alignment], Report]
+"""Adds the times of both sides to the report of their comparison."""
+
+
+def time_sides(
+    sides: Sequence[Side],
+    step: Step,
+    states: Sequence[ProcessState],
+    hidden: Sequence[set[str]],
+    edits: Sequence[Sequence[Edit]],
+    ops: str | None,
+    feedback: Feedback,
+) -> AddTimes:
+    """Time both sides, each in its own state; `hidden` modules take no hooks. A failure is named in `skipped`."""
+    models = [
+        TimedModel(
+            side.model,
+            side.inputs,
+            step,
+            side.fastpath,
+            own,
+            ops,
+            unhooked=dict.fromkeys(parts, ""),
+            within=state,
+            warms_up=bool(side.compile),
+        )
+        for side, state, parts, own in zip(sides, states, hidden, edits, strict=True)
+    ]
+    try:
+        (a, b), note = time_passes(*models, feedback=feedback)
+    except HookcliError as error:
+        reason = why_untimed(error)
+        return lambda report, alignment: replace(report, skipped=[*report.skipped, reason])
+    return lambda report, alignment: with_both_times(report, a, b, alignment.in_b, note)

@@ -23,11 +23,10 @@ from hookcli.engine import failure
 from hookcli.engine.capture import on_meta
 from hookcli.engine.inputs import arguments
 from hookcli.engine.memory.kernels import CpuKernels, CudaKernels
-from hookcli.engine.memory.places import OUTSIDE, Places
+from hookcli.engine.memory.parallel import blocks
 from hookcli.engine.memory.plan import MemoryPlan, castable, checkpoint_modules
-from hookcli.engine.memory.profile import Kind, MemoryProfile, Place, Timelines
+from hookcli.engine.memory.profile import OUTSIDE, Kind, MemoryProfile, Place, Places, Timelines
 from hookcli.engine.prepare import PreparedRun, prepare_run
-from hookcli.engine.ranks.blocks import blocks
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import UserCode

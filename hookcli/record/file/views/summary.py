@@ -15,8 +15,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import UNSEARCHED, End, Header, NonFinite, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
-from hookcli.system.escaping import shell_path, shell_word, visible
-from hookcli.system.wrapping import wrapped
+from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
