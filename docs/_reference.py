@@ -129,7 +129,8 @@ def _directive(name: str) -> str:
 
     found = locate(name)
     if isinstance(found, type):
-        return f".. autoclass:: {name}\n   :members:"
+        inherited = "\n   :inherited-members:" * name.startswith("hookcli.reporters.")
+        return f".. autoclass:: {name}\n   :members:{inherited}"
     if found is None:
         raise LookupError(name)
     return f".. autofunction:: {name}"

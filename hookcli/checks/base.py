@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hookcli.checks.measurements import Comparison
-from hookcli.table import INFO, SEVERITIES, Finding, Skipped
+from hookcli.table import SEVERITIES, Finding, Skipped
 from hookcli.table.formatting import number
-
-__all__ = ["ERROR", "INFO", "WARNING", "Check", "Threshold"]
 
 ERROR, WARNING = SEVERITIES
 
@@ -40,7 +38,7 @@ class Check(ABC):
     Measurements that the check reads. A check that is `whole` does not judge a run that crashed, since whatever is
     absent there may be absent for that reason. A check without `values` also judges a run on the meta device, which has
     shapes only. `asked_by` is the option that the check runs with, and not without. `follows` lists the ids of checks
-    that find causes of this one's findings, which are then listed first (`hookcli.checks.causes`). `look` is the
+    that find causes of this one's findings, which are then listed first (`hookcli.checks.judgement`). `look` is the
     command that shows more of a finding, without the model: "grads --of outputs".
     """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import INFO, Check
+from hookcli.checks.base import Check
 from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
-from hookcli.table import Finding, Row
+from hookcli.table import INFO, Finding, Row
 from hookcli.table.names import around, is_within
 
 _ADAPTED = 4  # frozen parameters per trained one; a model with adapters has ten or more

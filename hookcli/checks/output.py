@@ -1,14 +1,17 @@
-"""HK021: the model's output differs from what was expected."""
+"""HK021 and HK027: the model differs from the output that was expected, or from its saved baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
 from hookcli.checks.expected import Expected
-from hookcli.checks.measurements import ReadsInventory
-from hookcli.table import Finding, Row, formatting
+from hookcli.checks.measurements import ReadsActivations, ReadsInventory
+from hookcli.diff.baseline import Baseline
+from hookcli.diff.tolerance import Tolerance
+from hookcli.table import Finding, Report, Row, formatting
 
 
 class _ReadsOutputs(ReadsInventory, Protocol):
@@ -60,3 +63,38 @@ def _plain(path: str) -> str:
 def _described(row: Row) -> str:
     path = _plain(row["path"])
     return (f"{path}=" if path else "") + f"{formatting.shape(row['shape'])}:{row['dtype']}"
+
+
+class _RunLikeTheBaselines(ReadsActivations, Protocol):
+    shapes: Report
+    baseline: Baseline
+    settings: Report | None
+    grads: Report | None
+    tolerance: Tolerance
+
+
+class Changed(Check):
+    """The model differs from its baseline: the file that was saved with --save and is given with --against.
+
+    Settings (such as the momentum of a normalization), shapes, types, dtypes, parameters and MACs of every layer are
+    compared exactly. Statistics of activations and gradients are compared within --rtol and --atol, which limit by norm
+    how far the elements may have moved [3.5e-4 for float32, ten times that for gradients]. Every layer that was changed
+    is reported. Differences in shapes and statistics that follow from such a change are only counted; without one, the
+    first that moved is reported, and the figure is how many times its tolerance it moved. A baseline of another input,
+    seed, mode or dtype is refused; one of another version of torch is compared, with a note.
+    """
+
+    id = "HK027"
+    name = "changed"
+    severity = ERROR
+    means = "a changed layer, initialisation or setting, or a lost gradient"
+    advice = "undo it or, if it is intended, save a new baseline (--save)"
+    needs = ("shapes", "activations", "baseline")
+    asked_by = "--against"
+    whole = True
+
+    def judge(self, measured: _RunLikeTheBaselines) -> Iterator[Finding]:
+        reports = filter(None, (measured.settings, measured.shapes, measured.activations, measured.grads))
+        for change in measured.baseline.changes([*reports], measured.tolerance):
+            limit = None if change.excess is None else 1.0
+            yield replace(self.finding(change.fqn, change.message, change.excess), threshold=limit)

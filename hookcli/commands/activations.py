@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, TimeOptions
-from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
@@ -30,5 +30,4 @@ def activations(
     timing: TimeOptions,
 ) -> int:
     """Show statistics of every module's outputs."""
-    model, options = requested(ctx, model, layer, own, options)
-    return inspect_tensors(model, "activations", own=own, options=options, time=timing.time)
+    return inspect_tensors(ctx, model, layer, "activations", own=own, options=options, time=timing.time)

@@ -103,9 +103,47 @@ def _first(
     if verbose and not version:
         raise UsageError("--verbose goes with --version: hookcli --version --verbose")
     if version:
-        from hookcli.commands.version import version_text
-
-        write_report(version_text(verbose=verbose))
+        write_report(_version(verbose=verbose))
         raise typer.Exit
     if context.invoked_subcommand is None:
         context.fail("Missing command.")
+
+
+def _version(*, verbose: bool) -> str:
+    """The version; if `verbose`, also the versions of Python and torch, and the code that takes statistics."""
+    import platform
+    from importlib.metadata import version
+
+    lines = [f"hookcli {version('hookcli')}"]
+    if verbose:
+        import torch
+
+        from hookcli.tensors import library
+
+        lines += [
+            f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+            f"torch {torch.__version__}, accelerator: {_accelerator()}",
+            f"statistics on the CPU: {library.described()}",
+            f"statistics on accelerators: {_on_accelerators()}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _on_accelerators() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in ("triton", "triton-windows", "pytorch-triton-rocm", "pytorch-triton-xpu"):
+        try:
+            return f"kernels of Triton {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "PyTorch's operators (Triton is not installed)"
+
+
+def _accelerator() -> str:
+    import torch
+
+    if not torch.accelerator.is_available():
+        return "none"
+    device = torch.accelerator.current_accelerator()
+    return f"{torch.accelerator.device_count()} {device.type}" if device else "none"

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
@@ -20,7 +19,6 @@ from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
-from hookcli.table.formatting import figure
 
 EXAMPLES = (
     "hookcli check",
@@ -116,8 +114,3 @@ def _list(output: Output) -> int:
     output.check_columns(CHECKS)
     output.write([Report("checks", "hookcli", CHECKS, rows, totals={"checks": len(rows)})])
     return 0
-
-
-def threshold_text(kind: type[Check]) -> str:
-    """The default threshold as people write it."""
-    return figure(kind.threshold.default) if kind.threshold and kind.threshold.default is not None else "none"

@@ -8,8 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.checks.expected import parse_expected
-from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan, require_judgeable
-from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
+from hookcli.checks.selection import (
+    CheckPlan,
+    CheckSettings,
+    choose,
+    chosen_by_name,
+    make_plan,
+    parse_thresholds,
+    require_judgeable,
+)
 from hookcli.commands.config import Config
 from hookcli.commands.option_fields import check_choice
 from hookcli.commands.options import SHARED, Options
@@ -98,9 +105,9 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     return Job(spec, options, settings, plan, places)
 
 
-def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
-    budgets = {name.replace("_", "-"): given[name] for name in BUDGETS if given.get(name) is not None}
-    limits = parse_thresholds(given.get("thresholds") or {}, f"{place} thresholds: " if place else "--threshold ")
+def _limits(place: str, settings: Mapping[str, Any]) -> dict[str, float]:
+    budgets = {name.replace("_", "-"): settings[name] for name in BUDGETS if settings.get(name) is not None}
+    limits = parse_thresholds(settings.get("thresholds") or {}, f"{place} thresholds: " if place else "--threshold ")
     for name, figure in budgets.items():
         limit = parse_thresholds({name: figure}, f"{place} " if place else "--")
         if limit.keys() & limits.keys():

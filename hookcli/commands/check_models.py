@@ -162,12 +162,14 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
             edits=edits,
             memory=MemoryRequest(recipe, replace(setting, device=torch.device("cpu")), plan, step).report,
         )
+        if settings["meta"] and examination.error and runs_only_for_real(examination.error):
+            raise examination.error
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
-            raise _needs_values(recipe.name, error) from error
+            reason = message_of(error.__cause__ or error).partition("\n")[0]
+            wrong = f"--meta: {recipe.name} reads values while it runs ({reason}): remove --meta"
+            raise UsageError(wrong, option="meta") from error
         raise
-    if settings["meta"] and examination.error and runs_only_for_real(examination.error):
-        raise _needs_values(recipe.name, examination.error) from examination.error
     if job.plan.against and not examination.error:
         for text in job.plan.against.of(recipe.name).notes(*examination.kept):
             remark(text, options)
@@ -185,8 +187,3 @@ def _setting(options: Options, meta: bool) -> Setting:
     if setting.device == META and not meta:
         raise UsageError("--device meta: no values to check; --meta runs the checks that need none", option="device")
     return replace(setting, device=META) if meta else setting
-
-
-def _needs_values(name: str, error: ModelError) -> UsageError:
-    reason = message_of(error.__cause__ or error).partition("\n")[0]
-    return UsageError(f"--meta: {name} reads values while it runs ({reason}): remove --meta", option="meta")

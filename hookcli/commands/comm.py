@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import option, words_of
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of
-from hookcli.commands.processes import columns_shown, parse_ranks, several
+from hookcli.commands.processes import columns_shown, several
 from hookcli.commands.progress import salvaging
 from hookcli.commands.run_options import OnePassOptions
 from hookcli.errors import UsageError
@@ -18,11 +18,6 @@ from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.torchrun import world
 from hookcli.table.buckets import merge_ranks
 from hookcli.table.columns.layouts import BUCKETS
-from hookcli.table.ranks import beside
-
-if TYPE_CHECKING:
-    from hookcli.engine.ranks.group import Group
-    from hookcli.table import Report
 
 EXAMPLES = (
     "hookcli comm resnet50 --hook fp16",
@@ -93,20 +88,7 @@ def comm(
             setting = setting_of(options, options.train is not False, targets=True)
             setting, feedback = processes.setting(setting, True), feedback_of(options, progress, processes)
             run = prepare_run(find_recipe(model, options), setting, made, feedback)
-            reports = _as_asked(communicate(run, hooks, steps), options, processes.group)
+            report = communicate(run, hooks, steps)
+            reports = processes.gathered([report], lambda parts: merge_ranks([*parts.values()]))
     output.write(reports)
     return 0
-
-
-def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:
-    """On rank 0 one report of all ranks, merged or side by side as --ranks says; on the other ranks none."""
-    from hookcli.engine.ranks.group import gather
-
-    group.stage("gathering the reports of all processes")
-    parts = dict(enumerate(gather(report, group)))
-    if not parts:
-        return []
-    if options.ranks == "merged":
-        return [merge_ranks(list(parts.values()))]
-    asked = parse_ranks(options.ranks, len(parts))
-    return [beside(parts if asked is None else {rank: parts[rank] for rank in asked})]

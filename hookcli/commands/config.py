@@ -91,15 +91,15 @@ class Config:
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
-def read_config(given: str | None) -> Config:
-    """Read the given file, else the working directory's pyproject.toml if it has a section [tool.hookcli].
+def read_config(named: str | None) -> Config:
+    """Read the named file, else the working directory's pyproject.toml if it has a section [tool.hookcli].
 
     Raises UsageError, naming file and key, for an unreadable file, an unknown key or a value of the wrong type.
     """
-    path = Path(given or DEFAULT_FILE)
+    path = Path(named or DEFAULT_FILE)
     if not exists(path):
-        if given:
-            raise UsageError(f"--config {shortened(given)}: no such file")
+        if named:
+            raise UsageError(f"--config {shortened(named)}: no such file")
         return Config(str(path))
     if path.is_dir():
         raise UsageError(f"{path}: is a folder, not a file with a section [tool.hookcli]")
@@ -114,8 +114,8 @@ def read_config(given: str | None) -> Config:
         raise UsageError(f"{path}: tool = {_shown(tools)} is not a section, so [tool.hookcli] can't exist")
     section = tools.get("hookcli")
     if section is None:
-        if given:
-            raise UsageError(f"--config {given}: has no section [tool.hookcli]")
+        if named:
+            raise UsageError(f"--config {named}: has no section [tool.hookcli]")
         return Config(str(path))
     return _parsed(f"{path} [tool.hookcli]", section)
 
@@ -152,9 +152,9 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, object]]:
     return entry["model"], _settings(place, {key: value for key, value in entry.items() if key != "model"}, ("model",))
 
 
-def _settings(place: str, given: Mapping[str, object], more: Sequence[str]) -> dict[str, Any]:
+def _settings(place: str, values: Mapping[str, object], more: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         if key in _MEANT:
             raise UsageError(f"{place}: unknown key {key!r}: write {_MEANT[key]}")
         if key not in _KEYS:

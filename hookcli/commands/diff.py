@@ -175,8 +175,7 @@ def both_sides(sides: Sequence[SideSpec], live: ModelRuns) -> tuple[list[Report]
     """The reports of both sides, of which one at least is saved; a model runs under the probes of the other side's."""
     saved = [read_reports(side.file) if side.file else [] for side in sides]
     for side, reports in zip(sides, saved, strict=True):
-        if side.file and (unknown := unfamiliar(side.file, reports)):
-            remark(unknown, live.options)
+        remark(unfamiliar(side.file, reports) if side.file else None, live.options)
     a, b = (saved[n] if side.file else live.like(saved[1 - n], side) for n, side in enumerate(sides))
     return a, b
 
@@ -218,7 +217,7 @@ def _judged(reports: Sequence[Report], output: Output) -> int:
             ]
         if (allow := advice(report.findings)) and not any(row.get("beyond") for row in report.rows):
             lines.append(f"exit code 1: settings differ ({allow} allows that)")
-        for text in filter(None, lines):
+        for text in lines:
             remark(text, output.options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")

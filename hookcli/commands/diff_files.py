@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hookcli.commands.mistakes import ending_in_example
+from hookcli.commands.model import matching
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
-from hookcli.commands.progress import Progress, working
-from hookcli.commands.reading import Position, matching
+from hookcli.commands.progress import Position, Progress, working
 from hookcli.diff.rows import beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairs import pair
@@ -111,13 +111,13 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
             removed=[x for x in pairing.removed if x.name in kept],
             added=[y for y in pairing.added if y.name in kept],
         )
-        found = WeightsDiff(left, right, pairing, tolerance)
+        comparison = WeightsDiff(left, right, pairing, tolerance)
         try:
-            found.compare(Position(progress, [y for _, y in pairing.pairs]))
+            comparison.compare(Position(progress, [y for _, y in pairing.pairs]))
         except (HookcliError, KeyboardInterrupt):
-            output.salvage([found.report])
+            output.salvage([comparison.report])
             raise
-    report = found.report
+    report = comparison.report
     output.write([report])
     if not output.for_people:
         remark(str(report.totals["verdict"]), options)

@@ -58,8 +58,8 @@ class ModelRuns:
         left, right = (self.built(spec, self.backward) for spec in (a, b))
         given = common_input(left, right, self.options, self.backward)
         models = left.prepared.model, right.prepared.model
-        if same_weights and (said := copy_weights(*models, alignment_of(*models))):
-            remark(said, self.options)
+        if same_weights and (problem := copy_weights(*models, alignment_of(*models))):
+            remark(problem, self.options)
         return Pair((left, right), given, same_weights)
 
     def compare(self, pair: Pair, tolerance: Tolerance) -> Report:
@@ -140,7 +140,7 @@ class ModelRuns:
         """Build a side's model. Errors name the side."""
         feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
         try:
-            return build(spec, backward, backward, feedback)
+            return build(spec, backward, feedback)
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
 

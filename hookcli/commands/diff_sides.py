@@ -105,15 +105,15 @@ class BuiltSide:
     tree: SourceTree | None
 
 
-def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> BuiltSide:
-    """Build a side's model, in its own source tree if its code comes from files."""
+def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
+    """Build a side's model, in a source tree of the side's if its code comes from files."""
     from hookcli.commands.model import find_recipe
     from hookcli.commands.probe_command import setting_of
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
 
-    train = train if spec.options.train is None else spec.options.train
-    setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False, data=None)
+    train = backward if spec.options.train is None else spec.options.train
+    setting = replace(setting_of(spec.options, train, targets=backward), needs_input=False, data=None)
     if setting.device == META:
         raise UsageError("--device meta: no values to compare")
     tree, place = _source(spec)

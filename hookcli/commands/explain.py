@@ -10,10 +10,10 @@ import typer
 from hookcli.checks.base import Check
 from hookcli.checks.crash import Crash
 from hookcli.checks.selection import find_check, known_checks
-from hookcli.commands.check import threshold_text
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, terminal_size
+from hookcli.table.formatting import figure
 
 EXAMPLES = ("hookcli explain", "hookcli explain HK012", "hookcli explain dead-units HK011")
 _WIDEST = 100
@@ -66,7 +66,8 @@ def entries(check: type[Check]) -> list[tuple[str, str]]:
     texts = [("Usually means", check.means), ("Try", check.advice)]
     threshold = check.threshold
     if threshold:
-        texts.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
+        default = "none" if threshold.default is None else figure(threshold.default)
+        texts.append(("Threshold", f"{default}: {threshold.means}"))
         option = f"--{check.name} FIGURE" if threshold.default is None else f"--threshold {check.id}=FIGURE"
         texts.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
     if check is not Crash:  # a crash is always reported

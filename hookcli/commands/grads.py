@@ -9,7 +9,7 @@ import typer
 from hookcli.commands.option_fields import choice
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions
 from hookcli.commands.run_options import PassesOptions
-from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
 from hookcli.table.columns.layouts import GRADS
@@ -52,6 +52,7 @@ def grads(
     """
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
-    model, options = requested(ctx, model, layer, own, options)
     of = (own.of, own.via)
-    return inspect_tensors(model, "grads", *of, own=own, options=options, train=True, step=step, time=timing.time)
+    return inspect_tensors(
+        ctx, model, layer, "grads", *of, own=own, options=options, train=True, step=step, time=timing.time
+    )

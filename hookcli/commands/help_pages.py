@@ -123,13 +123,13 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page:
     paragraphs = (command.help or "").partition("\f")[0].split("\n\n")
     for paragraph in paragraphs if whole else paragraphs[:1]:
         page.paragraph(paragraph)
-    shown = [one for one in command.get_params(ctx) if not one.hidden]
-    arguments = _arguments(shown)
+    parameters = [one for one in command.get_params(ctx) if not one.hidden]
+    arguments = _arguments(parameters)
     page.usage(ctx.command_path, usage(ctx))
     if arguments:
         texts = (_text(one, command.name, details, whole=whole) for one in arguments)
         page.entries("Arguments:", [(argument_name(one), "", text) for one, text in zip(arguments, texts, strict=True)])
-    options = [one for one in shown if one.param_type_name != "argument"]
+    options = [one for one in parameters if one.param_type_name != "argument"]
     for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
         page.entries(f"{heading}:", [_entry(one, command.name, details, whole=whole) for one in some])
     fitting = 2 if page.height + 6 <= _FIRST_SCREEN else 1
@@ -195,8 +195,8 @@ def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str
         names = [column.name for column in details.columns]
         text += f": {_listed(names, math.inf if whole else _LISTED)}"
     default = parameter.default
-    shown = parameter.show_default and type(default) in (int, float, str)
-    return f"{text} [{default}]" if shown else text
+    shows_default = parameter.show_default and type(default) in (int, float, str)
+    return f"{text} [{default}]" if shows_default else text
 
 
 def _listed(names: Sequence[str], limit: float) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
-from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors, requested
+from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.table.columns.layouts import STATISTICS
 
 EXAMPLES = (
@@ -27,5 +27,4 @@ def inputs(
     options: Annotated[Options, all_but("ops")],
 ) -> int:
     """Show statistics of every module's inputs."""
-    model, options = requested(ctx, model, layer, own, options)
-    return inspect_tensors(model, "inputs", own=own, options=options)
+    return inspect_tensors(ctx, model, layer, "inputs", own=own, options=options)

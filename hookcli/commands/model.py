@@ -1,4 +1,4 @@
-"""The model that a command line names, and the parts of it that `--match` and `--type` select."""
+"""The model that a command line names, and the parts of models and files that `--match` and `--type` select."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.errors import UsageError
-from hookcli.table.names import checked_filter, name_filter
+from hookcli.table.names import around, checked_filter, name_filter
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hookcli.hooks.parts import Select
     from hookcli.sources.base import Recipe
     from hookcli.table.meta import Meta
+    from hookcli.tensors.files.stored import StoredTensor
 
 
 def find_recipe(spec: str, options: Options) -> Recipe:
@@ -41,19 +42,18 @@ def built_model(
     progress.stage(f"building {recipe.name}")
     setting = Setting(seed=options.seed, weights=options.weights, strict=options.strict)
     model, problem = build(recipe, replace(setting, device=META) if meta else setting, original=original)
-    if problem:
-        remark(problem, options)
+    remark(problem, options)
     info: Meta = {"torch": torch.__version__, "seed": options.seed, **recipe.meta, **torchvision_version()}
     return recipe.name, model, info
 
 
-def parse_args(given: Sequence[str]) -> dict[str, object]:
+def parse_args(texts: Sequence[str]) -> dict[str, object]:
     """Parse `key=value` pairs: values as Python literals (or true, false, null) where possible, else as text."""
     from ast import literal_eval
 
     named = {"true": True, "false": False, "null": None, "none": None}
     parsed: dict[str, object] = {}
-    for item in given:
+    for item in texts:
         key, separator, text = item.partition("=")
         if not separator or not key.isidentifier():
             raise UsageError(f"--arg {item!r}: give key=value, as in --arg num_classes=10", option="arg")
@@ -125,3 +125,12 @@ def _types_of_parts(model: nn.Module) -> dict[str, str]:
     types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
     named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
     return types | {fqn: "" for pairs in named for fqn, _ in pairs}
+
+
+def matching(tensors: Sequence[StoredTensor], pattern: str | None) -> list[StoredTensor]:
+    """The tensors that --match names, themselves or by a module around them. Raises UsageError if there are none."""
+    if pattern is None:
+        return [*tensors]
+    names = {owner: "" for tensor in tensors for owner in (tensor.name, *around(tensor.name)) if owner}
+    matches = checked_filter(pattern, None, names)
+    return [t for t in tensors if any(matches(name, "") for name in (t.name, *around(t.name)) if name)]

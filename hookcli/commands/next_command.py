@@ -11,7 +11,7 @@ from hookcli.checks.crash import Crash
 from hookcli.commands.option_fields import as_typed
 from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
 from hookcli.commands.run_options import StepOptions
-from hookcli.reporters.rules import rule
+from hookcli.reporters.findings import rule
 from hookcli.system.torchrun import world
 from hookcli.table import SEVERITIES, Finding, Report
 from hookcli.table.marks import faults, worst
@@ -57,11 +57,11 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
 
     A check of operators names the line where values that are not finite begin. It has no --edit, and runs alone.
     """
-    found = [one for report in reports[:1] if report.probe in _FAULTS for one in faults(report) if one]
-    if not found:
+    of_table = [one for report in reports[:1] if report.probe in _FAULTS for one in faults(report) if one]
+    if not of_table:
         return ""
     not_finite, zero = _FAULTS[reports[0].probe]
-    fault = worst(found)[0]
+    fault = worst(of_table)[0]
     if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):
         typed = [word for name in _RUN if name != "train" for word in as_typed(options, name)]
         typed += [word for name in _BACKWARD["check"] for word in as_typed(step, name)]

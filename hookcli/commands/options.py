@@ -154,15 +154,6 @@ class Options(_Output, _Display, _Several, _Running, _Data, _Generated, _Buildin
 
 
 @dataclass(frozen=True)
-class HistOptions:
-    """The option of commands that show statistics of tensors."""
-
-    panel = "Display"
-
-    hist: bool = option(False, "Add quantiles; with a LAYER, draw its histogram.")
-
-
-@dataclass(frozen=True)
 class TimeOptions:
     """The option of commands whose rows are calls of modules."""
 

@@ -67,7 +67,8 @@ class Output:
             lacks = f"this report has no column {' or '.join(missing)}"
             why = f"only for {commands} ({lacks})" if commands else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
-        selection.check(self._reporter, columns)
+        if hasattr(self._reporter, "check"):  # which raises UsageError if it can't show these columns here
+            self._reporter.check(columns)
 
     def takes(self, columns: Sequence[Column]) -> bool:
         """True if the format shows reports with these columns beside others."""
@@ -155,7 +156,7 @@ class Output:
         return text
 
     def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
-        folds = not selection.takes_every_row(self._reporter)
+        folds = not any(selection.needed(self._reporter))  # a reporter that requires columns gets every row
         for report in reports:
             self._require_suited(report.columns)
             view = _suited(self.view, report) if mixed else self.view
@@ -174,9 +175,9 @@ def _suited(view: View, report: Report) -> View:
     return replace(view, columns=[*filter(has, view.columns)], sort=sort)
 
 
-def remark(text: str, options: Options) -> None:
-    """Write a remark to stderr, unless --quiet was given."""
-    if not options.quiet and world().writes:
+def remark(text: str | None, options: Options) -> None:
+    """Write a remark, if there is one, to stderr, unless --quiet was given."""
+    if text and not options.quiet and world().writes:
         say(text)
 
 

@@ -1,19 +1,39 @@
-"""The command `hookcli package`."""
+"""hookcli package"""
 
 from __future__ import annotations
 
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hookcli.commands.destination import check_writable
+from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import option
 from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, model_argument
-from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.output import Output, remark
+from hookcli.commands.probe_command import feedback_of, inspect_model, setting_of
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load as load_plugin
+from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
+from hookcli.system.escaping import shell_path, shell_word
+from hookcli.system.files import replacing
+from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.layouts import PACKAGE
+from hookcli.table.meta import Meta
+
+if TYPE_CHECKING:
+    from hookcli.engine.prepare import PreparedRun
+    from hookcli.hooks.packaging import PackagedModule, Rule
 
 EXAMPLES = (
     "hookcli package resnet50 --extern 'torchvision.**' --output resnet50.pt2pkg",
@@ -23,6 +43,9 @@ EXAMPLES = (
 COLUMNS = PACKAGE
 _MODEL = f"A torchvision name, module:callable or file.py:callable [{DEFAULT_MODEL}]."
 FIRST = "extern intern mock deny load trust weights columns format output"
+_KINDS = ("extern", "intern", "mock", "deny")
+_SUFFIXES = (".pt2pkg", ".pt", ".package")
+_ACTIONS = ("blocked", "intern", "mock", "extern")  # in the order of rows
 
 
 @dataclass(frozen=True)
@@ -56,7 +79,7 @@ def package(
     io) are always extern. Modules that block the export are listed, with patterns that work.
     """
     if own.load is not None:
-        patterns = [f"--{kind}" for kind in ("extern", "intern", "mock", "deny") if getattr(own, kind)]
+        patterns = [f"--{kind}" for kind in _KINDS if getattr(own, kind)]
         if model or patterns:
             raise UsageError(f"--load {own.load}: loads a package; leave out {'MODEL' if model else patterns[0]}")
         trust = ["trust=true"] if own.trust else []  # without it the source refuses to load
@@ -66,6 +89,138 @@ def package(
     for name in ("trust", "resource", "depth", "match", "type"):
         if (vars(own) | vars(options))[name]:
             raise UsageError(f"--{name}: requires --load FILE, which runs a package's model")
-    from hookcli.commands.package_export import export_model  # slow to import, and not needed for --help
+    return _export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], own.output, options)
 
-    return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], own.output, options)
+
+def _export_model(spec: str, typed: Sequence[str], output: str | None, options: Options) -> int:
+    """Export the model, keep the package at `output`, and write the report of what the hooks saw.
+
+    `typed` are the command's arguments as typed; patterns apply in their order. Raises UsageError if modules block the
+    export, after writing the report that lists them.
+    """
+    patterns, rest = _split_patterns(typed)
+    path = Path(output) if output else None
+    if path:
+        if path.suffix not in _SUFFIXES:
+            needed = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} (the report goes to stdout, as --format says)"
+            raise UsageError(f"--output {path}: this is the package's file, which needs the suffix {needed}")
+        check_writable(path)
+    report = Output(options)
+    report.check_columns(PACKAGE)
+    with working(options) as progress:
+        from hookcli.hooks.packaging import BlockedError, Rule
+
+        rules = [Rule(kind, pattern) for kind, pattern in patterns]
+        run = _prepared(spec, options, progress)
+        progress.stage(f"exporting {run.name}")
+        problem = None
+        try:
+            modules, archive = _exported(run, rules, path)
+        except BlockedError as error:
+            modules, archive = list(error.modules), None
+            problem = _blocked(run.name, rules, modules, rest)
+    report.write([_report(run, modules, archive)])
+    if problem:
+        raise UsageError(problem)
+    if path and archive:
+        remark(f"wrote {path}: {path.stat().st_size:,} bytes", options)
+    return 0
+
+
+def _split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Split a command line into its patterns with their kinds, in order, and the other words."""
+    patterns, rest = [], []
+    words = iter(typed)
+    for word in words:
+        option, equals, value = word.partition("=")
+        kind = option.removeprefix("--")
+        if option.startswith("--") and kind in _KINDS:
+            patterns.append((kind, value if equals else next(words, "")))
+        else:
+            rest.append(word)
+    return patterns, rest
+
+
+def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
+    from hookcli.engine.prepare import prepare_run
+
+    setting = replace(setting_of(options, bool(options.train)), needs_input=False)
+    if setting.device.type == "meta":
+        raise UsageError("--device meta: no values to export")
+    if spec.startswith("package:"):
+        file = shell_path(spec.removeprefix("package:"))
+        raise UsageError(f"{spec} is already a package: read it with hookcli package --load {file}")
+    return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
+
+
+def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
+    """Write the package; a file at `path` is replaced only if all went well."""
+    from importlib.util import find_spec
+
+    from hookcli.hooks.packaging import export, idle_rules
+    from hookcli.sources.package import noted_input
+
+    # The pickle's folder can't have the name of a module.
+    folder = "hookcli_model" if "model" in sys.modules or find_spec("model") is not None else "model"
+    note = noted_input(run.inputs)
+    texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
+    with ExitStack() as stack:
+        if path:
+            file = stack.enter_context(replacing(path))
+        else:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookcli-")), "model.pt2pkg")
+        modules = export(run.model, run.name, rules, file, folder, texts)
+        for rule, reason in idle_rules(rules, modules):
+            raise UsageError(f"{rule} {reason}; {run.name} needs {_named(modules)}")
+        archive = read_archive(file)
+    return modules, archive
+
+
+def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:
+    """A message that names the blocking modules, and on a second line the command that works."""
+    from hookcli.engine.package_rules import suggestion
+    from hookcli.hooks.packaging import idle_rules
+
+    blocking = [m for m in modules if m.problem]
+    what = f"{len(blocking)} module{'s block' if len(blocking) > 1 else ' blocks'} the export of {name}"
+    useless = [f"{rule} {reason}" for rule, reason in idle_rules(rules, modules)]
+    extra = f"; {useless[0]}" if useless else ""
+    passing = suggestion(rules, modules)
+    added = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
+    denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
+    without = f", without {' '.join(denied)}" if denied else ""
+    command = " ".join(map(shell_word, ["hookcli", "package", *rest, *added]))
+    return f"{what}: {_named(blocking)}{extra}. This works{without}:\n  {command}"
+
+
+def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
+    """The modules' packages with counts, or a package's only module by name: torchvision.models.resnet, torch (9)."""
+    count = Counter(m.top for m in modules if not m.is_pickle)
+    whole = {m.top: m.name for m in modules if not m.is_pickle}
+    names = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
+    return formatting.listed(names, most)
+
+
+def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
+    """A report with a row per module, or per blocking module; the model's pickle comes first."""
+    from hookcli.engine.run_info import finished
+
+    listed = modules if archive else [m for m in modules if m.problem]
+    rows = [_row(module, archive) for module in listed]
+    rows.sort(key=lambda row: (_ACTIONS.index(row["action"]), not row["module"].startswith("<"), row["module"]))
+    totals = dict(Counter(row["action"] for row in rows))
+    if archive:
+        totals |= {"tensor_bytes": archive.tensor_bytes, "archive_bytes": archive.file_bytes}
+    meta: Meta = {**finished(run.info), "exported": archive is not None}
+    return Report("package", run.name, PACKAGE, rows, meta, totals)
+
+
+def _row(module: PackagedModule, archive: Archive | None) -> Row:
+    size = None
+    if archive and module.is_pickle:
+        size = archive.sizes[archive.pickles[0]]
+    elif archive and module.action in ("intern", "mock"):
+        size = archive.source_bytes(module.name)
+    action = "blocked" if module.problem else module.action
+    values = {"module": module.name, "action": action, "rule": module.problem or module.rule, "size": size}
+    return Row(values | {"needed_by": module.needed_by or None, "index": module.index})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -92,18 +92,20 @@ class Processes:
         """On rank 0 the ranks' reports as one; `whole` makes the shapes that a single process would see, or None."""
         if self.group is None:
             return list(reports)
+        return self.gathered(reports, lambda parts: self._merged(parts, whole))
+
+    def gathered(self, reports: Iterable[Report], merged: Callable[[ranks.Parts], Report]) -> list[Report]:
+        """On rank 0 each report of all ranks, `merged` or side by side as --ranks says; on the other ranks none."""
+        assert self.group is not None
         from hookcli.engine.ranks.group import gather
 
         self.group.stage("gathering the reports of all processes")
-        gathered = [gather(report, self.group) for report in reports]
-        return [self._as_asked(dict(enumerate(parts)), whole) for parts in gathered if parts]
+        gathered = [dict(enumerate(gather(report, self.group))) for report in reports]
+        asked = parse_ranks(self.options.ranks, self.group.world.size)
+        make = merged if self.options.ranks == "merged" else ranks.beside
+        return [make({rank: parts[rank] for rank in asked} if asked else parts) for parts in gathered if parts]
 
-    def _as_asked(self, parts: ranks.Parts, whole: Callable[[], Report | None]) -> Report:
-        assert self.group is not None
-        asked = parse_ranks(self.options.ranks, len(parts))
-        chosen = parts if asked is None else {rank: parts[rank] for rank in asked}
-        if self.options.ranks != "merged":
-            return ranks.beside(chosen)
+    def _merged(self, parts: ranks.Parts, whole: Callable[[], Report | None]) -> Report:
         from hookcli.table.merged_ranks import merged
 
         shapes = whole() if ranks.merges(parts) else None
@@ -122,8 +124,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     processes have yet to be started, and UsageError for options that don't fit.
     """
     here = world()
-    if note := leftover():
-        remark(note, options)
+    remark(leftover(), options)
     wanted = options.nproc or here.size
     if here.size > 1 and wanted != here.size:
         raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; remove --nproc")

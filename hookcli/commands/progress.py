@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, short_warnings
@@ -18,7 +18,11 @@ from hookcli.system.escaping import visible
 from hookcli.system.streams import show_status, shows_status, terminal_size
 from hookcli.system.torchrun import world
 from hookcli.table import Report
-from hookcli.table.formatting import clock
+from hookcli.table.formatting import clock, size
+
+if TYPE_CHECKING:
+    from hookcli.tensors.files.statistics import Told
+    from hookcli.tensors.files.stored import StoredTensor
 
 _PATIENCE = 1.0
 _TICK = 0.125
@@ -120,3 +124,20 @@ class Progress:
                 self._thread.join()
             finally:  # also if Ctrl-C ends the wait
                 show_status("")
+
+
+class Position:
+    """Shows which tensor is read, and how many of all bytes were."""
+
+    def __init__(self, progress: Progress, tensors: Sequence[StoredTensor]) -> None:
+        self._read, self._name = 0, ""
+        whole = size(sum(tensor.nbytes for tensor in tensors))
+        progress.stage("reading")
+        progress.follow(lambda: f"{size(self._read)} of {whole} · {self._name}")
+
+    def __call__(self, tensor: StoredTensor) -> Told:
+        self._name = tensor.name
+        return self._tell
+
+    def _tell(self, nbytes: int) -> None:
+        self._read += nbytes

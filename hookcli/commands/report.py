@@ -113,7 +113,7 @@ def _compared(
         from hookcli.commands.show_runs import report_runs
 
         return report_runs(sides, page)
-    from hookcli.commands.report_sides import report_sides
+    from hookcli.commands.report_pages import report_sides
 
     own = replace(compare, rtol=checks.rtol, atol=checks.atol, backward=checks.backward)
     return report_sides(a, b, own, StepOptions(loss=checks.loss), page)
@@ -127,8 +127,7 @@ def _of_saved(file: str, page: Page) -> int:
 
             return report_record(file, page, source)
         reports = read_reports(file, source)
-    if unknown := unfamiliar(file, reports):
-        remark(unknown, page.options)
+    remark(unfamiliar(file, reports), page.options)
     page.write(reports)
     return 0
 

@@ -1,24 +1,41 @@
-"""The pages of a model and of a record: the work of `hookcli report MODEL` and `hookcli report RECORD`."""
+"""The pages of a model, of a record and of two sides: the work of `hookcli report`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
+from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared
+from hookcli.commands.diff_files import both_records, is_record, records_compared
+from hookcli.commands.diff_models import ModelRuns
+from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
+from hookcli.commands.run_options import StepOptions
 from hookcli.commands.show import lacking
-from hookcli.errors import ModelError
+from hookcli.diff.rows import diff_reports, unlike
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import HookcliError, ModelError, NoGradientsError, UsageError
+from hookcli.record.file.comparison.remarks import record_remarks
+from hookcli.record.file.comparison.runs import histories
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import StepEntry
+from hookcli.record.file.views.query import Query
 from hookcli.table import SCHEMA, Report, formatting
 from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
+from hookcli.table.meta import with_notes
+
+if TYPE_CHECKING:
+    from hookcli.probes.base import Probe
 
 
 def report_record(name: str, page: Page, source: Path | None = None) -> int:
@@ -76,3 +93,92 @@ def report_model(job: Job, page: Page) -> int:
     if examination.error:
         raise examination.error
     return 0
+
+
+def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page) -> int:
+    """Write the page of a comparison: what `hookcli diff` reports, then what each side's own figures are.
+
+    Two models run once in step, with a backward pass if `own` asks for it and they have gradients, and once more each.
+    A failing model leaves the page of what was compared until then. Raises UsageError and ModelError.
+    """
+    tolerance = Tolerance(own.rtol, own.atol)
+    if is_record(a) or is_record(b):
+        return _write_sides(_of_records(a, b, tolerance, page), page)
+    sides = [parse_side(label, text, page.options) for label, text in (("A", a), ("B", b))]
+    try:
+        with working(page.options, torch=False) as progress:
+            if any(side.file for side in sides):
+                reports = _of_files(sides, tolerance, ModelRuns(page.options, progress, step=step))
+            else:
+                reports = _of_models(sides, tolerance, own, ModelRuns(page.options, progress, own.backward, step))
+    except (HookcliError, KeyboardInterrupt) as error:
+        if partial := getattr(error, "reports", ()):
+            page.output.salvage(partial)
+        raise
+    return _write_sides(reports, page)
+
+
+def _write_sides(reports: Sequence[Report], page: Page) -> int:
+    for report in reports:
+        if report.probe == "diff":
+            remark(report.totals["verdict"], page.options)
+    page.write(reports)
+    return 0
+
+
+def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report]:
+    """The comparison of two records, and the figures of their models over the steps of both."""
+    records = both_records(a, b)
+    first, *others = records_compared(records, tolerance, narrowing(page.options), page.options)
+    notes = list(record_remarks(*records))
+    for text in notes:
+        remark(text, page.options)
+    history: list[Report] = []
+    with suppress(UsageError):  # neither has a figure of the whole model
+        history = histories(records, Query(over_time="."))
+    noted = replace(first, meta=with_notes(first.meta, *notes))
+    return [noted, *others, *history]
+
+
+def _of_files(sides: Sequence[SideSpec], tolerance: Tolerance, live: ModelRuns) -> list[Report]:
+    """The comparison of saved reports, or of one with a model, and the reports of both sides."""
+    a, b = both_sides(sides, live)
+    compared = diff_reports(a, b, tolerance)
+    for text in map(unlike, compared):
+        remark(text, live.options)
+    return [*compared, *_labelled("a", a), *_labelled("b", b)]
+
+
+def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions, live: ModelRuns) -> list[Report]:
+    """The comparison of two models, and the reports of each. Without gradients only their forwards are compared."""
+    pair = live.pair(sides[0], sides[1], own.same_weights)
+    try:
+        compared = live.compare(pair, tolerance)
+    except NoGradientsError as error:
+        remark(f"{error}; only forward is compared", live.options)
+        live = replace(live, backward=False)
+        compared = live.compare(pair, tolerance)
+    options = replace(live.options, output=None, format=None)
+    reports = [next_compared(compared, sides, own, live.step, options)]
+    for number, built in enumerate(pair.built):
+        for probes in _probes(live.backward):
+            inputs, data = pair.given.first[number], pair.given.of_side(number)
+            reports += _labelled("ab"[number], live.observed(built, inputs, pair.given.described, probes, data=data))
+    return reports
+
+
+def _probes(backward: bool) -> Iterator[list[Probe]]:
+    """The probes of a side's runs: operations are seen apart, since that changes the last bits of values."""
+    from hookcli.probes.activations import ActivationsProbe
+    from hookcli.probes.flow import FlowProbe
+    from hookcli.probes.grads import GradsProbe
+    from hookcli.probes.parameters import ParametersProbe
+    from hookcli.probes.shapes import ShapesProbe
+
+    yield [ShapesProbe(memory=False), FlowProbe()]
+    gradients = [GradsProbe(hist=True), GradsProbe("outputs", hist=True)] if backward else []
+    yield [ActivationsProbe(hist=True), *gradients, ParametersProbe()]
+
+
+def _labelled(side: str, reports: Iterable[Report]) -> list[Report]:
+    return [replace(report, meta={**report.meta, "side": side}) for report in reports]

@@ -144,8 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _news(self, have: str) -> None:
         if not _VERSION.fullmatch(have):
-            said = f"have={shortened(have, 40)}: give the version of a page, as in 1.62.60.6"
-            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", visible(said))
+            wrong = f"have={shortened(have, 40)}: give the version of a page, as in 1.62.60.6"
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", visible(wrong))
             return
         news = self.server.live.news(have)
         status = HTTPStatus.RESET_CONTENT if news is None else HTTPStatus.OK if news else HTTPStatus.NO_CONTENT

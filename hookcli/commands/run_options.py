@@ -44,26 +44,20 @@ class StepOptions:
         """The engine's Step. Raises UsageError for an unknown loss, and for a loss together with a vector."""
         from hookcli.engine.step import Step
 
-        return Step(**vars(self) | {"loss": chosen_loss(self.loss, self.backward_vector)})
+        check_choice("--backward-vector", self.backward_vector, VECTORS)
+        if self.loss and self.backward_vector:
+            raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
+        loss: object = self.loss
+        if self.loss and ":" in self.loss:
+            from hookcli.system.importing import load_object
+
+            loss = load_object(self.loss)
+            loss = loss() if isinstance(loss, type) else loss  # a module such as torch.nn:CrossEntropyLoss
+        return Step(**vars(self) | {"loss": loss})
 
 
 OnePassOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector"))]
 PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "passes"))]
-
-
-def chosen_loss(loss: str | None, backward_vector: str | None) -> object:
-    """A name or key of the output, as typed, or the function of an import path. Raises UsageError for a wrong one."""
-    check_choice("--backward-vector", backward_vector, VECTORS)
-    if loss and backward_vector:
-        raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
-    if loss is None:
-        return None
-    if ":" in loss:
-        from hookcli.system.importing import load_object
-
-        function = load_object(loss)
-        return function() if isinstance(function, type) else function  # a module such as torch.nn:CrossEntropyLoss
-    return loss
 
 
 _REAL = ("image", "text", "input_file", "data")

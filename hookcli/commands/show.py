@@ -126,8 +126,7 @@ def show(
         if _is_report(source):
             _check_report(path, query, which.follow)
             reports = read_reports(record, source)
-            if unknown := unfamiliar(record, reports):
-                remark(unknown, options)
+            remark(unfamiliar(record, reports), options)
             for report in reports:
                 output.check_columns(report.columns)
             output.write(reports)
@@ -161,8 +160,8 @@ def _show(record: Record, query: Query, output: Output, progress: Progress, whic
     """Write the reports to stdout; to stderr, how the run ended and what it lacks."""
     if query.every_step or (output.exports and query.over_time is None):
         if output.options.ranks != "merged":
-            shown = f"--ranks {output.options.ranks} shows one step"
-            raise UsageError(f"{shown}; give --step N, and a format such as table")
+            one_step = f"--ranks {output.options.ranks} shows one step"
+            raise UsageError(f"{one_step}; give --step N, and a format such as table")
         return _show_each(record, query, output, progress)
     reports = _selected(record, query, output.options.ranks)
     if query.over_time is not None and (which.smooth or which.x == "time"):

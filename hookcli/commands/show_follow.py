@@ -60,8 +60,7 @@ def follow(path: Path, query: Query, output: Output) -> int:
         tail.close()
     if tail.record.header:
         remark(ran_line(tail.record.header, tail.record.end, path), output.options)
-    if damage := tail.record.damage():
-        remark(damage, output.options)
+    remark(tail.record.damage(), output.options)
     return 0
 
 
@@ -114,21 +113,21 @@ def export(tail: Tail, query: Query, output: Output, over: Callable[[], bool] = 
 def _arriving(query: Query, changes: Iterable[Record]) -> Iterator[Report]:
     """Yield the reports of steps that were finished, also those of a new run that replaces the file."""
     latest: Record | None = None
-    shown = 0
+    seen = 0
     for record in changes:
-        latest, shown = record, shown if record is latest else 0
-        entries = query.of(entry for entry in record.entries[shown:] if record.counts(entry))
-        shown = len(record.entries)
+        latest, seen = record, seen if record is latest else 0
+        entries = query.of(entry for entry in record.entries[seen:] if record.counts(entry))
+        seen = len(record.entries)
         yield from every_step(record.steps(entries), record.header, query.probe)
 
 
 def _print_lines(tail: Tail, query: Query, output: Output) -> None:
     """Print each step, and the first non-finite value, as they come."""
-    shown: Record | None = None
+    latest: Record | None = None
     steps = values = 0
     for record in _changes(tail, output):
-        if record is not shown:  # a new run has replaced the file
-            shown, steps, values = record, 0, 0
+        if record is not latest:  # a new run has replaced the file
+            latest, steps, values = record, 0, 0
         lines = [_line(step) for step in record.steps(query.of(record.entries[steps:]))]
         for line in (*lines, *map(non_finite_line, record.non_finite[values:])):
             if not write_report(f"{visible(line)}\n"):

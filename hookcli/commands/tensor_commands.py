@@ -13,7 +13,7 @@ import typer
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import option
-from hookcli.commands.options import DATA, GENERATED, OUTPUT, HistOptions, Options
+from hookcli.commands.options import DATA, GENERATED, OUTPUT, Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.run_options import StepOptions
@@ -33,11 +33,12 @@ REPEATED = (*GENERATED, *DATA, "seed", "fastpath", "ops", "loss", "backward_vect
 
 
 @dataclass(frozen=True)
-class TensorOptions(HistOptions):
+class TensorOptions:
     """Options of commands that show statistics of tensors."""
 
     panel = OUTPUT
 
+    hist: bool = option(False, "Add quantiles; with a LAYER, draw its histogram.", panel="Display")
     dump: str | None = option(
         None, "Also write the tensors to the folder DIR, as safetensors files; see `diff`.", metavar="DIR"
     )
@@ -45,20 +46,23 @@ class TensorOptions(HistOptions):
 
 
 def inspect_tensors(
+    ctx: typer.Context,
     model: str,
+    layer: str | None,
     probe: str,
-    *given: object,
+    *arguments: object,
     own: TensorOptions,
     options: Options,
     train: bool = False,
     step: StepOptions = StepOptions(),
     time: bool = False,
 ) -> int:
-    """Run a probe that sees tensors, made with the `given` arguments; write its report, and the dump if asked for."""
+    """Run a probe that sees tensors, made with these arguments; write its report, and the dump if asked for."""
+    model, options = _requested(ctx, model, layer, own, options)
     if own.dump is None and own.max_bytes != TensorOptions.max_bytes:
         raise UsageError(f"--max-bytes {own.max_bytes}: limits a dump; add --dump DIR", option="max-bytes")
     sink = _writer(own.dump, own.max_bytes, options, step) if own.dump is not None else None
-    make_probe = partial(load("probes", probe), *given, hist=own.hist, sink=sink)
+    make_probe = partial(load("probes", probe), *arguments, hist=own.hist, sink=sink)
     try:
         return inspect_model(model, make_probe, options, train=train, step=step, time=time)
     finally:
@@ -105,8 +109,8 @@ Layer = Annotated[str | None, typer.Argument(metavar="", hidden=True)]
 """A second argument: the word after `--hist`, which is a flag, or MODEL if that came after it."""
 
 
-def requested(
-    ctx: typer.Context, model: str, layer: str | None, own: HistOptions, options: Options
+def _requested(
+    ctx: typer.Context, model: str, layer: str | None, own: TensorOptions, options: Options
 ) -> tuple[str, Options]:
     """The model, and the options that draw the histogram of the layer of `--hist LAYER`, if one is given.
 

@@ -61,12 +61,12 @@ _BARE = {"--ops": OPS}
 
 def _with_values(args: Sequence[str]) -> list[str]:
     """The arguments, with a value for each option that stands without one: Typer has no such options."""
-    given: list[str] = []
+    words: list[str] = []
     for word, following in zip_longest(args, args[1:]):
-        given.append(word)
-        if following not in (values := _BARE.get(word, (following,))) and "--" not in given:
-            given.append(values[0])
-    return given
+        words.append(word)
+        if following not in (values := _BARE.get(word, (following,))) and "--" not in words:
+            words.append(values[0])
+    return words
 
 
 class _Helpful:
@@ -92,11 +92,6 @@ class _Helpful:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # some of Typer's errors don't say whose they are
             raise
         return rest
-
-    def collect_usage_pieces(self, ctx: object) -> list[str]:
-        """The words of the usage line, without arguments that have no name there."""
-        whole: Any = super()
-        return [piece for piece in whole.collect_usage_pieces(ctx) if piece != "[]"]
 
 
 class HelpfulCommand(_Helpful, TyperCommand):

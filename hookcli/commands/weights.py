@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from hookcli.commands.mistakes import ending_in_example
-from hookcli.commands.model import built_model
+from hookcli.commands.model import built_model, matching
 from hookcli.commands.option_fields import OnlyFields, option, words_of
 from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
 from hookcli.commands.output import Output
-from hookcli.commands.progress import Progress, working
-from hookcli.commands.reading import Position, matching
+from hookcli.commands.progress import Position, Progress, working
 from hookcli.engine.weights_report import Wanted, WeightsReport
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.escaping import shell_path
@@ -115,5 +114,5 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
     file = open_tensors(text)
     meta: Meta = {**with_notes({"format": file.format}, *file.notes), "metadata": file.metadata}
     several = len({tensor.file for tensor in file.tensors}) > 1
-    shown = [column for column in columns[False] if several or column.name != "file"]
-    return WeightsReport(text, matching(file.tensors, options.match), meta, shown)
+    filled = [column for column in columns[False] if several or column.name != "file"]
+    return WeightsReport(text, matching(file.tensors, options.match), meta, filled)

@@ -15,7 +15,7 @@ from torch import nn
 
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
-from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
+from hookcli.checks.selection import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Examiner, Layout
 from hookcli.engine.inputs import as_called

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.plan import CheckPlan
+from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments

@@ -73,7 +73,7 @@ class DrawnBars:
     bars: Mapping[int, Sequence[str]]
     alone: Sequence[int] = ()
     """The column whose bars stand alone, without figures."""
-    said: Sequence[str] = ()
+    remarks: Sequence[str] = ()
     """A line on their scales."""
 
 
@@ -92,11 +92,11 @@ def drawn(
     while scales and not (longest := _longest(spare - _GAP * len(alone), len(scales), ends=places[-1] in scales)):
         scales.popitem()
     places = [i for i in places if i not in alone or i in scales]
-    found = {i: [bar(scales[i].level(row), longest) for row in rows] if i in scales else none for i in places}
-    return DrawnBars(found, [i for i in alone if i in scales], [*_said([*scales.values()])])
+    by_place = {i: [bar(scales[i].level(row), longest) for row in rows] if i in scales else none for i in places}
+    return DrawnBars(by_place, [i for i in alone if i in scales], [*_remarks([*scales.values()])])
 
 
-def _said(scales: Sequence[Scale]) -> Iterator[str]:
+def _remarks(scales: Sequence[Scale]) -> Iterator[str]:
     """A line on bars that are no shares, if there are any."""
     if titles := [scale.column.title for scale in scales if scale.logarithmic]:
         yield f"Bars: {' and '.join(titles)} logarithmic"

@@ -18,25 +18,30 @@ PIPE = 160
 """Columns of a table in a pipe or file, where COLUMNS does not say otherwise."""
 
 
-class Reporter(Protocol):
-    """Turns reports into text. A reporter of another distribution needs only `render`; each attribute has a default."""
+class _Format(Protocol):
+    """The attributes that reporters and exporters share, each with its default."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     """File suffixes that select this format."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Columns that a report must have. A reporter that requires any gets every row, whatever the depth."""
+    """Columns that a report must have. A format that requires any gets every row, whatever the depth."""
     needs_one: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Sets of columns of which a report must have one, for reporters of several kinds of reports."""
+    """Sets of columns of which a report must have one, for formats of several kinds of reports."""
     command: ClassVar[str] = ""
     """The command whose reports have these columns, named in help and messages; "" for all commands."""
     commands: ClassVar[tuple[str, ...]] = ()
     """The commands for `needs_one`."""
+    then: ClassVar[str] = ""
+    """Remark on how to open the output; `{path}` stands for it."""
+
+
+class Reporter(_Format, Protocol):
+    """Turns reports into text. A reporter of another distribution needs only `render`; each attribute has a default."""
+
     for_people: ClassVar[bool] = False
     """True if the output includes totals and remarks in words; commands then don't repeat them on stderr."""
     with_figures: ClassVar[bool] = False
     """True if `hookcli check` gives it, beside the findings, the reports that the checks read."""
-    then: ClassVar[str] = ""
-    """Remark on how to open the file; `{path}` stands for it."""
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Return the reports as text. They are sorted and filtered already.
@@ -45,7 +50,7 @@ class Reporter(Protocol):
         """
 
 
-class Exporter(Protocol):
+class Exporter(_Format, Protocol):
     """Writes reports for other programs. It has `export` in place of `render`; each attribute has a default.
 
     A record gives it every recorded step, in two reports: "step" has the figures of the whole model, "run" a row per
@@ -53,22 +58,10 @@ class Exporter(Protocol):
     gets them.
     """
 
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    """File suffixes that select this format."""
-    needs: ClassVar[tuple[str, ...]] = ()
-    """Columns that a report must have. An exporter that requires any gets every row, whatever the depth."""
-    needs_one: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """Sets of columns of which a report must have one, for exporters of several kinds of reports."""
-    command: ClassVar[str] = ""
-    """The command whose reports have these columns, named in help and messages; "" for all commands."""
-    commands: ClassVar[tuple[str, ...]] = ()
-    """The commands for `needs_one`."""
     target: ClassVar[Literal["file", "folder", "new folder"]] = "file"
     """The kind of the output. A file is replaced; a new folder must be empty or not exist; a folder is added to."""
     live: ClassVar[bool] = False
     """True if other programs can read the output while reports still come."""
-    then: ClassVar[str] = ""
-    """Remark on how to open the output; `{path}` stands for it."""
 
     def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
         """Write the reports, which are sorted and filtered already, as they come. Raises OSError.

@@ -120,11 +120,11 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
         depth = _unfolded(shown)
         how = f"table(depth={depth})" if view.python else f"--depth {depth}"
         return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
-    said = {
+    text = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
-    return f"{said} ({how} shows all)"
+    return f"{text} ({how} shows all)"
 
 
 def _unfolded(shown: Report) -> int:

@@ -192,8 +192,8 @@ def _built(plt: Any) -> Iterator[str]:
 
 
 def _ticks(steps: Sequence[float], over_time: bool) -> tuple[list[float], list[str]]:
-    shown = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
-    return shown, [x_label(step, over_time=over_time) for step in shown]
+    places = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
+    return places, [x_label(step, over_time=over_time) for step in places]
 
 
 def _levels(heights: Sequence[float], logarithmic: bool) -> tuple[list[float], list[str]]:
@@ -203,8 +203,8 @@ def _levels(heights: Sequence[float], logarithmic: bool) -> tuple[list[float], l
 
 
 def _limits(heights: Sequence[float]) -> tuple[float, float]:
-    known = [height for height in heights if not math.isnan(height)]
-    return min(known), max(known)
+    finite = [height for height in heights if not math.isnan(height)]
+    return min(finite), max(finite)
 
 
 def _height(value: float, logarithmic: bool) -> float:

@@ -28,20 +28,20 @@ class Bin(NamedTuple):
 
 def title(row: Row) -> str:
     """Name the tensor: layer, kind, call, shape, and statistics that the bars do not show."""
-    said = [f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")]
-    said += [str(row[key]) for key in ("kind", "path") if row.get(key)]
-    said += [f"call {row['call']}"] if row.get("call") else []
-    said += [formatting.shape(row["shape"])] if row.get("shape") is not None else []
-    said += [f"{name} {formatting.number(row[name])}" for name in ("mean", "std")]
-    said += [f"{row[key]:,} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if row.get(key)]
-    return " · ".join(said)
+    parts = [f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")]
+    parts += [str(row[key]) for key in ("kind", "path") if row.get(key)]
+    parts += [f"call {row['call']}"] if row.get("call") else []
+    parts += [formatting.shape(row["shape"])] if row.get("shape") is not None else []
+    parts += [f"{name} {formatting.number(row[name])}" for name in ("mean", "std")]
+    parts += [f"{row[key]:,} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if row.get(key)]
+    return " · ".join(parts)
 
 
 def quantiles(row: Row) -> str:
     """The extremes and quantiles, and shares outside narrower formats."""
-    said = [f"{share:.0%} {formatting.number(row[key])}" for key, share in QUANTILES.items()]
-    said += [f"outside {form.title} {formatting.cell(row, key)}" for key, form in OUTSIDE.items() if row.get(key)]
-    return " · ".join([f"min {formatting.number(row['min'])}", *said, f"max {formatting.number(row['max'])}"])
+    parts = [f"{share:.0%} {formatting.number(row[key])}" for key, share in QUANTILES.items()]
+    parts += [f"outside {form.title} {formatting.cell(row, key)}" for key, form in OUTSIDE.items() if row.get(key)]
+    return " · ".join([f"min {formatting.number(row['min'])}", *parts, f"max {formatting.number(row['max'])}"])
 
 
 def absence(row: Row) -> str:

@@ -1,11 +1,14 @@
-"""Findings as lines for people: one for each finding, and below it its cause and what to try, at any width."""
+"""Findings for people and programs: a line for each, the lines below it at any width, and the check behind an id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from hookcli.table import Report, Row
+from hookcli import registry
+from hookcli.errors import PluginError
+from hookcli.table import Finding, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import FINDINGS_NEEDED
 from hookcli.table.grouping import View
@@ -21,7 +24,7 @@ class Entry:
 
     check: str
     severity: str
-    said: str
+    text: str
     below: Sequence[str]
 
     def heads(self) -> tuple[str, str]:
@@ -43,8 +46,8 @@ def _entries(rows: Sequence[Row]) -> Iterator[Entry]:
         below = _below(row)
         repeated = after is not None and after["check"] == row["check"] and _below(after) == below
         called_at = f" ({row['source']})" if is_operator(row.fqn) and row.get("source") else ""
-        said = f"{row.fqn or '(model)'}{called_at}: {row['message']}"
-        yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), said, () if repeated else below)
+        text = f"{row.fqn or '(model)'}{called_at}: {row['message']}"
+        yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), text, () if repeated else below)
 
 
 def _below(row: Row) -> Sequence[str]:
@@ -52,3 +55,27 @@ def _below(row: Row) -> Sequence[str]:
     cause = [f"May follow from {row['cause']}: fix that first"] if row.get("cause") else []
     remedy = [f"{'Else' if cause else 'Try'}: {row['remedy']}"] if row.get("remedy") else []
     return [*cause, *remedy]
+
+
+NEEDS = ("check", "severity", "hint")  # the columns of a report of findings
+COMMAND = "hookcli check"
+
+
+def rule(name: str) -> Any:
+    """Return the check with this id; None if a saved report names one that is not installed."""
+    try:
+        return registry.load("checks", name)
+    except PluginError:
+        return None
+
+
+def title(name: str) -> str:
+    """HK012 vanishing-gradients."""
+    check = rule(name)
+    return f"{name} {check.name}" if check else name
+
+
+def sentence(report: Report, finding: Finding) -> str:
+    """Write a finding on one line: its place and its message."""
+    place = f"{report.model}: {finding.fqn}" if finding.fqn else report.model
+    return f"{place}: {finding.message}"

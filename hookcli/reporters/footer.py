@@ -28,8 +28,8 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
     memory = _memory(report, sorts, python)
     aside = (*SENTENCES, *OF_PEAK, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
-    said = [_total(report, key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
-    return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
+    parts = [_total(report, key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
+    return "\n".join(filter(None, (" · ".join(filter(None, parts)), memory, *sentences, *step_lines(report.totals))))
 
 
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
@@ -59,11 +59,8 @@ def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:
     return size(sum(parts.values())), " + ".join(f"{size(value)} {name}" for name, value in parts.items())
 
 
-_NAMED = {
-    "stale_flags": "stale flags",
-    "tensor_bytes": "bytes of tensors",
-    "archive_bytes": "bytes in all",
-}
+_REASONS = 3  # that the line below a table lists
+_NAMED = {"stale_flags": "stale flags", "tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
 _OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
 
 
@@ -111,11 +108,11 @@ def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
 
 def _verdict(totals: Mapping[str, Any]) -> str:
     counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
-    found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
+    faults = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
     checks, modules = counted(totals["checks"], "check"), counted(totals["modules"], "module")
     notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
-    if found:
-        return f"{', '.join([*found, *notes])} ({checks}, {modules})"
+    if faults:
+        return f"{', '.join([*faults, *notes])} ({checks}, {modules})"
     passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"
     return f"{', '.join([passed, *notes])} ({modules})"
 
@@ -123,33 +120,33 @@ def _verdict(totals: Mapping[str, Any]) -> str:
 def run_line(report: Report) -> str:
     """Describe the run in one line: model, input, device, mode, time."""
     meta = report.meta
-    said = [report.model]
-    said += _of_step(meta) if meta.keys() >= _STEP else []
+    parts = [report.model]
+    parts += _of_step(meta) if meta.keys() >= _STEP else []
     first = f"{counted(meta['batches'], 'batch', 'batches')}, first {meta['input']}" if "batches" in meta else ""
-    said += made_up(meta, first or str(meta.get("input") or ""))
-    said += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
-    said += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
-    said += [f"autocast {meta['amp']}"] if meta.get("amp") else []
-    said += [str(meta["optimizer"])] if meta.get("optimizer") else []
+    parts += made_up(meta, first or str(meta.get("input") or ""))
+    parts += [str(meta[key]) for key in ("format", "device", "dtype", "mode") if meta.get(key)]
+    parts += [f"memory of {meta['simulated']}"] if meta.get("simulated") else []
+    parts += [f"autocast {meta['amp']}"] if meta.get("amp") else []
+    parts += [str(meta["optimizer"])] if meta.get("optimizer") else []
     why = f"; {meta['no_own_loss']}" if meta.get("no_own_loss") else ""  # the model's own loss was not differentiated
     if (value := meta.get("loss_value")) is not None:
-        said.append(f"loss {value:.4g} ({meta.get('loss')}{why})")
+        parts.append(f"loss {value:.4g} ({meta.get('loss')}{why})")
     elif "backward_vector" in meta:
-        said.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
-    said += [f"edited {edit}" for edit in meta.get("edits", ())]
+        parts.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
+    parts += [f"edited {edit}" for edit in meta.get("edits", ())]
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
         rank = meta.get("rank")  # or several, where not all are merged
         shown = f"rank {rank}" if isinstance(rank, int) else f"ranks {', '.join(map(str, rank or ()))}"
-        said.append(f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else ""))
-    own = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
-    said += [f"{'ran ' * bool(own)}{duration(meta['seconds'])}{own}"] if "seconds" in meta else []
+        parts.append(f"{meta['processes']} processes{how}" + (f", {shown} shown" if rank is not None else ""))
+    overhead = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
+    parts += [f"{'ran ' * bool(overhead)}{duration(meta['seconds'])}{overhead}"] if "seconds" in meta else []
     if plain := meta.get("plain_seconds"):
-        said.append(f"{duration(plain)} without hooks")
+        parts.append(f"{duration(plain)} without hooks")
     if meta.get("complete") is False:
-        said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
-    said += ["cached"] if meta.get("cached") else []
-    return " · ".join(said)
+        parts.append("incomplete: the run failed" if meta.get("error") else "incomplete")
+    parts += ["cached"] if meta.get("cached") else []
+    return " · ".join(parts)
 
 
 def made_up(meta: Meta, given: str) -> list[str]:
@@ -163,9 +160,9 @@ def made_up(meta: Meta, given: str) -> list[str]:
     drawn = filled.startswith("rand")
     if drawn and weights == RANDOM:
         return [f"random weights and input {given}"]
-    said = ["random weights" if weights == RANDOM else f"weights {weights}"] if weights else []
+    parts = ["random weights" if weights == RANDOM else f"weights {weights}"] if weights else []
     of = f" of {filled}" if filled and not drawn else ""
-    return [*said, f"{'random ' * drawn}input {given}{of}"] if given else said
+    return [*parts, f"{'random ' * drawn}input {given}{of}"] if given else parts
 
 
 _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
@@ -174,16 +171,16 @@ _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
 def _of_step(meta: Meta) -> list[str]:
     """Describe a recorded step of a script: its number, phase, observed forwards and loss."""
     losses = meta["losses"]
-    said = [
+    parts = [
         f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] is not None else "")
     ]
-    said += [phase.replace("_", " ")] if (phase := meta["phase"]) and phase != "train" else []
+    parts += [phase.replace("_", " ")] if (phase := meta["phase"]) and phase != "train" else []
     if losses:
-        said.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
+        parts.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
     if meta["forwards"] > 1:
         seen = "" if meta["observed_forwards"] == meta["forwards"] else f", {meta['observed_forwards']} observed"
-        said.append(f"{meta['forwards']} forwards{seen}")
-    return said
+        parts.append(f"{meta['forwards']} forwards{seen}")
+    return parts
 
 
 def headlines(report: Report) -> list[str]:
@@ -206,12 +203,12 @@ def totals_below(report: Report, *, sorts: bool = False, python: bool = False) -
 
 def short_totals(report: Report, totals: Sequence[str]) -> str:
     """The totals in one line; those of shapes without the exact MACs, and without the parts of memory."""
-    known = report.totals
-    if not {"macs", "grad_bytes"} <= known.keys():
+    figures = report.totals
+    if not {"macs", "grad_bytes"} <= figures.keys():
         return " · ".join(line for text in totals for line in text.split("\n") if line)
-    frozen = [f"{known['trainable']:,} trainable"] if known["trainable"] != known["params"] else []
-    memory = f"{training_memory(known)[0]} to train{at_setting(only(report.meta, 'batch'))}"
-    return " · ".join([f"{known['params']:,} parameters", *frozen, macs(known["macs"]), memory])
+    frozen = [f"{figures['trainable']:,} trainable"] if figures["trainable"] != figures["params"] else []
+    memory = f"{training_memory(figures)[0]} to train{at_setting(only(report.meta, 'batch'))}"
+    return " · ".join([f"{figures['params']:,} parameters", *frozen, macs(figures["macs"]), memory])
 
 
 def run_lines(report: Report) -> list[str]:
@@ -230,13 +227,13 @@ def remarks(report: Report) -> list[str]:
     return [str(note) for note in report.meta.get("notes", ())]
 
 
-def skipped_line(report: Report, most: int = 3, *, python: bool = False) -> str:
-    """List what was not measured, grouped by reason with an example of each; `most` reasons."""
-    said = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
-    if len(said) > most:
+def skipped_line(report: Report, *, python: bool = False) -> str:
+    """List what was not measured, grouped by reason with an example of each."""
+    reasons = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
+    if len(reasons) > _REASONS:
         where = "report.skipped" if python else "--format json"
-        said[most:] = [f"and {len(said) - most} more reasons ({where} lists all)"]
-    return "; ".join(said)
+        reasons[_REASONS:] = [f"and {len(reasons) - _REASONS} more reasons ({where} lists all)"]
+    return "; ".join(reasons)
 
 
 def by_reason(items: Iterable[tuple[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
+from hookcli.reporters.findings import COMMAND, NEEDS, sentence, title
 from hookcli.table import Report
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
@@ -32,8 +32,8 @@ def _lines(report: Report) -> Iterator[str]:
         where = {} if finding.file is None else {"file": finding.file, "line": str(finding.line or 1)}
         properties = {**where, "title": title(finding.check)}
         written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-        said = "\n".join(filter(None, (sentence(report, finding), finding.hint)))
-        yield f"::{command} {written}::{_data(said)}"
+        text = "\n".join(filter(None, (sentence(report, finding), finding.hint)))
+        yield f"::{command} {written}::{_data(text)}"
     yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(footer.totals_line(report))}"
 
 

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
+from hookcli.reporters.findings import COMMAND, NEEDS, sentence, title
 from hookcli.table import Finding, Reason, Report
 from hookcli.table.formatting import figure
 from hookcli.table.grouping import View

@@ -19,11 +19,11 @@ def is_timeline(report: Report) -> bool:
 
 def phases(report: Report) -> list[tuple[str, int]]:
     """Each phase with the number of its first row; not the loss, a few operators whose name would hide the next."""
-    found, start = [], 0
+    starts, start = [], 0
     for phase, rows in groupby(row["phase"] for row in report.rows):
-        found += [(str(phase), start)] if phase != "loss" else []
+        starts += [(str(phase), start)] if phase != "loss" else []
         start += len(list(rows))
-    return found
+    return starts
 
 
 def above(report: Report) -> str:

@@ -57,11 +57,11 @@ class _Drawn:
             from hookcli.reporters.dot import drawn_graph  # which imports Graphviz's package
 
             return b"".join(drawn_graph(report, view.depth).pipe(format=self.form) for report in reports)
-        from hookcli.reporters import memory_plot, plots  # which import Matplotlib
+        from hookcli.reporters import plots  # which imports Matplotlib
 
         if picture is _OVER_STEPS:
             return plots.charts(reports, view, self.form)
-        plot = memory_plot.memory_plot if picture is _MEMORY else plots.histograms
+        plot = plots.timelines if picture is _MEMORY else plots.histograms
         return plot(reports, self.form)
 
 

@@ -1,4 +1,4 @@
-"""Charts over steps and histograms as images, drawn by Matplotlib."""
+"""Charts over steps, histograms, and timelines of memory as images, drawn by Matplotlib."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from hookcli.reporters import footer
+from hookcli.reporters import footer, moments
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
 from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves, x_label
-from hookcli.table import Report, Row
+from hookcli.table import Report, Row, formatting
+from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.formatting import letter
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
@@ -27,6 +28,7 @@ from hookcli.table.printable import printable
 
 # Okabe and Ito's colours, which colour blindness keeps apart, but for yellow, which white paper hides.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_MEMORY_COLORS = ("#0072b2", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#d55e00", "#cc79a7", "#999999")
 _DIM, _LINE, _BAD, _SHADE = "#667078", "#e1e4e8", "#b42318", "#f3e7d3"
 _LOOK = {
     "axes.axisbelow": True,
@@ -52,7 +54,7 @@ _LOOK = {
 _WIDTH = 9.0  # inches
 _CHART, _FLAT_LINE, _HEAD = 1.75, 0.22, 0.5  # inches of height: a chart, a line of text, the title
 _ACROSS = 3  # histograms in a row
-_HISTOGRAM = 1.9
+_HISTOGRAM, _TIMELINE = 1.9, 4.2  # inches of height
 _MOST_BINS, _FEWEST_BINS = 60, 8  # to draw; to take the whole width
 _LABELS = 9  # along the axis of a histogram
 _DOTTED = 40  # up to this many points are marked
@@ -62,13 +64,13 @@ _CUT = 1.25  # a bar of zeros is cut at this multiple of the highest other bar
 
 def charts(reports: Sequence[Report], view: View, form: str) -> bytes:
     """Draw the charts of each report, below each other."""
-    with drawing():
+    with _drawing():
         parts = [_Part(printable(report), view) for report in reports]
         figure = Figure(figsize=(_WIDTH, sum(part.height for part in parts)), layout="constrained")
         subfigures = figure.subfigures(len(parts), 1, height_ratios=[part.height for part in parts], squeeze=False)
         for part, place in zip(parts, subfigures[:, 0], strict=True):
             part.draw(place)
-        return saved(figure, form)
+        return _saved(figure, form)
 
 
 class _Part:
@@ -76,11 +78,11 @@ class _Part:
 
     def __init__(self, report: Report, view: View) -> None:
         columns, others = chosen(report, bool(view.columns))
-        found = list(curves(report, columns))
+        figures = list(curves(report, columns))
         self.report = report
-        self.drawn = [one for one in found if not one.flat]
-        said = [*(one.flat for one in found if one.flat), *below(report, others)]
-        self.below = [line for text in said for line in textwrap.wrap(text, _LETTERS)]
+        self.drawn = [one for one in figures if not one.flat]
+        texts = [*(one.flat for one in figures if one.flat), *below(report, others)]
+        self.below = [line for text in texts for line in textwrap.wrap(text, _LETTERS)]
         self.above = textwrap.fill(above(report), 100)
         self.height = _HEAD + _CHART * len(self.drawn) + _FLAT_LINE * len(self.below) + 0.1
 
@@ -122,10 +124,10 @@ def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
 
 def histograms(reports: Sequence[Report], form: str) -> bytes:
     """Draw a histogram for each tensor of the reports."""
-    with drawing():
-        shown = [printable(report) for report in reports]
-        rows = [row for report in shown for row in report.rows if row.stats is not None]
-        below = [text for report in shown for text in footer.run_lines(report)]
+    with _drawing():
+        printables = [printable(report) for report in reports]
+        rows = [row for report in printables for row in report.rows if row.stats is not None]
+        below = [text for report in printables for text in footer.run_lines(report)]
         lines = [line for text in below for line in textwrap.wrap(text, _LETTERS)]
         across = min(_ACROSS, max(len(rows), 1))
         down = math.ceil(len(rows) / across)
@@ -137,7 +139,7 @@ def histograms(reports: Sequence[Report], form: str) -> bytes:
         for ax in axes[len(rows) :]:
             ax.set_axis_off()
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=_DIM)
-        return saved(figure, form)
+        return _saved(figure, form)
 
 
 def _draw_histogram(ax: Any, row: Row, across: int) -> None:
@@ -197,8 +199,42 @@ def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:
     return list(kept), [f"{value:.3g}" for value in kept.values()]
 
 
+def timelines(reports: Sequence[Report], form: str) -> bytes:
+    """Draw timelines of memory, one below the other: the kinds of memory, stacked, from operator to operator."""
+    with _drawing():
+        printables = [printable(report) for report in reports]
+        figure = Figure(figsize=(_WIDTH, _TIMELINE * len(printables)), layout="constrained")
+        for report, ax in zip(printables, figure.subplots(len(printables), 1, squeeze=False)[:, 0], strict=True):
+            _draw_timeline(ax, report)
+        return _saved(figure, form)
+
+
+def _draw_timeline(ax: Any, report: Report) -> None:
+    ax.set_title(moments.above(report), wrap=True)
+    ax.set_xlabel("\n".join(moments.held(report)), loc="left", fontsize=6.5)
+    if not report.rows:
+        return
+    sizes_of = {column.title: [row.get(column.name) or 0 for row in report.rows] for column in MEMORY_KINDS}
+    stacked = {title: sizes for title, sizes in sizes_of.items() if any(sizes)}
+    areas = ax.stackplot(range(len(report.rows)), list(stacked.values()), labels=list(stacked), colors=_MEMORY_COLORS)
+    for number, area in enumerate(areas):
+        area.set_gid(f"kind-{number}")
+    sizes = [row["highest"] for row in report.rows]
+    peak = max(sizes)
+    ax.plot([sizes.index(peak)], [peak], "v", color="black", markersize=4, gid="peak")
+    starts = moments.phases(report)
+    for _, start in starts[1:]:
+        ax.axvline(start, color="#667078", linewidth=0.6)
+    ax.set_xticks([start for _, start in starts], [name for name, _ in starts], ha="left")
+    ax.set_xlim(0, max(len(report.rows) - 1, 1))
+    ax.set_ylim(0, peak * 1.05)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda size, _: formatting.size(round(size))))
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+
+
 @contextmanager
-def drawing() -> Iterator[None]:
+def _drawing() -> Iterator[None]:
     """Matplotlib in this look, and without its remarks on fonts that lack a character."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with warnings.catch_warnings(), rc_context(_LOOK):
@@ -206,7 +242,7 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def saved(figure: Figure, form: str) -> bytes:
+def _saved(figure: Figure, form: str) -> bytes:
     """The bytes of an image file; the same figure gives the same file."""
     file = io.BytesIO()
     figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)

@@ -56,11 +56,11 @@ def _print_entry(console: Console, entry: Entry) -> None:
     """Print a finding, its severity in colour and the lines below it dim; lines that wrap are indented."""
     first, indent = entry.heads()
     style = _SEVERITIES.get(entry.severity, "")
-    for head, said, below, styles in (
-        (first, entry.said, " " * len(first), (style, "")),
+    for head, words, below, styles in (
+        (first, entry.text, " " * len(first), (style, "")),
         *((indent, line, indent, ("", "dim")) for line in entry.below),
     ):
-        lines = Text(said, style=styles[1]).wrap(console, max(console.width - len(head), 1))
+        lines = Text(words, style=styles[1]).wrap(console, max(console.width - len(head), 1))
         for number, line in enumerate(lines):
             line.rstrip()
             console.print(Text.assemble((below if number else head, styles[0]), line), soft_wrap=True)

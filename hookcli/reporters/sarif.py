@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hookcli.reporters.base import Reporter
-from hookcli.reporters.rules import COMMAND, NEEDS, rule, sentence
+from hookcli.reporters.findings import COMMAND, NEEDS, rule, sentence
 from hookcli.system.escaping import visible_json
 from hookcli.table import INFO, Finding, Report, strict
 from hookcli.table.grouping import View

@@ -51,11 +51,6 @@ def missing(reporter: Any, columns: Collection[Column]) -> list[str]:
     return min(([name for name in needs if name not in names] for needs in needed(reporter)), key=len)
 
 
-def takes_every_row(reporter: Any) -> bool:
-    """Return whether a reporter requires columns, so that it gets every row, whatever the depth."""
-    return any(needed(reporter))
-
-
 def needed(reporter: Any) -> tuple[tuple[str, ...], ...]:
     """Return the sets of columns of which a reporter requires one; the empty set if it shows all reports."""
     return declared(reporter, "needs_one") or (declared(reporter, "needs"),)
@@ -64,12 +59,6 @@ def needed(reporter: Any) -> tuple[tuple[str, ...], ...]:
 def commands(reporter: Any) -> tuple[str, ...]:
     """Return the commands whose reports a reporter shows; none for those of all commands."""
     return declared(reporter, "commands") or tuple(filter(None, [declared(reporter, "command")]))
-
-
-def check(reporter: Any, columns: Collection[Column]) -> None:
-    """Let a reporter raise UsageError, before the run, if it can't show reports with these columns here."""
-    if hasattr(reporter, "check"):
-        reporter.check(columns)
 
 
 def suited(columns: Collection[Column]) -> list[str]:

@@ -44,13 +44,13 @@ def points(reports: Iterable[Report]) -> Iterator[Point]:
     for report in reports:
         if any(column.name == "check" for column in report.columns):
             continue
-        found: dict[int, Point] = {}
+        by_step: dict[int, Point] = {}
         for row in report.rows:
             step = row.get("step") or 0
             run = (report.model, *filter(None, [row.get("phase")]))
-            point = found.setdefault(step, Point(run, step, {"model": report.model, **about(report)}))
+            point = by_step.setdefault(step, Point(run, step, {"model": report.model, **about(report)}))
             _add(point, report, row)
-        yield from (point for point in found.values() if point.figures or point.histograms)
+        yield from (point for point in by_step.values() if point.figures or point.histograms)
 
 
 def about(report: Report) -> Meta:
@@ -101,9 +101,9 @@ def buckets(flat: Mapping[str, Any], most: float = math.inf) -> tuple[list[float
     Empty buckets at either end are left out. If there were more than `most`, each spans several powers of two.
     """
     powers = 1
-    while len((found := _buckets(flat, powers))[1]) > most:
+    while len((limits_and_counts := _buckets(flat, powers))[1]) > most:
         powers *= 2
-    return found
+    return limits_and_counts
 
 
 def _buckets(flat: Mapping[str, Any], powers: int) -> tuple[list[float], list[int]]:

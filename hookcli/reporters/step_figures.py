@@ -52,8 +52,8 @@ class Curves:
             + ["logarithmic"] * self.logarithmic
             + ["cut where a run diverges"] * (self.limits is not None)
         )
-        said = [*filter(None, [self.remark]), *scale]
-        return self.title + (f" ({', '.join(said)})" if said else "")
+        remarks = [*filter(None, [self.remark]), *scale]
+        return self.title + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def chosen(report: Report, all_of_them: bool) -> tuple[list[Column], list[Column]]:
@@ -70,8 +70,8 @@ def _is_figure(report: Report, column: Column) -> bool:
     base, _, side = column.name.rpartition("_")
     is_other = side in against(report) and any(one.name == base for one in report.columns)
     names = _of_runs(report, column.name)
-    known = any(not math.isnan(_finite(row.get(name))) for row in report.rows for name in names)
-    return known and column.name not in WHERE and not is_other
+    has_figures = any(not math.isnan(_finite(row.get(name))) for row in report.rows for name in names)
+    return has_figures and column.name not in WHERE and not is_other
 
 
 def _of_runs(report: Report, name: str) -> list[str]:
@@ -129,8 +129,8 @@ def _means(points: Points, over: int) -> Iterator[tuple[float, float]]:
     for place, (step, value) in enumerate(points):
         while points[first][0] <= step - over:
             first += 1
-        known = [other for _, other in points[first : place + 1] if not math.isnan(other)]
-        yield step, value if math.isnan(value) else math.fsum(known) / len(known)
+        finite = [other for _, other in points[first : place + 1] if not math.isnan(other)]
+        yield step, value if math.isnan(value) else math.fsum(finite) / len(finite)
 
 
 def against(report: Report) -> Mapping[str, str]:
@@ -141,35 +141,35 @@ def against(report: Report) -> Mapping[str, str]:
 
 def _alone(title: str, found: Sequence[tuple[int, object]]) -> Curves:
     points = [(step, _finite(value)) for step, value in found]
-    known = [value for _, value in points if not math.isnan(value)]
+    finite = [value for _, value in points if not math.isnan(value)]
     lost = [step for step, value in found if isinstance(value, float) and not math.isfinite(value)]
     flat = ""
-    if _is_flat(known):
-        where = "throughout" if len(known) >= len(points) else f"in {len(known)} of {len(points)} recorded steps"
-        flat = f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
+    if _is_flat(finite):
+        where = "throughout" if len(finite) >= len(points) else f"in {len(finite)} of {len(points)} recorded steps"
+        flat = f"{title}: {formatting.number(finite[0])}" + (f" {where}" if points[1:] else "")
     more = f" and {counted(len(lost) - 1, 'more step')}" if lost[1:] else ""
     remark = f"NaN or Inf in step {lost[0]:,}{more}" if lost else ""
-    return Curves(title, [points], _is_logarithmic(known), remark, flat=flat, lost=lost)
+    return Curves(title, [points], _is_logarithmic(finite), remark, flat=flat, lost=lost)
 
 
 def _compared(title: str, runs: Mapping[str, Points]) -> Curves:
     """A figure of several runs, with the first step in which two are apart; in one line if none of them changed."""
     parted = _apart(*runs.values()) if len(runs) == _PAIR else _ends(runs)
-    shown = [[(step, _finite(value)) for step, value in points] for points in runs.values()]
-    known = {name: [y for _, y in points if not math.isnan(y)] for name, points in zip(runs, shown, strict=True)}
+    curves = [[(step, _finite(value)) for step, value in points] for points in runs.values()]
+    finite = {name: [y for _, y in points if not math.isnan(y)] for name, points in zip(runs, curves, strict=True)}
     flat = ""
-    if all(not values or _is_flat(values) for values in known.values()):
-        whole = [*map(len, shown)] == [*map(len, known.values())]
+    if all(not values or _is_flat(values) for values in finite.values()):
+        whole = [*map(len, curves)] == [*map(len, finite.values())]
         where = "throughout" if whole else f"({parted})" if parted else ""
-        firsts = {name: values[0] for name, values in known.items() if values}
+        firsts = {name: values[0] for name, values in finite.items() if values}
         alike = len(firsts) == len(runs) and _is_flat([*firsts.values()])
         each = ", ".join(f"{name} {formatting.number(value)}" for name, value in firsts.items())
         flat = f"{title}: {formatting.number(next(iter(firsts.values()))) if alike else each} {where}".rstrip()
     lost = sorted({step for points in runs.values() for step, value in points if not math.isfinite(value)})
-    sound = [y for name, points in runs.items() if all(map(math.isfinite, dict(points).values())) for y in known[name]]
-    every = [y for values in known.values() for y in values]
+    sound = [y for name, points in runs.items() if all(map(math.isfinite, dict(points).values())) for y in finite[name]]
+    every = [y for values in finite.values() for y in values]
     limits = (min(sound), max(sound)) if sound and _goes_far(every, sound) else None
-    return Curves(title, shown, _is_logarithmic(sound if limits else every), parted, flat, lost, limits)
+    return Curves(title, curves, _is_logarithmic(sound if limits else every), parted, flat, lost, limits)
 
 
 def _goes_far(every: Sequence[float], sound: Sequence[float]) -> bool:

@@ -47,8 +47,8 @@ def _groups(groups: Sequence[Mapping[str, object]]) -> list[str]:
     settings = [column for column in GROUP_LINES if column.kind in (Kind.SETTING, Kind.SETTINGS)]
     shared = [c for c in settings if all(group[c.name] == groups[0][c.name] for group in groups)]
     optimizers = dict.fromkeys(str(group["optimizer"]) for group in groups)
-    said = [f"{c.title.lower()} {setting(value)}" for c in shared if (value := groups[0][c.name]) is not None]
-    line = f"{', '.join(optimizers)}{': ' * bool(said)}{', '.join(said)}"
+    texts = [f"{c.title.lower()} {setting(value)}" for c in shared if (value := groups[0][c.name]) is not None]
+    line = f"{', '.join(optimizers)}{': ' * bool(texts)}{', '.join(texts)}"
     return [line, *(_table(groups, [column for column in GROUP_LINES if column not in shared]) if groups[1:] else [])]
 
 

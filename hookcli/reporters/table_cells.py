@@ -54,8 +54,8 @@ class Table:
 
     def lines(self, width: int | None) -> int:
         """The lines that the table takes on a screen of this width, with the command and the next prompt."""
-        said = (self.above, *self.below, *filter(None, self.remarks))
-        return sum(wrapped(text, width).count("\n") + 1 for text in said) + len(self.cells) + 2 + _TYPED  # 2: headings
+        texts = (self.above, *self.below, *filter(None, self.remarks))
+        return sum(wrapped(text, width).count("\n") + 1 for text in texts) + len(self.cells) + 2 + _TYPED  # 2: headings
 
     @property
     def least(self) -> int:
@@ -67,8 +67,8 @@ class Table:
 def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     report = for_people(report)
-    if (found := entries(report, view)) is not None:
-        return _of_findings(report, found, view)
+    if (findings := entries(report, view)) is not None:
+        return _of_findings(report, findings, view)
     table = _laid_out(report, _shown(report, view, _AROUND), view)
     if not view.height or (used := table.lines(view.width)) <= view.height:
         return table
@@ -111,7 +111,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     if not cells:
         kept, places = columns, []  # a sentence below says so
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
-    below = captions(report, shown, columns, [c for c in columns if c not in kept], drawn.said, view)
+    below = captions(report, shown, columns, [c for c in columns if c not in kept], drawn.remarks, view)
     places = list(drawn.bars)
     summary = _summary(report, shown, view)
     return Table(
@@ -128,9 +128,9 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     )
 
 
-def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:
+def _of_findings(report: Report, findings: Sequence[Entry], view: View) -> Table:
     below = captions(report, report, report.columns, (), (), view)
-    return Table((), (), (), (), (), footer.run_line(report), below, found)
+    return Table((), (), (), (), (), footer.run_line(report), below, findings)
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:

@@ -40,7 +40,7 @@ def _plain(table: Table) -> list[str]:
     above = [table.above] if table.above else []
     for entry in table.entries:
         first, indent = entry.heads()
-        above += [f"{first}{entry.said}", *(f"{indent}{line}" for line in entry.below)]
+        above += [f"{first}{entry.text}", *(f"{indent}{line}" for line in entry.below)]
     remarks = table.remarks or [""] * len(table.cells)
     rows = [text for pair in zip(padded[1:], remarks, strict=True) for text in pair if text]
     return [*above, *([padded[0], rule, *rows] if table.columns else []), *table.below]

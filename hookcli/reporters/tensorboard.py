@@ -94,5 +94,5 @@ class _Run:
 
 def _safe(name: str) -> str:
     """Return the name as that of a folder."""
-    shown = visible(name).replace("/", "_").replace("\\", "_").strip(". ")[:_LONGEST]
-    return series.encodable(shown) or "model"
+    text = visible(name).replace("/", "_").replace("\\", "_").strip(". ")[:_LONGEST]
+    return series.encodable(text) or "model"

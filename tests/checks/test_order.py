@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hookcli import check
 from hookcli.checks.base import Check
-from hookcli.checks.causes import causes_first
+from hookcli.checks.judgement import causes_first
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import known_checks
 from hookcli.table import Finding, Report, Row

@@ -13,9 +13,9 @@ from importlib.metadata import version
 from typing import Any
 
 from hookcli.reporters import footer, table_columns
+from hookcli.reporters.findings import rule
 from hookcli.reporters.html.scripts import asset, joined, styles
 from hookcli.reporters.html.static_table import STYLE, static_table
-from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json, visible_lines
 from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
@@ -78,17 +78,19 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
 
 def shown_columns(documents: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     """How the page shows each column of reports in JSON, each key of their rows, and columns of these names."""
-    own = [from_dict(column) for report in documents for column in report["columns"]]
+    declared = [from_dict(column) for report in documents for column in report["columns"]]
     keys: set[str] = set().union(*(row for report in documents for row in report["rows"]))
-    return looks({"calls", *names, *keys, *(column.name for column in own)}, own)  # calls are counted by the page
+    return looks(
+        {"calls", *names, *keys, *(column.name for column in declared)}, declared
+    )  # calls are counted by the page
 
 
 def _explained(reports: Sequence[Report]) -> dict[str, dict[str, str]]:
     """Return the explanation of each check that found something, by its id: its name, text, cause and advice."""
-    found = {finding.check: rule(finding.check) for report in reports for finding in report.findings}
+    checks = {finding.check: rule(finding.check) for report in reports for finding in report.findings}
     return {
         name: {"name": check.name, "text": check.explanation(), "means": check.means, "advice": check.advice}
-        for name, check in found.items()
+        for name, check in checks.items()
         if check
     }
 
@@ -180,5 +182,5 @@ def _begun(report: Report) -> Report:
     """The report, or the first rows of a long one, which takes long to group."""
     if len(report.rows) <= _LONG:
         return report
-    said = f"the first {_STATIC_ROWS} of {len(report.rows):,} rows; with scripts the page shows all"
-    return replace(report, rows=report.rows[:_STATIC_ROWS], meta=with_notes(report.meta, said))
+    note = f"the first {_STATIC_ROWS} of {len(report.rows):,} rows; with scripts the page shows all"
+    return replace(report, rows=report.rows[:_STATIC_ROWS], meta=with_notes(report.meta, note))

@@ -39,16 +39,16 @@ def static_table(report: Report, view: View, *, style: bool = True) -> str:
     report = printable(report)
     table = tabulated(report, view)
     above = [f'<p class="above">{escape(line)}</p>' for line in table.above.splitlines()]
-    found = [line for entry in table.entries for line in _finding(entry)]
+    findings = [line for entry in table.entries for line in _finding(entry)]
     below = [f"<p>{escape(line)}</p>" for line in (*table.below, footer.next_line([report])) if line]
-    own = [f"<style>{STYLE}</style>"] if style else []
-    parts = [*own, *above, *found, *(_rows(table) if table.columns else []), *below]
+    styles = [f"<style>{STYLE}</style>"] if style else []
+    parts = [*styles, *above, *findings, *(_rows(table) if table.columns else []), *below]
     return "\n".join(['<div class="hookcli">', *parts, "</div>"])
 
 
 def _finding(entry: Entry) -> Iterator[str]:
     first, indent = entry.heads()
-    yield f'<p class="finding"><span class="{escape(entry.severity)}">{escape(first)}</span>{escape(entry.said)}</p>'
+    yield f'<p class="finding"><span class="{escape(entry.severity)}">{escape(first)}</span>{escape(entry.text)}</p>'
     yield from (f"<p>{escape(indent + line)}</p>" for line in entry.below)
 
 
