@@ -110,10 +110,10 @@ def at(step: float, clock: Sequence[Sequence[float]]) -> float:
 
 
 def x_label(x: float, *, over_time: bool) -> str:
-    """A place along the axis: 1,200, or 30 s, 1.5 min, 2 h."""
+    """A place along the axis: 1,200, or 30 s, 1.5 min, 2 h; an image's axis may begin below 0."""
     if not over_time:
         return f"{x:,.0f}"
-    unit, name = next((size, name) for size, name in ((3600, "h"), (60, "min"), (0, "s")) if x >= size)
+    unit, name = next((size, name) for size, name in ((3600, "h"), (60, "min"), (0, "s")) if abs(x) >= size)
     return f"{x / (unit or 1):.3g} {name}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,9 @@ def test_curves_over_time(cli: Cli, runs: Path) -> None:
     alone = cli("show", "slow.run.jsonl", "--over-time", "loss", "--x", "time").out
     assert "Loss (over time)" in alone and "30 s" in alone and "7.83 min" in alone
     assert "step 9" not in alone
+    save(runs / "long.run.jsonl", [HEADER, *(recorded_step(step, at=1 + 600.0 * step) for step in range(7)), end()])
+    drawn = cli("show", "long.run.jsonl", "--over-time", "loss", "--x", "time", "--output", "long.svg")
+    assert drawn.code == 0 and {"0 s", "33.3 min"} <= {*re.findall(r">([\d.]+ \w+)<", Path("long.svg").read_text())}
     save(runs / "old.run.jsonl", [HEADER, recorded_step(0), recorded_step(1), end()])
     ran = cli("show", "slow.run.jsonl", "old.run.jsonl", "--x", "time")
     assert ran.code == 2 and "--x time: a record" in ran.err
