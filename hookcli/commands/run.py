@@ -143,28 +143,27 @@ def run(
     output = _live(own.live, files, remarks) if own.live and files else None
     for remark in remarks if not own.quiet else []:
         say(remark)
-    code = attended() if own.check and files else None
-    if code is None:
+    process, code = attended() if own.check and files else (0, 0)
+    if not process:
         if output and files:
             from hookcli.commands.live import start_live
 
             start_live(output, files)
         _become(program, files, own, plan, [script, *(arguments or [])])
-    reason = _failure(files) if files and not code else ""
+    reason = _failure(files, process) if files and not code else ""
     if reason and not own.quiet:
         say(f"exit code 1: {reason}")  # the summary may be that of another rank
     return code or int(bool(reason))
 
 
-def _failure(files: RecordFiles) -> str:
-    """The fault of a recorded run; "" if there is none, or no record."""
-    from hookcli.record.file.ranks.ranked_record import open_record
+def _failure(files: RecordFiles, process: int) -> str:
+    """The fault of a recorded run, with the record's name if it is not the first; "" if there is none, or no record."""
+    from hookcli.record.file.latest import records_of_run
     from hookcli.record.file.views.summary import fault
 
-    try:
-        return fault(open_record(files.record))
-    except UsageError:
-        return ""
+    faults = ((path, fault(record)) for path, record in records_of_run(files, process))
+    path, found = next(((path, found) for path, found in faults if found), (files.record, ""))
+    return found if path == files.record else f"{path.name}: {found}"
 
 
 def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFiles | None:

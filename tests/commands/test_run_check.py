@@ -123,6 +123,27 @@ def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
 
 
+FORKS = """
+import os, sys
+child = os.fork()
+sys.argv[1:] = ["0", "0", "0"] if child else ["21", "22", "0"]
+exec(open("train.py").read())
+"""
+
+
+@pytest.mark.parametrize("program", ["child", "second program"])
+def test_a_loss_that_another_process_of_the_run_has_lost_fails(tmp_path: Path, program: str) -> None:
+    (tmp_path / "train.sh").write_text("$1 train.py 0 0 0; $1 train.py 21 22 0\n")
+    (tmp_path / "forks.py").write_text(f"import torch{FORKS}if child: os.waitpid(child, 0)\n")
+    (tmp_path / "train.py").write_text(LOST.replace("sys.exit(", "print("))
+    command = ["forks.py"] if program == "child" else ["bash", "train.sh", forks.python()]
+    ran = run(tmp_path, "run", "--check", *command)
+    fault = "Sequential: the loss was NaN in 1 of 60 steps, the first is step 21"
+    said = ran.stderr.splitlines()[-1]
+    assert ran.returncode == 1 and "All 25 checks passed" in ran.stderr
+    assert said.startswith("hookcli: exit code 1: ") and said.endswith(f".jsonl: {fault}")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_signals_pass_through(tmp_path: Path, number: int) -> None:
     (tmp_path / "train.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")

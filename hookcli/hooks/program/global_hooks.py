@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from mmap import mmap
@@ -117,6 +117,8 @@ class GlobalHooks:
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
             raise_dropped()
+            tensors, grad_tensors, args = _lasting(tensors), _lasting(grad_tensors), tuple(map(_lasting, args))
+            kwargs = {name: _lasting(value) for name, value in kwargs.items()}
             self.listener.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
             try:
                 return original(tensors, grad_tensors, *args, **kwargs)
@@ -144,6 +146,11 @@ class GlobalHooks:
     ) -> None:
         if scaler.is_enabled():
             self.listener.scaler_stepped(optimizer)
+
+
+def _lasting(argument: object) -> object:
+    """The argument; an iterator, which can be read only once, as a tuple."""
+    return tuple(argument) if isinstance(argument, Iterator) else argument
 
 
 def _then(report: Function) -> Wrapper:

@@ -1,11 +1,15 @@
-"""Finds the latest record in the working directory."""
+"""Finds records: the latest in the working directory, and all of one run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from hookcli.errors import UsageError
+from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.reading import Record
 from hookcli.system.files import is_folder
 
 
@@ -15,6 +19,19 @@ def latest_record() -> Path:
     if not records:
         raise UsageError("no record in this folder (hookcli run writes records named SCRIPT.run.jsonl); give its path")
     return max(records, key=_written)
+
+
+def records_of_run(files: RecordFiles, process: int) -> Iterator[tuple[Path, Record]]:
+    """The records of a program, of further ones that it started (`process` is its id), and of children that trained."""
+    for one in files.names():
+        if one is not files and not (one.record.exists() or one.folder.exists()):
+            return
+        for path in (one.record, *(part for part in one.parts() if part.name.startswith("child"))):
+            with suppress(UsageError):
+                record = open_record(path)
+                launch = record.header.launch if record.header else ""
+                if one is files or launch.startswith(f"{process} "):
+                    yield path, record
 
 
 def _written(path: Path) -> float:

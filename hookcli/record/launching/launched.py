@@ -98,8 +98,8 @@ class Launched:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: json.dumps(asdict(self))}
 
 
-def attended() -> int | None:
-    """Fork. Returns None in the child, which becomes the program; in this process the program's exit code, at its end.
+def attended() -> tuple[int, int]:
+    """Fork. Returns zeros in the child, which becomes the program; in this process its id and exit code, at its end.
 
     Signals reach the program as if this process were not there, and end this process as they end the program.
     """
@@ -108,7 +108,7 @@ def attended() -> int | None:
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return None
+        return 0, 0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if number := _sent(waited):
             os.kill(child, number)
@@ -118,7 +118,7 @@ def attended() -> int | None:
         with suppress(OSError):  # SIGKILL needs none
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    return code
+    return child, code
 
 
 _WAITED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD")

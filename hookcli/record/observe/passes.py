@@ -226,8 +226,9 @@ class BackwardPasses:
 
 
 def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
-    """The numbers whose sum is differentiated; None if one of the tensors is not a single number."""
-    if not losses or any(loss.numel() != 1 or loss.is_complex() for loss in losses):
+    """The numbers whose sum is differentiated; None if one of the tensors, or of their `gradients`, is no number."""
+    known = [*losses, *(x for x in gradients if x is not None)]
+    if not losses or any(not isinstance(x, Tensor) or x.numel() != 1 or x.is_complex() for x in known):
         return None
     weights = [*gradients, *[None] * (len(losses) - len(gradients))]
     pairs = zip(losses, weights, strict=False)
@@ -235,7 +236,7 @@ def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list
 
 
 def _list(gradients: Any) -> list[Tensor | None]:
-    return [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
+    return list(gradients) if isinstance(gradients, Sequence) else [gradients]
 
 
 _UNSURE = (

@@ -116,7 +116,7 @@ class RecordFiles:
 
     def of_launch(self) -> Self | None:
         """The files whose folder is this launch's, if it has one."""
-        for files in self._names():
+        for files in self.names():
             if noted(files.folder) == self.launch:
                 return files
             if not (files.record.exists() or files.folder.exists()):
@@ -129,7 +129,7 @@ class RecordFiles:
         Raises OSError if it can't be written.
         """
         header = replace(header, launch=self.launch)
-        for files in self._names():
+        for files in self.names():
             with (
                 suppress(FileExistsError),
                 files.locked(os.O_CREAT if files.reserved else os.O_CREAT | os.O_EXCL) as free,
@@ -165,7 +165,7 @@ class RecordFiles:
 
     def claimed(self) -> Iterator[Self]:
         """The files whose folders are this launch's, each of which exists then. Raises OSError if one can't be made."""
-        return (files for files in self._names() if files.claim())
+        return (files for files in self.names() if files.claim())
 
     def release(self) -> bool:
         """Delete the reserved file if no program has taken it. Returns whether it was deleted."""
@@ -175,7 +175,7 @@ class RecordFiles:
                     return free and self.delete_reserved()
         return False
 
-    def _names(self) -> Iterator[Self]:
+    def names(self) -> Iterator[Self]:
         """These files, and after them those with numbered names."""
         yield self
         for number in count(1):

@@ -69,6 +69,37 @@ def several_roots() -> Losses:
     return {"Sequential": losses}
 
 
+def limited_to_inputs() -> Losses:
+    """Parameters come from an iterator, which can be read only once, as do losses and their weights."""
+    model = net()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        y, x = model(X), X.clone().requires_grad_()
+        roots = [y.sum(), y.mean()]
+        torch.autograd.backward(iter(roots), map(torch.tensor, (1.0, 3.0)), inputs=model[0].parameters())
+        loss_of(model, x).backward(inputs=[x])  # leaves no gradient in the model
+        optimizer.step()
+        losses.append((roots[0] + 3 * roots[1]).item())
+    return {"Sequential": losses}
+
+
+def refused() -> Losses:
+    """PyTorch refuses backward passes with such gradients, and the program goes on."""
+    model = net()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = loss_of(model, X)
+        for gradient in (torch.ones(3), torch.tensor(1j), 1.0, [1.0], ["x"]):
+            with pytest.raises((RuntimeError, TypeError)):
+                torch.autograd.backward(loss, gradient)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"Sequential": losses}
+
+
 def closures() -> Losses:
     model, losses = net(), []
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
@@ -204,7 +235,7 @@ def by_hand() -> Losses:
 @pytest.mark.parametrize(
     "program",
     [
-        *(plain, micro_batches, steps_left_out_by_a_scaler, several_roots, closures, gan),
+        *(plain, micro_batches, steps_left_out_by_a_scaler, several_roots, limited_to_inputs, refused, closures, gan),
         *(an_optimizer_for_each_part, by_hand, both_losses_before_both_steps),
         *(cleared_to_none, cleared_to_zero, steps_left_out_by_the_program),
     ],
