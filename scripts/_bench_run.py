@@ -22,8 +22,8 @@ from torch import nn
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output
 from hookcli.commands.show_follow import export
-from hookcli.record.file.ranks.ranked_tail import tail_of
 from hookcli.record.file.record_lines import End, Header
+from hookcli.record.file.tail import tail_of
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer

@@ -66,7 +66,7 @@ def unnameable(net: Path) -> Path:
 
 
 def test_a_record_whose_line_has_no_end(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.record.file.whole_lines.LARGEST", 2**16)
+    monkeypatch.setattr("hookcli.record.file.parsing.LARGEST", 2**16)
     save(Path("a.run.jsonl"), RUN)
     with Path("a.run.jsonl").open("ab") as file:
         file.truncate(2**30)

@@ -18,7 +18,7 @@ from hookcli.diff.weights.pairs import pair
 from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
-from hookcli.record.file.comparison.remarks import record_remarks
+from hookcli.record.file.comparison.run_settings import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record
 from hookcli.system.escaping import shell_path

@@ -20,7 +20,7 @@ from hookcli.commands.show_follow import export
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.ranks.ranked_record import folder_of
-from hookcli.record.file.ranks.ranked_tail import tail_of
+from hookcli.record.file.tail import tail_of
 from hookcli.record.file.views.query import Query
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path

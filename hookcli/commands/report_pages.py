@@ -23,7 +23,7 @@ from hookcli.commands.show import lacking
 from hookcli.diff.rows import diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, ModelError, NoGradientsError, UsageError
-from hookcli.record.file.comparison.remarks import record_remarks
+from hookcli.record.file.comparison.run_settings import record_remarks
 from hookcli.record.file.comparison.runs import histories
 from hookcli.record.file.page.record_page import RecordPage
 from hookcli.record.file.ranks.ranked_record import open_record

@@ -21,7 +21,7 @@ from hookcli.commands.report_file import open_in_browser
 from hookcli.commands.report_pages import record_payload, told
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.page.record_page import RecordPage
-from hookcli.record.file.ranks.ranked_tail import tail_of
+from hookcli.record.file.tail import tail_of
 from hookcli.reporters.html.page import page
 from hookcli.system.escaping import visible
 from hookcli.system.files import exists, is_pipe

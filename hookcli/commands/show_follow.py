@@ -10,11 +10,10 @@ from pathlib import Path
 
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.ranks.ranked_tail import tail_of
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.tail import Tail
-from hookcli.record.file.views.every_step import every_step
+from hookcli.record.file.tail import Tail, tail_of
+from hookcli.record.file.views.over_time import every_step
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import NothingToShowError, Query
 from hookcli.record.file.views.summary import non_finite_line, ran_line

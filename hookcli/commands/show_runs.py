@@ -9,7 +9,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress
 from hookcli.commands.report_file import Page
 from hookcli.errors import UsageError
-from hookcli.record.file.comparison.remarks import ending_remarks
+from hookcli.record.file.comparison.run_settings import ending_remarks
 from hookcli.record.file.comparison.runs import charted, histories, runs
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.reading import Record

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.distributed import group_name
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.writer import RecordWriter
+from hookcli.record.observe.naming import plain_type
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import (
     NO_GRAD,
@@ -24,7 +25,6 @@ from hookcli.record.observe.recording_plan import (
     check_probes,
     parse_steps,
 )
-from hookcli.record.observe.wrappers import plain_type
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.reporters.report_page import ReportList
 from hookcli.system.files import is_folder
@@ -70,13 +70,8 @@ class ModelRecording:
             every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad, time, ops=ops
         )
         name = plain_type(model)
-        here, header = joined_world(), new_header(name, [], every)
-        if here.size > 1:
-            header = replace(header, rank=here.rank, ranks=here.size)
-            writer = rank_writer(output, name, here.rank, group_name())
-        else:
-            writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._sink = RecordSink(writer.path, writer.begun, header, say)
+        header = new_header(name, [], every)
+        self._sink = RecordSink(Path(output or name), lambda header: _opened(output, name, header), header, say)
         self._sink.open()
         self._first_bad = first_bad
         self._observer = Observer(plan, self._sink, _shares_parameters(model))
@@ -119,12 +114,10 @@ class ModelRecording:
         atexit.unregister(self._end)
         if self._sink.lost and not self._first_bad:
             self._sink.note("first_bad='stop' finds the first value that is not finite")
-        models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._sink.note(note)
         text = f"{type(error).__name__}: {error}" if error else None
-        own = self._observer.clock.own
-        self._sink.finish(int(error is not None), text, models, {}, steps=self._observer.program_steps, own=own)
+        self._sink.finish(int(error is not None), text, self._observer.counts())
 
     def _end(self) -> None:
         """The program ends, perhaps by an exception that Python has just shown."""
@@ -154,27 +147,22 @@ def _shares_parameters(model: nn.Module) -> Callable[[nn.Module], bool]:
     return shares
 
 
-def rank_writer(output: str | Path | None, stem: str, rank: int, group: str) -> RecordWriter:
-    """Create the part of a rank: in the folder `output` (`run.jsonl` stands for `run/`), else in `STEM.run/`, numbered.
+def _opened(output: str | Path | None, name: str, header: Header) -> RecordWriter:
+    """Create the record of this process: `output`, else `NAME.run.jsonl`, numbered; of a rank its part in a folder.
 
-    Ranks that no common parent has told a name agree on one without talking to each other: the first one there creates
-    the folder, with a note in it which launch it belongs to.
-    `group` is the name of its process group, if known. Raises OSError.
+    The folder is `output` (`run.jsonl` stands for `run/`), else `NAME.run/`, numbered. Ranks that no common parent has
+    told a name agree on one without talking to each other: the first one there creates the folder, with a note in it
+    which launch it belongs to. Raises OSError.
     """
+    here = joined_world()
+    numbered = Path.cwd() / f"{name}.run.jsonl"
+    if here.size == 1:
+        return RecordFiles(numbered).take(header) if output is None else RecordWriter(output).begun(header)
     if output is None:
-        launch = f"{run_name()} {group}".strip() or f"launcher={os.getppid()}"  # of processes that nothing tells apart
-        folder = rank_files(Path.cwd(), stem, rank, launch).folder
-    else:
-        path = Path(output).absolute()
-        folder = path if path.suffix == ".run" or is_folder(path) else RecordFiles(path).folder
+        launch = f"{run_name()} {group_name()}".strip() or f"launcher={os.getppid()}"  # if nothing tells launches apart
+        return RecordFiles(numbered, launch).rank(here.rank, header)
+    path = Path(output).absolute()
+    folder = path if path.suffix == ".run" or is_folder(path) else RecordFiles(path).folder
     folder.mkdir(exist_ok=True)
-    return RecordWriter(folder / f"rank{rank}.jsonl")
-
-
-def rank_files(parent: Path, stem: str, rank: int, launch: str) -> RecordFiles:
-    """The files `STEM.run/` of a launch, or numbered ones if another has these, or an earlier one of the same name.
-
-    Raises OSError if no folder can be made.
-    """
-    found = RecordFiles(parent.absolute() / f"{stem}.run.jsonl", launch).claimed()
-    return next(files for files in found if not (files.folder / f"rank{rank}.jsonl").exists())
+    header = replace(header, rank=here.rank, ranks=here.size)
+    return RecordWriter(folder / f"rank{here.rank}.jsonl").begun(header)

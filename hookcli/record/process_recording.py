@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import parent_process, util
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import shortened
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.file.record_lines import End, Header, ModelRun, RecordedStep
+from hookcli.record.file.record_lines import End, Header, RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
 from hookcli.record.record_sink import RecordSink, new_header
@@ -89,7 +89,7 @@ class ProcessRecording:
         if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             sink.note(self._plan.why_none(max(steps)))
-        sink.end(models, dict(observer.models.others), steps=observer.program_steps, own=observer.clock.own)
+        sink.end(observer.counts())
 
 
 class ProcessSink(RecordSink):
@@ -149,18 +149,11 @@ class ProcessSink(RecordSink):
             return self._files.rank(self._world.rank, header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
 
-    def end(
-        self,
-        models: Sequence[ModelRun] = (),
-        others: Mapping[str, int] = MappingProxyType({}),
-        *,
-        steps: int = 0,
-        own: float = 0.0,
-    ) -> None:
+    def end(self, counts: Mapping[str, Any] = MappingProxyType({"models": []})) -> None:
         """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
         prints = self._prints_summary and not self._run.quiet
         parts = "" if self._child else self._parts_of_children()
-        trained = self.opened or bool(models and not self._child)
+        trained = self.opened or bool(counts["models"] and not self._child)
         if trained or (os.getpid() == self._run.process and self._files.untaken and not parts):
             code, error = _uncaught()
             self.note(parts)
@@ -169,7 +162,7 @@ class ProcessSink(RecordSink):
             if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
                 code = 1
             keep = trained or self._run.named
-            end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
+            end = self.finish(code, error, counts, keep=keep)
             if not self.kept:
                 self._files.release()
             if prints:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from hookcli.record.file.record_lines import (
     UNSEARCHED,
     End,
     Header,
-    ModelRun,
     ModelSettings,
     NonFinite,
     RecordedStep,
@@ -149,22 +149,10 @@ class RecordSink:
         """Add a note on the whole run to its end; an empty one adds nothing."""
         self._notes += [text] if text else []
 
-    def finish(
-        self,
-        exit_code: int | None,
-        error: str | None,
-        models: list[ModelRun],
-        others: Mapping[str, int],
-        *,
-        steps: int = 0,
-        own: float = 0.0,
-        keep: bool = True,
-    ) -> End:
-        """Write the last line and close; no record without models unless `keep`. `own`: hookcli's seconds."""
-        seconds = perf_counter() - self._began
-        ran = [asdict(model) for model in models]
-        end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps, own)
-        self.kept = keep or bool(models) or self._failed
+    def finish(self, exit_code: int | None, error: str | None, counts: Mapping[str, Any], *, keep: bool = True) -> End:
+        """Write the last line, with an observer's `counts`, and close; no record without models unless `keep`."""
+        end = End(exit_code, error, perf_counter() - self._began, **counts, notes=tuple(self._notes))
+        self.kept = keep or bool(end.models) or self._failed
         if not self.kept and self._writer is None:
             return end
         failed = None

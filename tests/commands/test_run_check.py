@@ -72,7 +72,7 @@ SLOW = """
 import torch
 net = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-import hookcli.record.observe.schedule as schedule
+import hookcli.record.observe.recording_plan as schedule
 schedule._SECONDS = -1.0
 for step in range(100):
     net(torch.randn(2, 4)).square().mean().backward()

@@ -13,14 +13,14 @@ from record import rank_jobs
 from records import HEADER, bad, end, recorded_step, save
 from support import equal
 
+from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
-from hookcli.record.file.ranks.ranked_tail import RankedTail
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.tail import RankedTail
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
-from hookcli.record.model_recording import rank_files
 from hookcli.table import STATS_KEYS, Reason, Report, Row
 from hookcli.table.merged_ranks import SUMMED
 from hookcli.table.rank_table import DIVIDED
@@ -149,15 +149,18 @@ def test_ranks_that_watch_agree_on_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_note_of_a_folder_tells_runs_apart(tmp_path: Path) -> None:
-    first = [rank_files(tmp_path, "train", rank, "a") for rank in (1, 0)]
-    assert {files.folder.name for files in first} == {"train.run"}
-    assert rank_files(tmp_path, "train", 0, "b").folder.name == "train-2.run"
-    (first[0].folder / "rank0.jsonl").touch()
-    assert rank_files(tmp_path, "train", 0, "a").folder.name == "train-3.run"  # "a" has been run before
-    assert rank_files(tmp_path, "train", 1, "a").folder.name == "train.run"
+    def folder(rank: int, launch: str, parent: Path = tmp_path) -> str:
+        writer = RecordFiles(parent / "train.run.jsonl", launch).rank(rank, HEADER)
+        writer.close()
+        return writer.path.parent.name
+
+    assert [folder(rank, "a") for rank in (1, 0)] == ["train.run"] * 2
+    assert folder(0, "b") == "train-2.run"
+    assert folder(0, "a") == "train-3.run"  # "a" has been run before
+    assert folder(2, "a") == "train.run"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train-2.run", "train-3.run", "train.run"]
     with pytest.raises(OSError, match="No such file"):
-        rank_files(tmp_path / "gone", "train", 0, "a")
+        folder(0, "a", tmp_path / "gone")
 
 
 def test_parts_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import json
 import struct
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from hookcli.record.file.recent import Recent
 from hookcli.system.files import unzipped
 from hookcli.table import STATS_KEYS, Report, strict
 from hookcli.table.files import sound
@@ -24,6 +23,37 @@ from hookcli.table.stats import COUNTS
 if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it
     import numpy as np
     from numpy.typing import NDArray
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+_ENTRIES, _ROWS = 32, 2**17  # kept in any case (a model of many parts needs a layout for each), and rows beyond these
+
+
+class Recent(Generic[K, V]):
+    """The values that were used last: 32 of them, and more as long as all have no more than 2**17 rows.
+
+    A model that takes another path in each step defines many layouts.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[K, tuple[V, int]] = {}
+        self._rows = 0
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, which counts as used; None if it is not held."""
+        if key not in self._held:
+            return None
+        self._held[key] = self._held.pop(key)
+        return self._held[key][0]
+
+    def add(self, key: K, value: V, rows: int) -> V:
+        """Hold a value of so many rows under a new key, and return it; the values used least recently make room."""
+        self._held[key] = value, rows
+        self._rows += rows
+        while len(self._held) > _ENTRIES and self._rows > _ROWS:
+            self._rows -= self._held.pop(next(iter(self._held)))[1]
+        return value
+
 
 _LARGEST = 2**28  # bytes of an unpacked text; nor must a file made to do so
 _DIGITS, _EXACT = 5, 8  # bytes of a float with 29 significant bits (9 digits), and of a whole one
@@ -96,7 +126,7 @@ class Packer:
 
     def forget(self) -> None:
         """Forget all layouts, since a line that defines one may not have been written."""
-        self._layouts.clear()
+        self._layouts = Recent()
 
 
 def unpack(text: str, layout: Callable[[int], Layout]) -> list[dict[str, Any]]:

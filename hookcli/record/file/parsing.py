@@ -1,12 +1,13 @@
-"""The lines of a record from JSON, each field tested by its type: a record may be damaged, or made by others."""
+"""Reads the lines of a file, and makes lines of a record of them: it may be damaged, or made by others."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hookcli.errors import UsageError
 from hookcli.record.file.record_lines import (
@@ -21,9 +22,34 @@ from hookcli.record.file.record_lines import (
     StepEntry,
     StepLosses,
 )
+from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
 from hookcli.table.files import sound
 from hookcli.table.validation import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
+
+
+def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:
+    """The lines from the current position on, each with its offset.
+
+    An incomplete last line, which may still be written, is returned only with `last`; else the file is put back before
+    it.
+    """
+    offset = file.tell()
+    for text in iter(partial(whole_line, file), b""):
+        if not (last or text.endswith(b"\n")):
+            file.seek(offset)
+            return
+        yield offset, text
+        offset += len(text)
+
+
+def whole_line(file: BinaryIO) -> bytes:
+    """The next line. Raises OSError for one without an end, as a file of zeros has."""
+    text = file.readline(LARGEST)
+    if len(text) == LARGEST:
+        raise too_large(LARGEST)
+    return text
+
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 _BY_TYPE: Mapping[str, Fits] = {

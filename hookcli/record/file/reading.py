@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.packing import Layout, SharedRows, unpack, unpack_layout
-from hookcli.record.file.parsing import FITS, parsed
-from hookcli.record.file.recent import Recent
+from hookcli.record.file.packing import Layout, Recent, SharedRows, unpack, unpack_layout
+from hookcli.record.file.parsing import FITS, parsed, whole_line, whole_lines
 from hookcli.record.file.record_lines import (
     LAYOUT,
     End,
@@ -28,7 +27,6 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
-from hookcli.record.file.whole_lines import whole_line, whole_lines
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
 from hookcli.table.formatting import listed as listed_text

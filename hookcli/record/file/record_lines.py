@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from hookcli.table import Report, strict
+from hookcli.table import Report, Row, strict
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""
@@ -94,6 +94,10 @@ class RecordedStep(_Line):
     def loss(self) -> float | None:
         """The loss of the step: the sum over its backward passes; None without a pass from single numbers."""
         return sum(self.losses) if self.losses else None
+
+    def rows(self, probe: str) -> Sequence[Row]:
+        """The rows of a probe's report; none without one."""
+        return next((report.rows for report in self.reports if report.probe == probe), ())
 
 
 Key = tuple[str, str]  # a model's name and a phase

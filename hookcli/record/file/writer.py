@@ -37,17 +37,6 @@ class RecordWriter:
         self._packer = Packer()
         self._lock = threading.RLock()  # a layout's line comes before the steps that refer to it
 
-    @classmethod
-    def numbered(cls, folder: str | Path, stem: str) -> Self:
-        """Create `STEM.run.jsonl` in the folder, or `STEM-2.run.jsonl` and so on if others have taken that name."""
-        number, name = 1, f"{stem}.run.jsonl"
-        while True:
-            try:
-                return cls(Path(folder, name), new=True)
-            except FileExistsError:
-                number += 1
-                name = f"{stem}-{number}.run.jsonl"
-
     def begun(self, header: Header) -> Self:
         """Write the header. Raises OSError, and removes the file, if it can't take that."""
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Self
 
@@ -19,7 +20,6 @@ from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.schedule import Schedule
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
 from hookcli.tensors import torch_private, tree
 
@@ -36,14 +36,17 @@ class Observer:
         self.models = ObservedModels(self.optimizer_steps, only)
         self.clock = ProgramClock()
         self._sink = sink
-        schedule = Schedule(plan, self.clock)
-        self._steps = OpenSteps(plan, sink, self.safe, self.clock, schedule)
-        self._forwards = Forwards(plan, schedule, self.models, self._steps, self.clock)
+        self._steps = OpenSteps(plan, sink, self.safe, self.clock)
+        self._forwards = Forwards(self.models, self._steps)
         self._passes = BackwardPasses(self._steps)
-        self._optimizer_calls = OptimizerCalls(
-            plan, schedule, self.optimizer_steps, self.models, self._steps, self.clock
-        )
+        self._optimizer_calls = OptimizerCalls(self.optimizer_steps, self.models, self._steps)
         self.data_wait_begins, self.data_wait_over = self.clock.wait_begins, self.clock.wait_over
+        self.call_failed = self.safe(self._forwards.fail)  # at once: the program may need the memory that a step holds
+        self.backward_begins = self.safe(self._begin_backward)
+        self.loss_scaled = self.safe(self._passes.scaled)
+        self.parameters_added = self.safe(self.optimizer_steps.parameters_added)
+        self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
+        self.module_compiled = self.safe(self.models.compiled)
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
@@ -72,9 +75,14 @@ class Observer:
         self._steps.discard()
         return True
 
-    @property
-    def program_steps(self) -> int:
-        return self._optimizer_calls.program_steps.count
+    def counts(self) -> dict[str, Any]:
+        """The fields of a record's End that count models, steps, and hookcli's own time."""
+        return {
+            "models": [asdict(model) for model in self.models.counts.values()],
+            "others": dict(self.models.others),
+            "program_steps": self._optimizer_calls.program_steps.count,
+            "hookcli_seconds": self.clock.own,
+        }
 
     @property
     def serves_parent(self) -> bool:
@@ -134,13 +142,7 @@ class Observer:
         with self._lock, self._boundary:
             self._forwards.failing()
 
-    def call_failed(self, thread: int) -> None:
-        self._safely(self._forwards.fail, thread)  # at once: the program may be short of memory that the step holds
-
     # Backward passes.
-
-    def backward_begins(self, tensors: Any, gradients: object, inputs: object) -> None:
-        self._safely(self._begin_backward, tensors, gradients, inputs)
 
     def _begin_backward(self, tensors: Any, gradients: Any, inputs: object) -> None:
         losses = self._steps.losses
@@ -165,14 +167,7 @@ class Observer:
                 self._safely(self._passes.end)
             self._steps.stop_if_asked()
 
-    def loss_scaled(self, scaler: object, losses: object, made: object) -> None:
-        self._safely(self._passes.scaled, scaler, losses, made)
-
     # Optimizers.
-
-    def parameters_added(self, optimizer: Optimizer) -> None:
-        with self._lock, self._boundary:
-            self.optimizer_steps.parameters_added(optimizer)
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
         if not self._active:
@@ -184,14 +179,7 @@ class Observer:
     def step_over(self, optimizer: Optimizer) -> None:
         self._safely(self._optimizer_calls.end, optimizer)
 
-    def scaler_stepped(self, optimizer: Optimizer) -> None:
-        self._safely(self._optimizer_calls.scaler_stepped, optimizer)
-
     # The program.
-
-    def module_compiled(self, module: nn.Module) -> None:
-        with self._lock, self._boundary:
-            self.models.compiled(module)
 
     def forked(self) -> None:
         # Without the lock: a thread of the parent may have held it, and none here will release it.

@@ -7,13 +7,9 @@ from functools import partial
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.clock import ProgramClock
 from hookcli.record.observe.models.model import ObservedModel, capturing
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
-from hookcli.record.observe.optimizers.updates import Snapshot
-from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.schedule import Schedule
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, ProgramSteps, Snapshot, parameter_ids
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 from hookcli.table.formatting import counted
@@ -22,21 +18,10 @@ from hookcli.table.formatting import counted
 class OptimizerCalls:
     """Follows each call of `Optimizer.step`; its end is reported unless an exception comes first."""
 
-    def __init__(
-        self,
-        plan: RecordingPlan,
-        schedule: Schedule,
-        optimizer_steps: OptimizerSteps,
-        models: ObservedModels,
-        steps: OpenSteps,
-        clock: ProgramClock,
-    ) -> None:
-        self._plan = plan
-        self._schedule = schedule
+    def __init__(self, optimizer_steps: OptimizerSteps, models: ObservedModels, steps: OpenSteps) -> None:
         self._optimizer_steps = optimizer_steps
         self._models = models
         self._steps = steps
-        self._clock = clock
         self.program_steps = ProgramSteps()
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
 
@@ -57,11 +42,11 @@ class OptimizerCalls:
                 self._steps.search(step)
         if not steps:  # the next one may be recorded all the same; unknown models go by the optimizer's own count
             numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
-            if not any(map(self._schedule.records, numbers or [self._optimizer_steps.count(optimizer)])):
+            if not any(map(self._steps.schedule.records, numbers or [self._optimizer_steps.count(optimizer)])):
                 return None
         if capturing():
             return None
-        snapshot = Snapshot.of(optimizer, closure, copies="updates" in self._plan.probes)
+        snapshot = Snapshot.of(optimizer, closure, copies="updates" in self._steps.plan.probes)
         self._snapshots[id(optimizer)] = snapshot
         return partial(self._close_if_failed, optimizer, snapshot)
 
@@ -102,11 +87,7 @@ class OptimizerCalls:
             self._record_hidden(optimizer, snapshot, steps)
         for model in self._models.of(optimizer):  # perhaps one that was found just now
             self._await_hidden(model)
-        self._note_end(models)
-
-    def _note_end(self, models: Iterable[ObservedModel]) -> None:
-        for model in models:
-            model.ended = self._clock.mark()
+            model.ended = self._steps.clock.mark()
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
         """A note on parameters in no model that has run, such as a loss's; none if only one model is observed."""
@@ -120,7 +101,7 @@ class OptimizerCalls:
     def _await_hidden(self, model: ObservedModel) -> None:
         """Open the next step of a model whose forward no hook sees, for its losses, if it is observed."""
         if model.hidden and self._steps.training(model) is None:
-            position = Position("train", number := model.step(), None, self._schedule.records(number))
+            position = Position("train", number := model.step(), None, self._steps.schedule.records(number))
             if self._steps.wants(position) and (step := self._steps.open(model, position)) is not None:
                 step.await_backward()
 
@@ -131,7 +112,7 @@ class OptimizerCalls:
             if model in awaited:
                 continue
             number = model.step() - 1
-            position = Position("train", number, None, self._schedule.records(number))
+            position = Position("train", number, None, self._steps.schedule.records(number))
             if position.kept and (step := self._steps.open(model, position)) is not None:
                 step.record_update(optimizer, snapshot)
                 self._steps.close_finished(step)
@@ -148,7 +129,8 @@ class OptimizerCalls:
                 step.measured.take_gradients(optimizer)
                 if step.end_optimizer_step(optimizer):
                     self._steps.close_finished(step)
-        self._note_end(models)
+        for model in models:
+            model.ended = self._steps.clock.mark()
 
 
 _FAILED = "the optimizer's step failed: the step is recorded up to there"

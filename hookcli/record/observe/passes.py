@@ -12,13 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.errors import UsageError
-from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.record.observe.models.model import ObservedModel, why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
-from hookcli.record.observe.optimizers.updates import Snapshot
-from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.schedule import Schedule
+from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import MOST_FORWARDS, ObservedStep, Position, State
 from hookcli.tensors import tree
@@ -28,17 +25,7 @@ from hookcli.tensors.weak import WeakIds
 class Forwards:
     """Begins and ends the outermost forwards, one at a time in each thread."""
 
-    def __init__(
-        self,
-        plan: RecordingPlan,
-        schedule: Schedule,
-        models: ObservedModels,
-        steps: OpenSteps,
-        clock: ProgramClock,
-    ) -> None:
-        self._plan = plan
-        self._schedule = schedule
-        self._clock = clock
+    def __init__(self, models: ObservedModels, steps: OpenSteps) -> None:
         self._models = models
         self._steps = steps
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
@@ -73,8 +60,8 @@ class Forwards:
         if before is not None and step is not None and not step.observed_forwards:
             step.updated_by_hand(before)
         module = model.module
-        follows = model.differentiated is not False and "updates" in self._plan.probes and not model.has_optimizer
-        if follows and module is not None and self._schedule.records(number + 1):
+        follows = model.differentiated is not False and "updates" in self._steps.plan.probes and not model.has_optimizer
+        if follows and module is not None and self._steps.schedule.records(number + 1):
             model.before = Snapshot(module.parameters())
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
@@ -97,7 +84,7 @@ class Forwards:
 
     def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
         """The position of a forward. Forwards without gradients between training steps have numbers of their own."""
-        plan, schedule = self._plan, self._schedule
+        plan, schedule = self._steps.plan, self._steps.schedule
         if grad:
             return Position("train", number, None, schedule.records(number))
         if not model.has_optimizer:
@@ -126,7 +113,7 @@ class Forwards:
             step.seconds = stopwatch.take()
             if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
                 self._steps.close(step)  # no gradient can come
-        model.ended = None if grad else self._clock.mark()
+        model.ended = None if grad else self._steps.clock.mark()
 
     def failing(self) -> None:
         """Remove this thread's mode when an exception passes, even if the program left other modes on top of it."""

@@ -139,7 +139,7 @@ def test_many_layouts_in_turn_are_each_written_once(tmp_path: Path) -> None:
 
 
 def test_a_model_of_many_paths_defines_layouts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookcli.record.file.recent._ROWS", 40)
+    monkeypatch.setattr("hookcli.record.file.packing._ROWS", 40)
     record = written(tmp_path / "a.jsonl", *map(of_expert, range(120)))
     assert sum('"layout"' in line for line in record.path.read_text().splitlines()) == 120
     found = list(record.steps(record.entries))

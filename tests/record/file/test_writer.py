@@ -16,6 +16,7 @@ import forks
 import pytest
 from records import HEADER, bad, end, recorded_step, same
 
+from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.writer import RecordWriter
 
@@ -60,7 +61,8 @@ def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.
 def test_default_names_count_up_also_when_several_runs_start_at_once(tmp_path: Path) -> None:
     made: list[Path] = []
     starts = [
-        threading.Thread(target=lambda: made.append(RecordWriter.numbered(tmp_path, "train").path)) for _ in range(8)
+        threading.Thread(target=lambda: made.append(RecordFiles(tmp_path / "train.run.jsonl").take(HEADER).path))
+        for _ in range(8)
     ]
     for start in starts:
         start.start()

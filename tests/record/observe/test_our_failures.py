@@ -17,8 +17,7 @@ from hookcli.probes.base import StatsProbe
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
-from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
-from hookcli.record.observe.optimizers.updates import Snapshot
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps

@@ -8,9 +8,8 @@ from typing import cast
 import pytest
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.record.observe import schedule as module
-from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.schedule import Schedule
+from hookcli.record.observe import recording_plan as module
+from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.system.torchrun import World
 
 

@@ -36,8 +36,8 @@ def are_different(a: RecordedStep, b: RecordedStep) -> bool:
 
 def _modules(step: RecordedStep) -> dict[NamedPart, object]:
     """The modules within the model, in the order in which they ran, with the shapes of their outputs."""
-    rows = (row for report in step.reports if report.probe == "activations" for row in report.rows)
-    parts = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}
+    rows = [row for row in step.rows("activations") if row.fqn]
+    parts = {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows}
     return {place: shape for place, shape in parts.items() if not place.is_operator}
 
 

@@ -11,11 +11,10 @@ from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance, times_allowed
 from hookcli.diff.verdict import CHECK, text_of, title
 from hookcli.errors import UsageError
-from hookcli.record.file.comparison.against import namesakes
 from hookcli.record.file.comparison.different_models import are_different, whole_models
 from hookcli.record.file.comparison.loss_verdict import TwoLosses, losses
-from hookcli.record.file.comparison.remarks import nothing_in_common
-from hookcli.record.file.comparison.run_settings import Settings
+from hookcli.record.file.comparison.run_settings import Settings, nothing_in_common
+from hookcli.record.file.comparison.runs import namesakes
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.table import Finding, Merge, Report, Row

@@ -1,4 +1,4 @@
-"""The settings in which two recorded runs differ: of optimizers, input, dtype, modules, arguments, versions."""
+"""What two recorded runs do not share: settings (of optimizers, input, modules, arguments, versions), steps, an end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from hookcli.diff.settings import changes_of
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
-from hookcli.table.formatting import counted
+from hookcli.table.formatting import counted, listed
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
 _NAMED = 3
@@ -88,13 +89,12 @@ class Settings:
 
 def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:
     """The settings of each parameter group, by what they are called in a sentence."""
-    for report in step.reports:
-        rows = report.rows if report.probe == "optimizer" else ()
-        for row in rows:
-            where = f" of {row.get('optimizer')} group {row.get('group')}" if rows[1:] else ""
-            for column in SETTINGS:
-                if row.get(column.name) is not None:
-                    yield f"{column.title.lower()}{where}", row[column.name]
+    rows = step.rows("optimizer")
+    for row in rows:
+        where = f" of {row.get('optimizer')} group {row.get('group')}" if rows[1:] else ""
+        for column in SETTINGS:
+            if row.get(column.name) is not None:
+                yield f"{column.title.lower()}{where}", row[column.name]
 
 
 def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -120,3 +120,40 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return "none" if value is None else str(value)
+
+
+def nothing_in_common(a: Record, b: Record) -> str:
+    """The models or steps of two records that have none in common."""
+
+    def said(key: str) -> list[str]:
+        return [listed(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
+
+    models = [{entry.model for entry in record.entries} for record in (a, b)]
+    if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:
+        return "nothing to compare: no model is in both records: A has {}; B has {}".format(*said("model"))
+    return "nothing to compare: no step is in both records: A has steps {}; B {}".format(*said("step"))
+
+
+def record_remarks(a: Record, b: Record) -> Iterator[str]:
+    """Remarks on two records: what is still written or damaged, and which steps only one of them has."""
+    for label, record, other in (("A", a, b), ("B", b, a)):
+        yield from ending_remarks(label, record)
+        there = {(entry.phase, entry.step, entry.forward) for entry in other.entries}
+        alone = [e for e in record.entries if (e.phase, e.step, e.forward) not in there]
+        if alone and other.entries:
+            yield f"{counted(len(alone), 'recorded step')} only in {label} ({_range(alone)})"
+
+
+def ending_remarks(label: str, record: Record) -> Iterator[str]:
+    """Remarks on one of several records: that it is still written, failed, or is damaged."""
+    if record.end is None:
+        yield f"{label} ({record.path}): no end is recorded; it is still running, or was killed"
+    elif record.end.error:
+        yield f"{label} ({record.path}): ended with {record.end.error.partition(':')[0]}"
+    if damage := record.damage():
+        yield f"{label}: {damage}"
+
+
+def _range(entries: Iterable[StepEntry]) -> str:
+    steps = [entry.step for entry in entries]
+    return f"{min(steps):,} to {max(steps):,}" if min(steps) != max(steps) else f"{steps[0]:,}"

@@ -13,8 +13,7 @@ from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
-from hookcli.record.file.views.every_step import about
-from hookcli.record.file.views.over_time import model_report, model_row, needed
+from hookcli.record.file.views.over_time import about, model_report, model_row, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside

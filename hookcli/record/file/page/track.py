@@ -1,20 +1,87 @@
-"""One model in one phase over its recorded steps: matrices of modules by steps, and figures per step."""
+"""One model in one phase over its recorded steps: packed matrices of modules by steps, and figures per step."""
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64encode
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hookcli.record.file.page.matrix import ABSENT, Rounded, packed_counts
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.over_time import model_report, model_row
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
 from hookcli.table.columns.recorded import RECORDED
+
+DIGITS = 4
+"""Significant digits of the figures, which tables have too."""
+ABSENT, NAN, PLUS, MINUS = 32767, 32766, 32765, 32764
+"""Mantissas that stand for no figure, NaN and the infinities. `assets/data.js` reads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """Figures as `mantissas` (int16, of four digits) times ten to their `exponents` (int16); of any shape."""
+
+    mantissas: NDArray[np.int16]
+    exponents: NDArray[np.int16]
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], known: NDArray[np.bool_]) -> Rounded:
+        """The figures, rounded; those that are not `known` are absent."""
+        finite = np.isfinite(values) & known
+        plain = np.where(finite, values, 0.0)
+        sizes = np.abs(plain)
+        exponents = np.floor(np.log10(np.where(sizes > 0, sizes, 1.0))).astype(np.int16) - (DIGITS - 1)
+        over = np.abs(_scaled(plain, exponents)) >= 10**DIGITS  # 9,999.6 became 10,000
+        exponents += over
+        mantissas = _scaled(plain, exponents).astype(np.int16)
+        mantissas[~finite] = np.where(values[~finite] > 0, PLUS, MINUS)
+        mantissas[np.isnan(values)] = NAN
+        mantissas[~known] = ABSENT
+        exponents[(mantissas == 0) | ~finite] = 0
+        return cls(mantissas, exponents)
+
+    @property
+    def odd(self) -> bool:
+        """True if any figure is NaN or infinite."""
+        return bool(((self.mantissas >= MINUS) & (self.mantissas != ABSENT)).any())
+
+    def coarser(self) -> Rounded:
+        """The figures with three digits."""
+        figures = np.abs(self.mantissas) < 10**DIGITS
+        tenth = np.rint(self.mantissas / 10.0).astype(np.int16)
+        nonzero = figures & (tenth != 0)
+        return Rounded(np.where(figures, tenth, self.mantissas), np.where(nonzero, self.exponents + 1, self.exponents))
+
+    def packed(self) -> str:
+        """The figures as text: base64 of zlib of the bytes of each number, the low bytes of all numbers first.
+
+        Numbers follow each other in C order, mantissas before exponents. Bytes that are alike stand together so, which
+        compresses them to half the size.
+        """
+        planes = (
+            np.ascontiguousarray(numbers, "<i2").view(np.uint8).reshape(-1, 2).T.tobytes()
+            for numbers in (self.mantissas, self.exponents)
+        )
+        return b64encode(zlib.compress(b"".join(planes))).decode("ascii")
+
+
+def _scaled(values: NDArray[np.float64], exponents: NDArray[np.int16]) -> NDArray[np.float64]:
+    """Values over ten to their exponents, as whole numbers; in two steps, since 1e-320 has no reciprocal."""
+    half = (exponents // 2).astype(np.float64)
+    return np.rint(values / 10.0**half / 10.0 ** (exponents - half))
+
+
+def packed_counts(counts: NDArray[np.float64]) -> str:
+    """Exact counts as text: base64 of zlib of float64 in C order, NaN where there is none."""
+    return b64encode(zlib.compress(np.ascontiguousarray(counts, "<f8").tobytes())).decode("ascii")
+
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")
@@ -35,11 +102,14 @@ class Track:
         self._times: list[float | None] = []
         self._modules: dict[_Place, dict[str, object]] = {}
         self._order: list[_Place] = []
-        self._cells: list[tuple[NDArray[np.intp], Rounded, NDArray[np.float64]]] = []
+        self._cells: list[tuple[list[_Place], Rounded, NDArray[np.float64]]] = []
         self._rows: list[Row] = []
         self._groups: dict[str, dict[int, Row]] = {}
         self._group_columns: Sequence[Column] = ()
-        self._remarks = {name: _Remarks() for name in ("notes", "skipped", "findings")}
+        self._remarks: dict[str, dict[Hashable, tuple[dict[str, Any], list[list[int]]]]] = {
+            kind: {} for kind in ("notes", "skipped", "findings")
+        }
+        """By kind and key: each remark once, with the spans of its steps, both ends included."""
 
     @property
     def cells(self) -> int:
@@ -56,12 +126,11 @@ class Track:
         self._rows.append(model_row(step, joined))
         places = [self._place(row) for row in joined.rows]
         self._arrange(places)
-        known = {place: index for index, place in enumerate(self._modules)}
         counts = _matrix([[row.get(column.name) for column in _COUNTS] for row in joined.rows], len(_COUNTS))
         figures = [[_figure(row, column) for column in _FIGURES] for row in joined.rows]
         measured = [[value is not None for value in values] for values in figures]
         values = Rounded.of(_matrix(figures, len(_FIGURES)), np.array(measured, np.bool_).reshape(-1, len(_FIGURES)))
-        self._cells.append((np.array([known[place] for place in places], np.intp), values, counts))
+        self._cells.append((places, values, counts))
         self._take_remarks(number, step, joined)
         for report in (report for report in step.reports if report.probe == "optimizer"):
             self._group_columns = report.columns
@@ -86,13 +155,20 @@ class Track:
                 held.add(place)
 
     def _take_remarks(self, number: int, step: RecordedStep, joined: Report) -> None:
-        for note in step.notes:
-            self._remarks["notes"].add(number, note, {"text": note})
-        for item in joined.skipped:
-            self._remarks["skipped"].add(number, item, item.to_dict())
-        for report in (report for report in step.reports if report.probe == "check"):
-            for one in report.findings:
-                self._remarks["findings"].add(number, (one.check, one.severity, one.fqn), asdict(one))
+        """Note the remarks on step `number`; of remarks with one key, the latest text stays."""
+        findings = (one for report in step.reports if report.probe == "check" for one in report.findings)
+        remarks: Iterator[tuple[str, Hashable, dict[str, Any]]] = chain(
+            (("notes", note, {"text": note}) for note in step.notes),
+            (("skipped", item, item.to_dict()) for item in joined.skipped),
+            (("findings", (one.check, one.severity, one.fqn), asdict(one)) for one in findings),
+        )
+        for kind, key, text in remarks:
+            spans = self._remarks[kind][key][1] if key in self._remarks[kind] else []
+            if spans and spans[-1][1] >= number - 1:
+                spans[-1][1] = number
+            else:
+                spans.append([number, number])
+            self._remarks[kind][key] = text, spans
 
     def payload(self, since: int, coarse: bool) -> dict[str, object]:
         """The track as JSON; its matrices hold the steps from number `since` on, with three digits if `coarse`."""
@@ -108,17 +184,19 @@ class Track:
             "statistics": list(self._statistics(since, coarse)),
             "figures": columnar(model_report(self.model, self.phase, self._rows).columns, self._rows),
             "groups": [self._group(title, rows) for title, rows in self._groups.items()],
-            **{name: said.payload() for name, said in self._remarks.items()},
+            **{
+                kind: [{**text, "steps": spans} for text, spans in remarks.values()]
+                for kind, remarks in self._remarks.items()
+            },
         }
 
     def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, object]]:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
         at = {place: row for row, place in enumerate(self._order)}
-        row_of = np.array([at[place] for place in self._modules], np.intp)
-        new = [(row_of[own], values, counted) for own, values, counted in self._cells[since:]]
-        size = (len(row_of), len(new))
+        new = [([at[place] for place in places], values, counts) for places, values, counts in self._cells[since:]]
+        size = (len(at), len(new))
         for number, statistic in enumerate(_FIGURES):
-            found = Rounded.absent(size)
+            found = Rounded(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
             for column, (rows, values, _) in enumerate(new):
                 found.mantissas[rows, column] = values.mantissas[:, number]
                 found.exponents[rows, column] = values.exponents[:, number]
@@ -127,8 +205,8 @@ class Track:
                 yield {"name": statistic.name, "figures": figures, "odd": found.odd}
         for number, statistic in enumerate(_COUNTS):
             matrix = np.full(size, np.nan)
-            for column, (rows, _, counted) in enumerate(new):
-                matrix[rows, column] = counted[:, number]
+            for column, (rows, _, counts) in enumerate(new):
+                matrix[rows, column] = counts[:, number]
             if np.nansum(matrix):
                 yield {"name": statistic.name, "counts": packed_counts(matrix)}
 
@@ -149,26 +227,6 @@ def _figure(row: Row, column: Column) -> float | None:
     if column.kind != Kind.ELEMENTS or value is None:
         return value
     return value / row["numel"] if row.get("numel") else None
-
-
-class _Remarks:
-    """Remarks on steps, each once with the numbers of its steps."""
-
-    def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[dict[str, object], list[list[int]]]] = {}
-
-    def add(self, number: int, key: Hashable, said: dict[str, Any]) -> None:
-        """Add a remark on step `number`; of remarks with one key, the latest text stays."""
-        spans = self._found[key][1] if key in self._found else []
-        if spans and spans[-1][1] >= number - 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-        self._found[key] = said, spans
-
-    def payload(self) -> list[dict[str, object]]:
-        """The remarks as JSON; `steps` are spans of numbers, with both ends."""
-        return [{**said, "steps": spans} for said, spans in self._found.values()]
 
 
 def columnar(columns: Iterable[Column], rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -56,16 +56,14 @@ class RecordFiles:
     @classmethod
     def reserve(cls, folder: Path, stem: str) -> Self:
         """Reserve `STEM.run.jsonl` in the folder, or a numbered name if it or its folder is taken. Raises OSError."""
-        number, name = 1, f"{stem}.run{_SUFFIX}"
-        while True:
-            found = cls(folder.absolute() / name, reserved=True)
+        for files in cls(folder.absolute() / f"{stem}.run{_SUFFIX}").names():
             with suppress(FileExistsError):
-                os.close(os.open(found.record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-                if not found.folder.exists():
-                    return found
-                found.release()
-            number += 1
-            name = f"{stem}-{number}.run{_SUFFIX}"
+                os.close(os.open(files.record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+                reserved = replace(files, reserved=True)
+                if not reserved.folder.exists():
+                    return reserved
+                reserved.release()
+        raise AssertionError
 
     @classmethod
     def named(cls, path: str) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,7 +50,7 @@ def overview(step: RecordedStep) -> Report:
     gradients. The columns of times are those that were measured, over all calls of the module. `note` says to
     what a tied parameter of the module is tied.
     """
-    modules = _modules(step.reports)
+    modules = _modules(step)
     joined = [report for report in step.reports if report.probe in JOINED]
     skipped = list(dict.fromkeys(item for report in joined for item in report.skipped))
     for item in skipped:
@@ -69,7 +68,7 @@ def overview(step: RecordedStep) -> Report:
     if any(module.summed for module in modules.values()):
         whole["param_grad"] = None
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
-    times = _times(step)
+    times = {row.fqn: {name: row[name] for name in NAMES if name in row.values} for row in step.rows("time")}
     names = list(next(iter(times.values()), ()))
     rows = [replace(row, values={**row.values, **times.pop(row.fqn, dict.fromkeys(names))}) for row in rows]
     columns = with_operators(STEP) if any(module.source for module in modules.values()) else STEP
@@ -79,18 +78,11 @@ def overview(step: RecordedStep) -> Report:
 
 def step_totals(step: RecordedStep) -> dict[str, Any]:
     """The figures of the whole step: its parameter `groups`, the gradient's norm before clipping, times and memory."""
-    by_probe = {report.probe: report for report in step.reports}
-    groups = [dict(row.values) for row in by_probe["optimizer"].rows] if "optimizer" in by_probe else []
+    groups = [dict(row.values) for row in step.rows("optimizer")]
     before = [group["unclipped_grad"] for group in groups if group.get("unclipped_grad") is not None]
     totals: dict[str, object] = {"groups": groups} if groups else {}
     totals |= {"unclipped_grad": norm(before)} if before else {}
-    return totals | (dict(by_probe["time"].totals) if "time" in by_probe else {})
-
-
-def _times(step: RecordedStep) -> dict[str, dict[str, object]]:
-    """The times of each module, over all of its calls."""
-    report = next((report for report in step.reports if report.probe == "time"), None)
-    return {row.fqn: {name: row[name] for name in NAMES if name in row.values} for row in report.rows} if report else {}
+    return totals | next((dict(report.totals) for report in step.reports if report.probe == "time"), {})
 
 
 def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
@@ -141,7 +133,7 @@ def step_meta(step: RecordedStep) -> Meta:
     return meta
 
 
-def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
+def _modules(step: RecordedStep) -> dict[str, _Module]:
     """The modules by fqn, in the order in which they ran; one that never ran by itself comes after its siblings."""
     ran: dict[str, _Module] = {}
     late: dict[str, _Module] = {}
@@ -152,18 +144,17 @@ def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
         module.source = module.source or row.get("source")
         return module
 
-    by_probe = {report.probe: report for report in reports}
-    for row in by_probe["activations"].rows if "activations" in by_probe else ():
+    for row in step.rows("activations"):
         ran.setdefault(row.fqn, _Module(row.get("type"), row.get("source"))).outputs[row.get("path", "")] = row
-    for row in by_probe["updates"].rows if "updates" in by_probe else ():
+    for row in step.rows("updates"):
         module_of(row.fqn.rpartition(".")[0], row)
-    for row in by_probe["grads"].rows if "grads" in by_probe else ():
+    for row in step.rows("grads"):
         if row.get("kind") == "parameter":
             module_of(row.fqn.rpartition(".")[0], row)
         else:
             module_of(row.fqn, row).grads[row.get("path", "")] = row
     modules = _in_place(ran, late)
-    for fqn, row in parameter_rows(by_probe.values()).items():
+    for fqn, row in parameter_rows(step.reports).items():
         modules[fqn.rpartition(".")[0]].parameters.append(row)
     return modules
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.record.file.views.every_step import every_step
-from hookcli.record.file.views.over_time import needed, of_figure, over_time, report_title, spoken
+from hookcli.record.file.views.over_time import every_step, needed, of_figure, over_time, report_title, spoken
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Shown, Skipped

@@ -50,10 +50,15 @@ def summary(
     view = View(depth=math.inf, width=width, color=color, bars=width is not None)
     if header.ranks > 1:
         header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
-    parts = [_red(wrapped(visible(f"hookcli: {lost}"), width), color)] if (lost := faults(courses)) else []
-    parts += [wrapped(visible(f"hookcli: {ran_line(header, end, path)}"), width)]
+
+    def told(lines: Iterable[str]) -> list[str]:
+        return [wrapped(visible(line), width) for line in lines]
+
+    parts = told([f"hookcli: {lost}"] if (lost := faults(courses)) else [])
+    parts = [f"\x1b[1;31m{text}\x1b[0m" for text in parts] if color else parts
+    parts += told([f"hookcli: {ran_line(header, end, path)}"])
     if not end.models or path is None:
-        return _lines([*parts, *_said(end.notes or [_nothing(end)], width)])
+        return "\n".join([*parts, *told(end.notes or [_nothing(end)]), ""])
     shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
     rows = [_model_row(model, latest, courses) for model in _most_recorded(end.models, _MODELS)]
     parts += ["", _rendered([Report("models", "", RECORDED_MODELS, rows, grouping="list")], view)]
@@ -67,16 +72,13 @@ def summary(
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
-    said = [
-        *map(non_finite_line, [] if lost else non_finite[:1]),
-        *_notes(end, others),
-        *([] if lost or header.every else _unrecorded(end, latest)),
-    ]
+    remarks = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
+    remarks += [] if lost or header.every else _unrecorded(end, latest)
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
-    said = [line for line in dict.fromkeys([*said, *end.notes]) if not line.startswith(_NEXT)]
+    remarks = [line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT)]
     if lost and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
-        said.append(lost)  # the first line has left the screen
-    return _lines([*parts, *_said([*said, then], width)])
+        remarks.append(lost)  # the first line has left the screen
+    return "\n".join([*parts, *told([*remarks, then]), ""])
 
 
 def fault(record: Record) -> str:
@@ -85,18 +87,6 @@ def fault(record: Record) -> str:
         return lost
     errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
     return f"{formatting.counted(errors, 'error')} in the last recorded steps" if errors else ""
-
-
-def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
-    return (wrapped(visible(line), width) for line in lines)
-
-
-def _red(text: str, color: bool) -> str:
-    return f"\x1b[1;31m{text}\x1b[0m" if color else text
-
-
-def _lines(parts: Iterable[str]) -> str:
-    return "\n".join([*parts, ""])
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
@@ -141,10 +131,8 @@ def left_out_line(end: End) -> str:
     number = sum(model["left_out"] for model in models)
     verb = "were" if number != 1 else "was"
     names = ", ".join(model["model"] for model in models[:_SHOWN]) + (", ..." if models[_SHOWN:] else "")
-    line = (
-        f"{formatting.counted(number, 'forward')} without gradients {verb} left out ({names}); --no-grad N records more"
-    )
-    return line if models else ""
+    left_out = formatting.counted(number, "forward")
+    return f"{left_out} without gradients {verb} left out ({names}); --no-grad N records more" if models else ""
 
 
 def _nothing(end: End) -> str:
@@ -185,8 +173,7 @@ def condensed(report: Report) -> Report:
 
 
 def _rendered(reports: Sequence[Report], view: View) -> str:
-    text: str = load("reporters", "table")().render(reports, view)
-    return text
+    return str(load("reporters", "table")().render(reports, view))
 
 
 def non_finite_line(found: NonFinite) -> str:
@@ -204,11 +191,10 @@ def non_finite_line(found: NonFinite) -> str:
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
-    notes = [*(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
+    notes = [f"{model['model']}: {note}" for model in end.models for note in model["notes"]]
     notes += [f"{step.model}: {note}" for step in steps for note in step.notes]
-    notes += [left_out_line(end)] if left_out_line(end) else []
-    notes += [f"called outside any model: {_called(end.others)}"] if end.others else []
-    return list(dict.fromkeys(notes))
+    notes += [left_out_line(end), f"called outside any model: {_called(end.others)}" if end.others else ""]
+    return list(filter(None, dict.fromkeys(notes)))
 
 
 def _unrecorded(end: End, latest: Mapping[tuple[str, str], RecordedStep]) -> Iterator[str]:

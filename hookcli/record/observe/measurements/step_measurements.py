@@ -11,6 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run, finished
+from hookcli.hooks.operators.functions import type_of
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
@@ -19,18 +20,65 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
-from hookcli.record.observe.measurements.match_filter import MatchFilter
+from hookcli.record.observe.measurements.step_reports import check_step, merge_calls
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.naming import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
-from hookcli.table import Report, Row, Skipped, TensorStats, columns_named
+from hookcli.table import Report, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.table.meta import Meta
+from hookcli.table.names import is_also_a_part, name_filter, no_match
+from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
+
+
+class MatchFilter:
+    """Tests names for --match; `operators`: also of operators, which are known once they run. Keeps no model alive."""
+
+    def __init__(
+        self, pattern: str | None, module: nn.Module, name: PlainNames, note: Callable[[str], None], operators: bool
+    ) -> None:
+        self._name = name
+        self._pattern = pattern
+        self._note = note
+        self._may_come = operators
+        self._matches: Callable[[str, str], bool] | None = None
+        self._types: dict[str, str] = {}
+        if pattern is None:
+            return
+        modules = module.named_modules(remove_duplicate=False)
+        self._types = {self._name(fqn): tree.type_text(one) for fqn, one in modules}
+        names = self._types | dict.fromkeys((self._name(fqn) for fqn, _ in module.named_parameters()), "")
+        self._matches = name_filter(pattern, names)
+        if any(self._matches(*named) for named in names.items()):
+            self._may_come = False
+            if is_also_a_part(pattern, names):
+                exactly = f"--match {pattern}: only what has exactly this name"
+                self._note(f"{exactly}; '*{pattern}*' matches every name that contains it")
+        elif not self._may_come:
+            self._note(f"--match: {no_match(pattern, names)}")
+
+    def __call__(self, fqn: str, operator: object = None) -> bool:
+        """True for a selected module or parameter, or an operator, given its function."""
+        if self._matches is None:
+            return True
+        name = self._name(fqn)
+        if operator is None:
+            return self._matches(name, self._types.get(name, ""))
+        matches = self._matches(name, self._types.setdefault(name, type_of(operator)))
+        self._may_come = self._may_come and not matches
+        return matches
+
+    def step_over(self) -> None:
+        """Note if nothing was selected, now that all operators of a step have run."""
+        if self._pattern is not None and self._may_come:
+            self._may_come = False
+            self._note(f"--match: {no_match(self._pattern, self._types, 'module, parameter or operator')}")
+
 
 Seen = list[tuple[dict[str, object], PendingFigures]]
 
@@ -57,11 +105,11 @@ class StepMeasurements:
         def watched(fqn: str, part: object) -> bool:
             return fqn not in compiled and matches(fqn, None if isinstance(part, nn.Module) else part)
 
-        matches = self._match_filter = MatchFilter(plan.match, module, self.name, model, operators=bool(plan.ops))
+        matches = self._match_filter = MatchFilter(plan.match, module, self.name, model.counts.note, bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: Meta = {}
         self._ranks: Meta = {}
-        self._searched: dict[str, int] = {}
+        self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
             nn.Identity() if model.hidden else module, select=watched, guard=guard, callers_run=True, ops=plan.ops
@@ -127,20 +175,18 @@ class StepMeasurements:
 
     def unsearched(self) -> Iterator[tuple[str, Probe, Seen, int]]:
         """All measurements of each sort, and how many of them are new since the last call."""
+        sorts: list[tuple[str, StatsProbe, Seen]] = []
         for probe in self._probes:
-            what = "gradient" if isinstance(probe, GradsProbe) else "output"
-            overflows = what == "gradient" and self.scaling.used  # which the GradScaler handles
-            if isinstance(probe, StatsProbe) and not overflows:
-                yield from self._new(what, probe, probe.pending())
-                if what == "gradient":
-                    yield from self._new("parameter gradient", probe, self.parameters.gradients())
-
-    def _new(self, what: str, probe: Probe, seen: Seen) -> Iterator[tuple[str, Probe, Seen, int]]:
-        key = f"{probe.name} {what}"
-        new = len(seen) - self._searched.get(key, 0)
-        self._searched[key] = len(seen)
-        if new > 0:
-            yield what, probe, seen, new
+            if not isinstance(probe, GradsProbe):
+                sorts += [("output", probe, probe.pending())] if isinstance(probe, StatsProbe) else []
+            elif not self.scaling.used:  # else the GradScaler handles overflows
+                sorts += [("gradient", probe, probe.pending())]
+                sorts += [("parameter gradient", probe, self.parameters.gradients())]
+        for what, probe, seen in sorts:
+            searched = self._searched.get((probe.name, what), 0)
+            self._searched[probe.name, what] = len(seen)
+            if len(seen) > searched:
+                yield what, probe, seen, len(seen) - searched
 
     def finite_output(self) -> Iterator[str]:
         """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
@@ -158,9 +204,7 @@ class StepMeasurements:
         name, meta = self._model.name, {**self._meta, **self._ranks, **meta}
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         reports = [report for probe, report in by_probe.items() if probe != "inventory"]
-        if "inventory" in by_probe:  # programs that are not judged need not import the checks
-            from hookcli.record.observe.measurements.step_checks import check_step
-
+        if "inventory" in by_probe:
             reports.append(check_step(name, by_probe, meta))
         if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
@@ -185,28 +229,3 @@ class StepMeasurements:
         missing = self.parameters.without_gradient(meta["complete"])
         rows = [*report.rows, *self.parameters.gradient_rows()]
         return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
-
-
-(_CALLS,) = columns_named("calls")
-
-
-def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
-    """Merge the rows of all calls exactly, under `name`'s fqns; of a wrapper and its module, the module's stay."""
-    calls: dict[tuple[object, ...], list[Row]] = {}
-    for row in report.rows:
-        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
-    named: dict[tuple[object, ...], list[Row]] = {}
-    for (fqn, *rest), rows in calls.items():
-        key = (name(str(fqn)), *rest)
-        if key not in named or len(named[key][0].fqn) < len(str(fqn)):
-            named[key] = rows
-    merged = []
-    for rows in named.values():  # the first call's values, with the statistics of all calls
-        values = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
-        stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
-        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats))
-    seen = {row.fqn for row in report.rows}
-    names = {name(fqn) for fqn in seen}
-    skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
-    columns = [_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"]
-    return replace(report, columns=columns, rows=merged, totals={}, skipped=list(dict.fromkeys(skipped)))

@@ -17,9 +17,8 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import submodules
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.file.record_lines import ModelRun
-from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
-from hookcli.record.observe.optimizers.updates import Snapshot
-from hookcli.record.observe.wrappers import unwrap
+from hookcli.record.observe.naming import unwrap
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, Snapshot, parameter_ids
 from hookcli.tensors.tree import type_text
 
 

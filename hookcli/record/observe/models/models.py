@@ -23,9 +23,8 @@ from hookcli.record.observe.models.model import (
     forward_called,
     why_never_ran,
 )
-from hookcli.record.observe.models.naming import held_by, model_name, outermost
+from hookcli.record.observe.naming import held_by, model_name, outermost, plain_type
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
-from hookcli.record.observe.wrappers import plain_type
 from hookcli.tensors.weak import WeakIds
 
 # Programs that build models in a loop would flood the summary: further models of a class share one name.

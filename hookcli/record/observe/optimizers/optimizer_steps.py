@@ -1,15 +1,23 @@
-"""Counts steps: of each optimizer, and of a program with several of them."""
+"""Counts steps of optimizers and of the program, and measures what a step changes in the parameters."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 from weakref import ref
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.frames import step_is_hooked
+from hookcli.record.observe.naming import PlainNames
+from hookcli.table import Row
+from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.stats import ratio
+from hookcli.tensors import distance, tree
 from hookcli.tensors.weak import WeakIds
 
 
@@ -79,3 +87,85 @@ class ProgramSteps:
 def parameter_ids(optimizer: Optimizer) -> set[int]:
     """`id` of each parameter of an optimizer."""
     return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+class Snapshot:
+    """Copies of parameters from before a step, which take as much memory again until it is over."""
+
+    def __init__(self, parameters: Iterable[Tensor], closure: bool = False) -> None:
+        self.closure = closure
+        """True if the step runs the model itself, so that gradients exist only once it is over."""
+        held = [p for p in parameters if (p.grad is not None or p.requires_grad) and not is_lazy(p)]
+        self._before = {id(p): tree.local(p).clone() for p in held}
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, closure: bool, *, copies: bool) -> Snapshot:
+        """The parameters of an optimizer; without `copies` no change is measured."""
+        return cls((p for group in optimizer.param_groups for p in group["params"]) if copies else (), closure)
+
+    def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Change]:
+        """The change of each of these parameters that the optimizer holds, by fqn."""
+        changes = {}
+        for fqn, parameter in parameters:
+            before = self._before.get(id(parameter))
+            if before is None or before.device.type == "meta":
+                continue
+            now = tree.local(parameter)
+            if before.shape == now.shape and now.device.type != "meta":
+                changes[fqn] = Change(parameter, before, now, distance.compare(before, now))
+        return changes
+
+
+class Change(NamedTuple):
+    """A parameter, its local values before and after a step, and the pending distance between them."""
+
+    parameter: nn.Parameter
+    before: Tensor
+    now: Tensor
+    pending: Any
+
+
+def rate_by_hand(changes: Iterable[Change]) -> float | None:
+    """The rate at which gradients were taken from the weights; None if not so, or unknown. Waits for an accelerator."""
+    pairs = [(c.before - c.now, tree.local(c.parameter.grad)) for c in changes if c.parameter.grad is not None]
+    alike = [p for p in pairs if p[1].is_floating_point() and p[0].layout == p[1].layout and p[0].device == p[1].device]
+    pairs = [(taken.float(), grad.float()) for taken, grad in alike]
+    along = sum(float((taken * grad).sum()) for taken, grad in pairs)
+    rate = along / (sum(float(grad.square().sum()) for _, grad in pairs) or math.inf)
+    off = sum(float((taken - rate * grad).square().sum()) for taken, grad in pairs)
+    return float(f"{rate:.4g}") if off < _ROUNDED * rate * along else None
+
+
+_ROUNDED = 1e-6  # of the square of the update: weights are rounded
+
+
+def update_rows(model: nn.Module, names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
+    """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change."""
+    measured = distance.resolve([change.pending for change in changes.values()])
+    made = []
+    for (fqn, change), discrepancy in zip(changes.items(), measured, strict=True):
+        weight, update = _norms(change, discrepancy)
+        values = {
+            "fqn": names(fqn),
+            "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+            "shape": tree.shape_of(change.parameter),
+            "dtype": tree.dtype_text(change.parameter),
+            "weight": weight,
+            "update": update,
+            "ratio": ratio(update, weight),
+        }
+        made.append(Row(values | tree.shard_of(change.parameter)))
+    return made
+
+
+def _norms(change: Change, difference: Discrepancy) -> tuple[float, float]:
+    """The L2 norms before the step and of the change, over finite elements; NaN if there are none.
+
+    `difference` covers the elements that are finite both before and after, and cannot tell none of them from zeros.
+    """
+    if difference.a_l2 and not difference.nonfinite:
+        return difference.a_l2, difference.error_l2
+    finite = change.before.isfinite()
+    weight = change.before[finite].abs().double().norm().item() if finite.any() else math.nan
+    both = bool((finite & change.now.isfinite()).any()) or not change.now.numel()
+    return weight if change.now.numel() else 0.0, difference.error_l2 if both else math.nan

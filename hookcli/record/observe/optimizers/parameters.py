@@ -15,9 +15,8 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.hooks.torch_private.modules import part_tables
-from hookcli.record.observe.optimizers import updates
-from hookcli.record.observe.optimizers.optimizer_steps import parameter_ids
-from hookcli.record.observe.wrappers import PlainNames
+from hookcli.record.observe.naming import PlainNames
+from hookcli.record.observe.optimizers.optimizer_steps import Snapshot, parameter_ids, rate_by_hand, update_rows
 from hookcli.table import Reason, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.recorded import NORMS_OF_GROUP, SETTINGS
@@ -50,7 +49,11 @@ class ParameterRows:
         self._scale = scale
 
     def take_groups(self, optimizer: Optimizer) -> None:
-        self._groups |= {(id(optimizer), group.number): group for group in groups_of(optimizer)}
+        """Note the optimizer's parameter groups as they are now."""
+        for number, group in enumerate(optimizer.param_groups):
+            settings = {key: _kept(group[key]) for key in _SETTINGS if key in group}
+            ids = [id(p) for p in group["params"]]
+            self._groups[id(optimizer), number] = ParameterGroup(type(optimizer).__name__, number, settings, ids)
 
     def take_gradients(self, optimizer: Optimizer | None) -> None:
         """Measure the gradients as they are now: of all parameters, or of those in an optimizer."""
@@ -73,12 +76,12 @@ class ParameterRows:
                 pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
                 self._gradients[fqn] = values, pending
 
-    def take_updates(self, snapshot: updates.Snapshot, *, by_hand: bool = False) -> bool:
+    def take_updates(self, snapshot: Snapshot, *, by_hand: bool = False) -> bool:
         """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""
         changes = snapshot.changes(self._matching())
-        rows = updates.rows(self._model, self._name, changes)
+        rows = update_rows(self._model, self._name, changes)
         self.updates |= {row.fqn: row for row in rows}
-        if by_hand and (rate := updates.rate_by_hand(changes.values())) is not None:
+        if by_hand and (rate := rate_by_hand(changes.values())) is not None:
             ids = [id(change.parameter) for change in changes.values()]
             self._groups[0, 0] = ParameterGroup("by hand", 0, {"lr": rate}, ids)
         return any(row["update"] != 0 for row in rows)
@@ -120,7 +123,7 @@ class ParameterRows:
         rows = []
         optimizers = set[int]()
         for (optimizer, _), group in self._groups.items():
-            if row := group_row(group, figures):
+            if row := group.row(figures):
                 loss = losses.get(optimizer) if losses and optimizer not in optimizers else None
                 rows.append(Row({**row.values, "loss": loss}) if losses else row)
                 optimizers.add(optimizer)
@@ -196,38 +199,24 @@ class ParameterGroup:
     parameters: Sequence[int]
     """`id` of each parameter."""
 
+    def row(self, figures: Mapping[int, Mapping[str, Any]]) -> Row | None:
+        """The group's row, if it holds any of the `figures` parameters; its norms are over these.
 
-def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
-    """The optimizer's parameter groups, as they are now."""
-    return [
-        ParameterGroup(
-            type(optimizer).__name__,
-            number,
-            {key: _kept(group[key]) for key in _SETTINGS if key in group},
-            [id(p) for p in group["params"]],
+        `figures` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`,
+        `param_grad`, `weight` and `update`.
+        """
+        mine = [figures[key] for key in self.parameters if key in figures]
+        if not mine:
+            return None
+        return Row(
+            {
+                "optimizer": self.optimizer,
+                "group": self.number,
+                "parameters": sum(values["numel"] for values in mine),
+                **{key: _plain(self.settings.get(key)) for key in _SETTINGS},
+                **gathered(map(Row, mine), NORMS_OF_GROUP),
+            }
         )
-        for number, group in enumerate(optimizer.param_groups)
-    ]
-
-
-def group_row(group: ParameterGroup, figures: Mapping[int, Mapping[str, object]]) -> Row | None:
-    """The row of a group, if it holds any of the `figures` parameters; figures are the norms over these.
-
-    `figures` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
-    `weight` and `update`.
-    """
-    mine = [figures[key] for key in group.parameters if key in figures]
-    if not mine:
-        return None
-    return Row(
-        {
-            "optimizer": group.optimizer,
-            "group": group.number,
-            "parameters": sum(values["numel"] for values in mine),
-            **{key: _plain(group.settings.get(key)) for key in _SETTINGS},
-            **gathered(map(Row, mine), NORMS_OF_GROUP),
-        }
-    )
 
 
 def _kept(setting: object) -> object:

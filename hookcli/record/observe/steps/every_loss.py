@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from torch import Tensor
@@ -26,9 +27,6 @@ class _Pass:
 
     terms: _Terms
     reached: set[int] | None = None
-
-    def counts(self, optimizer: int) -> bool:
-        return self.reached is None or optimizer in self.reached
 
 
 class _Step(NamedTuple):
@@ -125,13 +123,10 @@ class EveryLoss:
             self._owners[optimizer] = mine
         thread.skipped()
         for model, number in numbers.items():
-            left = [
-                (n, one)
-                for n, one in enumerate(thread.last)
-                if one.counts(id(optimizer)) and (model, n) not in thread.had
-            ]
-            thread.had.update((model, n) for n, _ in left)
-            self._unread.append(_Step(model, number, [one.terms for _, one in left]))
+            reaching = [n for n, one in enumerate(thread.last) if one.reached is None or id(optimizer) in one.reached]
+            left = [n for n in reaching if (model, n) not in thread.had]
+            thread.had.update((model, n) for n in left)
+            self._unread.append(_Step(model, number, [thread.last[n].terms for n in left]))
         if not self._waits or len(self._unread) >= _AT_ONCE:
             self._read_all()
         if any(len(losses) > _AT_ONCE for losses in self._read.values()):
@@ -155,10 +150,12 @@ class EveryLoss:
         """Write the losses, but for those of each model's last step, to which further optimizers may add."""
         self._read_all()
         for model, losses in self._read.items():
-            last = {} if all_of_them else {number: losses[number] for number in sorted(losses)[-1:]}
-            self._read[model] = last
-            for first, values in _consecutive({n: losses[n] for n in sorted(losses) if n not in last}):
-                self._write(StepLosses(model, first, values))
+            steps = sorted(losses)
+            last = [] if all_of_them else steps[-1:]
+            self._read[model] = {n: losses[n] for n in last}
+            for _, consecutive in groupby(enumerate(steps[: len(steps) - len(last)]), lambda item: item[1] - item[0]):
+                numbers = [n for _, n in consecutive]
+                self._write(StepLosses(model, numbers[0], [losses[n] for n in numbers]))
 
     def _read_all(self) -> None:
         unread, self._unread, self._waits = self._unread, [], False
@@ -170,16 +167,3 @@ class EveryLoss:
                 self._is_found = True
                 nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
                 self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], UNSEARCHED))
-
-
-def _consecutive(losses: Mapping[int, float | None]) -> Iterator[tuple[int, list[float | None]]]:
-    """The losses of steps that follow each other, with the number of the first."""
-    first, values = 0, list[float | None]()
-    for number, loss in losses.items():
-        if number != first + len(values):
-            if values:
-                yield first, values
-            first, values = number, []
-        values.append(loss)
-    if values:
-        yield first, values

@@ -14,8 +14,7 @@ from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.schedule import Schedule
+from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
@@ -53,14 +52,12 @@ class StepSink(Protocol):
 class OpenSteps:
     """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
-    def __init__(
-        self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock, schedule: Schedule
-    ) -> None:
-        self._plan = plan
+    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:
+        self.plan = plan
+        self.clock = clock
+        self.schedule = Schedule(plan, clock)
         self._sink = sink
         self._guard = guard
-        self._clock = clock
-        self._schedule = schedule
         self._search = Search(plan)
         self.losses = EveryLoss(self._write_losses, self._loss_found)
         self.stop_if_asked = self._search.stop_if_asked
@@ -83,7 +80,7 @@ class OpenSteps:
 
     def wants(self, position: Position) -> bool:
         """True if to observe this step: to record it, or to search it for the first non-finite value."""
-        return position.kept or (self._search.on and self._plan.covers(position.number))
+        return position.kept or (self._search.on and self.plan.covers(position.number))
 
     def open(self, model: ObservedModel, position: Position) -> ObservedStep | None:
         """Open a step; None if the model has been freed. The oldest steps make room for it."""
@@ -91,7 +88,7 @@ class OpenSteps:
         if module is None:
             return None
         self._sink.begin_step()
-        step = ObservedStep(model, module, self._plan, self._guard, self._clock, position)
+        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)
@@ -127,7 +124,7 @@ class OpenSteps:
         self.search(step)
         self._search.step_over(step)
         step.remove_hooks()
-        if step.kept and not self._plan.ended.is_set():
+        if step.kept and not self.plan.ended.is_set():
             self._record(step)
         step.release()
 
@@ -153,20 +150,20 @@ class OpenSteps:
 
     def search(self, step: ObservedStep) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""
-        if not self._plan.ended.is_set() and (value := self._search.look(step)):
+        if not self.plan.ended.is_set() and (value := self._search.look(step)):
             step.kept = True
             with self._until_full():
                 self._sink.non_finite(value)
 
     def _loss_found(self, value: NonFinite) -> None:
         """Hand on the first loss that is not finite, unless a search finds where it begins."""
-        self._schedule.look_after(value.step)
-        if not self._plan.first_bad and not self._plan.ended.is_set():
+        self.schedule.look_after(value.step)
+        if not self.plan.first_bad and not self.plan.ended.is_set():
             with self._until_full():
                 self._sink.non_finite(value)
 
     def _write_losses(self, losses: StepLosses) -> None:
-        if not self._plan.ended.is_set():
+        if not self.plan.ended.is_set():
             with self._until_full():
                 self._sink.losses(losses)
 
@@ -175,5 +172,5 @@ class OpenSteps:
         try:
             yield
         except OSError as error:
-            self._plan.ended.set()
+            self.plan.ended.set()
             self._sink.gave_up(error)

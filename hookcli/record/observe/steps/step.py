@@ -22,7 +22,7 @@ from hookcli.record.file.record_lines import SHARDED, RecordedStep
 from hookcli.record.observe.measurements.step_measurements import StepMeasurements
 from hookcli.record.observe.measurements.step_times import StepTimes
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.optimizers.updates import Snapshot
+from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
 from hookcli.table.meta import Meta

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel
 from torch.optim.swa_utils import AveragedModel
 
-from hookcli.record.observe.models.naming import model_name
+from hookcli.record.observe.naming import model_name
 
 
 class Agent(nn.Module):

@@ -11,7 +11,7 @@ from torch import distributed, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.optim.swa_utils import AveragedModel
 
-from hookcli.record.observe.wrappers import PlainNames, plain_type, unwrap
+from hookcli.record.observe.naming import PlainNames, plain_type, unwrap
 
 PLAIN = ["", "0", "1", "2", "2.0", "2.1"]
 PARAMETERS = ["0.weight", "0.bias", "2.0.weight", "2.0.bias"]

@@ -1,17 +1,15 @@
-"""Judges one training step by hookcli's checks, as far as a single step allows."""
+"""Merges the calls in a report of one step, and judges the step by hookcli's checks, as far as a single step allows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
-from hookcli.checks.leftover_hooks import HooksLeft
 from hookcli.checks.measurements import Measurements
-from hookcli.checks.selection import choose
-from hookcli.table import Report
+from hookcli.table import Report, Row, TensorStats, columns_named
 from hookcli.table.meta import Meta
 
 _MEASURED = {"inventory", "activations", "grads"}
@@ -20,6 +18,9 @@ _MEASURED = {"inventory", "activations", "grads"}
 @cache
 def _checks() -> Sequence[Check]:
     """The checks that need no extra run, at their default thresholds. A script's own hooks are there on purpose."""
+    from hookcli.checks.leftover_hooks import HooksLeft  # programs that are not judged need not import these
+    from hookcli.checks.selection import choose
+
     chosen = choose(ignore=[HooksLeft.id])
     return [check for check in chosen if check.needs and _MEASURED.issuperset(check.needs)]
 
@@ -45,3 +46,28 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta) -> Report:
         missing=missing,
     )
     return judge(_checks(), measured).report(name, meta, modules=reports["inventory"].totals["modules"])
+
+
+(_CALLS,) = columns_named("calls")
+
+
+def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
+    """Merge the rows of all calls exactly, under `name`'s fqns; of a wrapper and its module, the module's stay."""
+    calls: dict[tuple[object, ...], list[Row]] = {}
+    for row in report.rows:
+        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+    named: dict[tuple[object, ...], list[Row]] = {}
+    for (fqn, *rest), rows in calls.items():
+        key = (name(str(fqn)), *rest)
+        if key not in named or len(named[key][0].fqn) < len(str(fqn)):
+            named[key] = rows
+    merged = []
+    for rows in named.values():  # the first call's values, with the statistics of all calls
+        values = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
+        stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
+        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats))
+    seen = {row.fqn for row in report.rows}
+    names = {name(fqn) for fqn in seen}
+    skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
+    columns = [_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"]
+    return replace(report, columns=columns, rows=merged, totals={}, skipped=list(dict.fromkeys(skipped)))
