@@ -117,7 +117,7 @@ class ModelRecording:
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._sink.note(note)
         text = f"{type(error).__name__}: {error}" if error else None
-        self._sink.finish(int(error is not None), text, self._observer.counts())
+        self._sink.finish(int(error is not None), text, self._observer.totals())
 
     def _end(self) -> None:
         """The program ends, perhaps by an exception that Python has just shown."""

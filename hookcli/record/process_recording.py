@@ -89,7 +89,7 @@ class ProcessRecording:
         if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             sink.note(self._plan.why_none(max(steps)))
-        sink.end(observer.counts())
+        sink.end(observer.totals())
 
 
 class ProcessSink(RecordSink):

@@ -65,7 +65,7 @@ def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan
         found = train()
     finally:
         observer.stop()
-    sink.finish(0, None, observer.counts())
+    sink.finish(0, None, observer.totals())
     return found
 
 

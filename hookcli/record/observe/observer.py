@@ -75,7 +75,7 @@ class Observer:
         self._steps.discard()
         return True
 
-    def counts(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, Any]:
         """The fields of a record's End that count models, steps, and hookcli's own time."""
         return {
             "models": [asdict(model) for model in self.models.counts.values()],

@@ -79,7 +79,7 @@ def test_steps_are_not_multiplied_by_models(program: Callable[[], None], steps: 
         program()
     finally:
         observer.stop()
-    assert observer.counts()["program_steps"] == steps
+    assert observer.totals()["program_steps"] == steps
 
 
 def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -> None:
