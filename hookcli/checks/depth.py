@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsWeightsAndGrads
 from hookcli.table import Finding, Row
 from hookcli.table.formatting import number
-
-# With fewer layers there is no depth for anything to vanish over.
-_LEAST_LAYERS = 4
+from hookcli.table.slope import slope
 
 
 def _slope(check: Check, measured: ReadsWeightsAndGrads, above: bool) -> Iterator[Finding]:
@@ -29,22 +26,10 @@ def _slope(check: Check, measured: ReadsWeightsAndGrads, above: bool) -> Iterato
         for r in measured.grads.rows
         if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn, 0) > 0
     }
-    names, limit, quarter = list(relative), check.limit, len(relative) // 4
-    if len(names) < _LEAST_LAYERS or limit is None:
-        return
-    near_loss = median(relative[name] for name in names[:quarter])
-    ratios = [relative[name] / near_loss for name in names]
-    ratio = median(ratios[-quarter:])
-    if not (ratio > limit if above else ratio < limit):
-        return
-    beyond = [ratio > limit if above else ratio < limit for ratio in ratios]
-    ends = len(beyond) - 1 - beyond[::-1].index(True)
-    begins = ends - [*beyond[ends::-1], False].index(False) + 1
-    until = "the input" if ends == len(beyond) - 1 else names[ends]
-    utmost = (max if above else min)(ratios)
-    stay = f"from here to {until} gradients stay {'above' if above else 'below'} {number(limit)}"
-    most = f"{number(utmost)} at {names[ratios.index(utmost)]}"
-    yield check.finding(names[begins], f"{stay} of those near the loss: {most}", ratio)
+    if check.limit is not None and (found := slope(relative, check.limit, above=above)):
+        stay = f"from here to {found.until} gradients stay {'above' if above else 'below'} {number(check.limit)}"
+        most = f"{number(found.utmost)} at {found.where}"
+        yield check.finding(found.begins, f"{stay} of those near the loss: {most}", found.figure)
 
 
 class VanishingGradients(Check):

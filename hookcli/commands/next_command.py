@@ -14,7 +14,7 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.findings import rule
 from hookcli.system.torchrun import world
 from hookcli.table import SEVERITIES, Finding, Report
-from hookcli.table.marks import faults, worst
+from hookcli.table.marks import faults, with_verdict, worst
 from hookcli.table.names import is_operator
 
 _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
@@ -24,6 +24,7 @@ _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 _FAULTS = {"activations": ("HK003", "HK010"), "inputs": ("HK003", ""), "grads": ("HK004", "HK009")}
 """The checks that explain a table's faults: what is not finite, and what is all zero."""
+_SLOPES = {"vanishes": "HK012", "explodes": "HK013"}
 
 
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
@@ -57,7 +58,8 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
 
     A check of operators names the line where values that are not finite begin. It has no --edit, and runs alone.
     """
-    of_table = [one for report in reports[:1] if report.probe in _FAULTS for one in faults(report) if one]
+    judged = [with_verdict(report) for report in reports[:1] if report.probe in _FAULTS]
+    of_table = [one for report in judged for one in faults(report) if one]
     if not of_table:
         return ""
     not_finite, zero = _FAULTS[reports[0].probe]
@@ -67,6 +69,7 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
         typed += [word for name in _BACKWARD["check"] for word in as_typed(step, name)]
         return shlex.join(["hookcli", "check", spec, *typed, "--ops", *([] if train else ["--eval"])])
     check = not_finite if fault.severity == SEVERITIES[0] else zero if fault.words.endswith("all zero") else ""
+    check = next((rule for word, rule in _SLOPES.items() if word in fault.words), check)
     return f"hookcli explain {check}" if check else ""
 
 

@@ -47,11 +47,13 @@ def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
     if column.bar not in SCALES:
         return None
     values = [value for row in rows if (value := _value(row, column))]
-    if column.bar == Bar.SHARE:
-        most = 1.0 if column.kind in (Kind.ELEMENTS, Kind.SHARE) else max(values, default=0.0)
-        return Scale(column, 0.0, most, False) if values else None
-    if len(values) < 2 or (column.name == _ALONE and rows[0].get("kind") not in GRADIENTS):
+    if column.bar == Bar.SHARE and column.kind in (Kind.ELEMENTS, Kind.SHARE):
+        return Scale(column, 0.0, 1.0, False) if values else None
+    at_rest = "bytes" in rows[0].values or rows[0].get("kind") not in GRADIENTS
+    if len(values) < 2 or (column.name == _ALONE and at_rest):
         return None
+    if column.bar == Bar.SHARE:
+        return Scale(column, 0.0, max(values), False)
     low, high = math.log10(min(values)), math.log10(max(values))
     return Scale(column, min(low, high - _DECADES), high, True)
 

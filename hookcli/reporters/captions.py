@@ -17,7 +17,10 @@ from hookcli.table.names import Levels
 
 _NAMED = 10  # hidden columns that are named
 _MOST = 2  # lines on a screen
-_SHORTENED = ("shapes", "inputs", "activations", "grads", "memory", "fits", "diff")
+_SHORTENED = (
+    *("shapes", "inputs", "activations", "grads", "memory", "fits", "diff"),
+    *("flow", "trace", "graph", "weights", "comm"),
+)
 """Probes whose commands have --depth, which shows the lines in full."""
 _BREAKS = re.compile(r" (?:[·+] |\()|, |; |: ")
 
@@ -70,8 +73,9 @@ def _counted(
 ) -> list[str]:
     """Numbers of what the lines would say, the one that may be left out last."""
     rows = len(report.rows)
-    level = "" if is_sequence(report) else f" at depth {deepest(shown)} of {deepest(report)}"
-    some = f"{len(shown.rows)} of {rows:,} rows" if is_sequence(report) or not level else f"{rows:,} rows{level}"
+    some = f"{rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
+    if is_sequence(report) or report.grouping == "steps":
+        some = f"{'the first ' * is_sequence(report)}{len(shown.rows)} of {rows:,} rows"
     if any(row.get("folded") for row in shown.rows):
         some = f"{rows:,} rows, repeated blocks are one"
     return [

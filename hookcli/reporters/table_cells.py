@@ -21,6 +21,7 @@ _COUNTED = 6  # kinds of rows that a summary counts
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 _LEAST = 12  # rows shown on a screen that is too small for them
+_INDENTED = 12  # levels that are indented, so that those of very deep models leave room for figures
 _TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
 
 
@@ -150,4 +151,4 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
     owner = next((name for name in around(row.fqn) if name in levels), "")
     levels[row.fqn] = levels[owner] + 1 if owner else 0
     name = formatting.cell(row, "fqn")
-    return "  " * levels[row.fqn] + (name[len(owner) :].removeprefix(".") if owner else name)
+    return "  " * min(levels[row.fqn], _INDENTED) + (name[len(owner) :].removeprefix(".") if owner else name)

@@ -28,6 +28,7 @@ _MARK = DECLARED["mark"]
 _SHORT = 16  # columns of a short mark
 _MANY = 4  # a row in so many
 _NAME = 28  # columns of a name that always have room
+_DOTTED = ("fqn", "target")  # columns of names that may lose parts of their middle
 _CALL = [name for name in IDENTITY if name != "path"]
 _ON_REQUEST = (Shown.ASKED, Shown.PAGE)
 
@@ -138,19 +139,19 @@ def kept(
     shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], view: View
 ) -> list[Column]:
     """The columns that fit beside the names, which are shortened: in a pipe, where people search for them, less."""
-    place = next((i for i, column in enumerate(columns) if column.name == "fqn"), None)
+    place = next((i for i, column in enumerate(columns) if column.name in _DOTTED), None)
     if not view.width or place is None:
         return columns if view.columns else fitted(shown, columns, widths, view.width or PIPE)
     names = [line[place] for line in cells]
     least = _NAME if view.height else max(_NAME, view.width // 2)
-    title = len(columns[place].title)
-    widths["fqn"] = max([title, *map(cell_len, abbreviated(names, least))])
+    title, dotted = len(columns[place].title), columns[place].name
+    widths[dotted] = max([title, *map(cell_len, abbreviated(names, least))])
     fitting = columns if view.columns else fitted(shown, columns, widths, view.width)
     room = view.width - (1 + sum(column.bar in bars.SCALES for column in fitting) if view.bars else 0)
-    room -= sum(widths[column.name] + 2 for column in fitting if column.name != "fqn")
+    room -= sum(widths[column.name] + 2 for column in fitting if column.name != dotted)
     for line, name in zip(cells, abbreviated(names, max(room, least)), strict=True):
         line[place] = name
-    widths["fqn"] = max([title, *(cell_len(line[place]) for line in cells)])
+    widths[dotted] = max([title, *(cell_len(line[place]) for line in cells)])
     return fitting
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.recorded import RUNS_PROBE
 from hookcli.table.names import around, is_operator, relative
+from hookcli.table.slope import slope
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
@@ -18,6 +19,7 @@ _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", 
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
 _SIGN = "▲"
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
+_SLOPES = {"vanishes": 1e-4, "explodes": 1e4}  # as HK012 and HK013, which divide by the norms of the weights
 
 
 def mark(row: Row) -> str:
@@ -29,7 +31,7 @@ def mark(row: Row) -> str:
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     words += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    words += [text for text in (_not_finite(row), _all_zero(row)) if text and text not in note]
+    words += [text for text in (_not_finite(row), _all_zero(row), _sloping(row)) if text and text not in note]
     words += ["empty"] if row.stats and not row.stats.numel else []
     return ", ".join(words)
 
@@ -51,6 +53,10 @@ def _constant(row: Row) -> str:
     return f"all {stats.min:.4g}" if stats and same and "kind" not in row.values else ""
 
 
+def _sloping(row: Row) -> str:
+    return str(row.get("slope") or "")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule for one row: the words for its fault, "" if it has none. `carries`: only for values that should vary."""
@@ -61,8 +67,9 @@ class Rule:
 
 
 _ERROR, _WARNING = SEVERITIES
-RULES = (Rule(_ERROR, _not_finite), Rule(_WARNING, _all_zero, carries=True), Rule(_WARNING, _constant, carries=True))
-"""The rules that need no other row and no second run, the worst first."""
+_VARIED = (Rule(_WARNING, words, carries=True) for words in (_all_zero, _constant))
+RULES = (Rule(_ERROR, _not_finite), *_VARIED, Rule(_WARNING, _sloping))
+"""The rules that need no second run, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,7 @@ def alarms(report: Report) -> bool:
 
 def with_verdict(report: Report) -> Report:
     """The report with its worst fault as its verdict, unless it has a verdict already."""
+    report = _with_slope(report)
     found = [] if "verdict" in report.totals else [one for one in faults(report) if one]
     if not found:
         return report
@@ -140,3 +148,21 @@ def with_verdict(report: Report) -> Report:
     what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
     more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
     return replace(report, totals={**report.totals, "verdict": f"{first.fqn or '(model)'}: {first.words}{more}"})
+
+
+def _with_slope(report: Report) -> Report:
+    """Gradients of parameters, with a `slope` in words at the weight from which on they vanish or explode."""
+    rows = [row for row in report.rows if row.get("kind") == "parameter" and len(row.get("shape") or ()) > 1]
+    norms = {
+        row.fqn: row.stats.l2 for row in rows if row.stats and row.stats.l2 > 0 and not row.stats.nan + row.stats.inf
+    }
+    if report.probe != "grads" or len(norms) < len({row.fqn for row in rows}):
+        return report
+    for word, limit in _SLOPES.items():
+        if found := slope(norms, limit, above=limit > 1):
+            said = f"{word} from here to {found.until} ({found.utmost:.2g} of that near the loss)"
+            noted = [
+                replace(r, values={**r.values, "slope": said}) if r.fqn == found.begins else r for r in report.rows
+            ]
+            return replace(report, rows=noted)
+    return report

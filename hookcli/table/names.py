@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice
 
+from rich.cells import cell_len
+
 from hookcli.errors import UsageError, nearest, unknown
 from hookcli.table.meta import Meta
 
@@ -54,34 +56,44 @@ _NUMBERED = re.compile(r"\d+(-\d+)?\b.*")
 def abbreviated(names: Sequence[str], width: int) -> list[str]:
     """The names, without parts of their middle where they are wider: bert…layer.0-3.intermediate.
 
-    No part is broken, and no name becomes another's: `width` grows until both hold.
+    No part is broken unless it is longer than any word, and no name becomes another's: `width` grows until both hold.
     """
-    different, longest = len(set(names)), max(map(len, names), default=0)
-    split = [re.split(r"(?=[.:])", name) for name in names]
+    different, longest = len(set(names)), max(map(cell_len, names), default=0)
+    split = [[*map(_clipped, re.split(r"(?=[.:])", name))] for name in names]
     common = set[str]().union(*split[:1]).intersection(*split[1:]) if different > 1 else ()
     for most in range(width, longest, max((longest - width) * len(names) // _TRIES, 1)):
-        short = [_shortened(parts, most, common) for parts in split]
-        if len(set(short)) == different and max(map(len, short)) <= most:
+        both = zip(names, split, strict=True)
+        short = [name if cell_len(name) <= most else _shortened(parts, most, common) for name, parts in both]
+        if len(set(short)) == different and max(map(cell_len, short)) <= most:
             return short
     return [*names]
 
 
 _TRIES = 2000  # of single names; with many names, in larger steps
 _LAST_TWO = 36  # columns of the last two parts of a name, which stay together if they are no longer
+_WORD = 40  # columns of the longest part that is left whole
+_END = 12  # columns of either end of a longer one
+
+
+def _clipped(part: str) -> str:
+    """The part, or the two ends of one that is longer than any word."""
+    width = cell_len(part)
+    end = _END * len(part) // max(width, 1)
+    return part if width <= _WORD else f"{part[:end]}…{part[-end:]}"
 
 
 def _shortened(parts: Sequence[str], width: int, common: Collection[str]) -> str:
     """The last part of a name and as many others as fit: those that not all names have first, numbers before words."""
     name, last = "".join(parts), len(parts) - 1
-    if len(name) <= width or last < 2:
+    if cell_len(name) <= width or last < 2:
         return name
-    together = parts[last - 1] not in common and len(_with_gaps(parts, {last - 1, last})) <= _LAST_TWO
+    together = parts[last - 1] not in common and cell_len(_with_gaps(parts, {last - 1, last})) <= _LAST_TWO
     kept = {last - 1, last} if together else {last}
     inner = sorted(
         range(last - 1, -1, -1), key=lambda i: (parts[i] in common, not _NUMBERED.fullmatch(parts[i][1:]), i > 0)
     )
     for i in inner:
-        if len(_with_gaps(parts, kept | {i})) <= width:
+        if cell_len(_with_gaps(parts, kept | {i})) <= width:
             kept.add(i)
     return _with_gaps(parts, kept)
 

@@ -61,6 +61,23 @@ class GPT(nn.Module):
             x = block(x)
         return self.head(self.ln_f(x))
 """
+DEEP = """
+from torch import nn
+
+class Deep(nn.Module):
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.gain, self.layers = gain, nn.ModuleList(nn.Linear(32, 32, bias=False) for _ in range(16))
+        self.head = nn.Linear(32, 4)
+        for layer in self.layers:
+            nn.init.normal_(layer.weight, std=gain / 32**0.5)
+
+    def forward(self, x):
+        for layer in self.layers:  # activations keep their size, gradients don't
+            y = layer(x)
+            x = y + (y / self.gain - y).detach()
+        return self.head(x)
+"""
 INPUT = ("--input", "2x8:int64")
 SCREEN = {"LINES": "24", "NO_COLOR": "1"}
 
@@ -157,3 +174,25 @@ def test_an_activation_that_is_called_as_a_function_is_marked_too(gpt: str) -> N
     assert lines[0] == "blocks.3.mlp:relu_1: all zero" and "▲ mlp:relu_1 all zero" in " ".join(lines)
     healthy = on_terminal(80, "activations", gpt, *INPUT, "--ops", "--arg", "dead=none", "--quiet", **SCREEN)
     assert "all zero" not in healthy
+
+
+@pytest.mark.parametrize(("gain", "word", "rule"), [(0.2, "vanishes", "HK012"), (20.0, "explodes", "HK013")])
+def test_gradients_that_vanish_or_explode_are_marked_where_they_begin(
+    gain: float, word: str, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("deep.py").write_text(DEEP)
+    lines = on_terminal(80, "grads", "deep.py:Deep", "-i", "8x32", "--arg", f"gain={gain}", **SCREEN).splitlines()
+    found = re.match(rf"layers\.(\d+)\.weight: gradient {word} from here to the input \(\S+ of that near", lines[0])
+    assert found and lines[-1] == f"Next: hookcli explain {rule}"
+    (mark,) = (number for number, line in enumerate(lines) if line.startswith(f"  ▲ {word} from here to the input"))
+    assert lines[mark - 1].startswith(f"layers.{found[1]}.weight ")
+    folded = on_terminal(80, "grads", "deep.py:Deep", "-i", "8x32", "--arg", f"gain={gain}", "--depth", "1", **SCREEN)
+    assert folded.count(word) == 2  # once in the first line, once at its layer
+    exec(DEEP, code := {})
+    torch.manual_seed(0)
+    (net := code["Deep"](gain))(torch.randn(8, 32)).sum().backward()
+    ratio = float(net.layers[int(found[1])].weight.grad.norm() / net.head.weight.grad.norm())
+    assert 1e-7 < (ratio if gain < 1 else 1 / ratio) < 1e-2  # that of HK012 and HK013 is 1e-4
+    healthy = on_terminal(80, "grads", "deep.py:Deep", "-i", "8x32", "--arg", "gain=1.0", **SCREEN)
+    assert healthy.startswith("deep.py:Deep") and "▲" not in healthy and "Next" not in healthy

@@ -20,6 +20,7 @@ from commands.shown import on_terminal
 from commands.test_marked_rows import GPT, INPUT
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from hookcli.table.names import abbreviated
 
@@ -69,6 +70,27 @@ def model():
         inner = Wrapped(name, inner)
     return inner
 """
+LONG = """
+from torch import nn
+
+class Named(nn.Module):
+    def __init__(self, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x):
+        for part in self.children():
+            x = part(x)
+        return x
+
+def model():
+    deep = nn.Linear(16, 16)
+    for level in range(30):
+        deep = Named(**{f"nested{level}": deep})
+    long = {"a" * 200: nn.Linear(16, 16), "a" * 199 + "b": nn.ReLU(), "编码器" * 30: nn.Linear(16, 16)}
+    return Named(**long, 层归一化模块=nn.LayerNorm(16), deep=deep)
+"""
 OUTER = ("--depth", "1", "-q")
 SCREEN = {"LINES": "24", "NO_COLOR": "1"}
 
@@ -115,6 +137,26 @@ def test_long_names_push_no_figures_out(width: int, cli: Cli) -> None:
     rows = [line.split() for line in lines[head + 2 :] if re.match(r"\S+\.\S+ ", line)]
     assert len(rows) == 12 == len(names) - 1 and max(map(len, lines[: head + 14])) <= width
     assert all(sum(is_abbreviation(row[0], name) for name in names) == 1 for row in rows)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_words_as_long_as_a_line_and_deep_nesting_push_no_figures_out(width: int) -> None:
+    Path("long.py").write_text(LONG)
+    for depth in ("1", "all"):
+        said = on_terminal(width, "activations", "long.py:model", "-i", "4x16", "--depth", depth, "-q", **SCREEN)
+        head, _, *rows = said.splitlines()[said.splitlines().index(next(re.finditer("^Layer.*$", said, re.M))[0]) :]
+        assert {"Mean", "Std", "Min", "Max"} <= {*head.split()} and len({row.split()[0] for row in rows}) == len(rows)
+        assert all(cell_len(row) <= width for row in rows) and "层归一化模块" in said
+        assert f"{'a' * 12}…{'a' * 12} " in said and f"{'a' * 12}…{'a' * 11}b " in said
+        assert ("nested29" in said) == (depth == "all")
+
+
+@pytest.mark.parametrize("command", ["plugins", "comm resnet18 --hook allreduce,fp16"])
+def test_no_word_is_broken(command: str) -> None:
+    lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
+    rows = [line for line in lines if line.startswith(("reporter", "allreduce", "fp16"))]
+    assert len(rows) >= 2 and max(map(len, lines)) <= 80
+    assert "plugins" not in command or any(line.endswith("tensorboard:TensorboardReporter") for line in rows)
 
 
 def test_remarks_stand_below_their_rows_and_evict_nothing(cli: Cli) -> None:
@@ -175,7 +217,7 @@ def test_a_long_sequence_begins_with_a_summary_and_fits_the_screen(command: str,
     lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
     assert re.match(first, lines[0]) and len(lines) <= 26
     assert heading <= {*next(line for line in lines if re.match(" *(Id|Kind|µs) ", line)).split()}
-    assert any(line.startswith("the first ") and "(--depth all shows all)" in line for line in lines)
+    assert any(re.match(r"the first \d+ of .* rows.*\(--depth all", line) for line in lines)
 
 
 CAPTIONED = {
@@ -184,6 +226,9 @@ CAPTIONED = {
     "grads": ("grads", "gpt.py:GPT", *INPUT),
     "memory": ("memory", "resnet18"),
     "fits": ("memory", "gpt.py:GPT", *INPUT, "--fits", "20MiB"),
+    "trace": ("trace", "gpt.py:GPT", *INPUT),
+    "graph": ("graph", "resnet18", "-i", "1x3x64x64"),
+    "weights": ("weights", "gpt.py:GPT"),
     "diff": ("diff", "gpt.py:GPT --seed 1", "gpt.py:GPT", *INPUT),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -127,3 +128,15 @@ def test_bins_hold_what_lies_between_their_ends() -> None:
             inside = (x == 0) if low == high == 0 else (x >= low) & (x < high) if low >= 0 else (x > low) & (x <= high)
             assert int(inside.sum()) == count, (low, high)
         assert math.isclose(bins[0][0], stats.min) and math.isclose(bins[-1][1], stats.max)
+
+
+def test_bars_of_nothing_to_compare_are_none() -> None:
+    """A lone figure, however small a part of the whole, has none, nor have norms of tensors at rest."""
+    one = hookcli.capture(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(64, 4), ["shapes"])[0]
+    rows = [row for row in one.rows if row.fqn == "0"]
+    for report, bar in ((one, True), (dataclasses.replace(one, rows=rows), False)):
+        (line,) = (line for line in lines(report, 200) if line.startswith("0  "))
+        assert bool(re.search(r" KiB +[▏▎▍▌▋▊▉█]", line)) == bar and " KiB" in line
+    grads, at_rest = vanishing(), [{"bytes": row["numel"] * 4, **row.values} for row in vanishing().rows]
+    weights = [dataclasses.replace(row, values=new) for row, new in zip(grads.rows, at_rest, strict=True)]
+    assert "Bars" in str(lines(grads, 200)) and "Bars" not in str(lines(dataclasses.replace(grads, rows=weights), 200))

@@ -165,7 +165,7 @@ def _lines_of(report: Report) -> dict[str, object]:
         "next": visible(footer.next_line([report])),
         "faults": {
             row: {name: visible(text) for name, text in asdict(one).items()}
-            for row, one in enumerate(faults(report))
+            for row, one in enumerate(faults(judged))
             if one
         },
         "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,
