@@ -46,6 +46,7 @@ class Seen:
     errors: list[Exception] = field(default_factory=list)
     ran: dict[str, ModelRun] = field(default_factory=dict)
     others: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def step(self, step: RecordedStep) -> None:
         self.recorded.append(cast(RecordedStep, parsed(step.to_dict(), HERE)))
@@ -116,6 +117,7 @@ def observing(only: Callable[[nn.Module], bool] | None = None, **plan: Any) -> I
         observer.stop()
         seen.ran = dict(observer.models.counts)
         seen.others = dict(observer.models.others)
+        seen.notes = observer.notes()
         assert global_state() == before
 
 

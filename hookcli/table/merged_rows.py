@@ -78,8 +78,9 @@ def _beyond(below: Sequence[Row], fqn: str) -> str | None:
 
 
 def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
-    """The changes of hidden parts within tolerance; where the module itself was renamed its parts were, too."""
-    changes = {row.fqn: str(row["change"]) for row in below if row.get("change") and not row.get("beyond")}
+    """Other settings of hidden parts, and changes within tolerance; where the module was renamed, its parts were."""
+    kept = {row.fqn: row.get("reset") or (not row.get("beyond") and row.get("change")) for row in below}
+    changes = {name: str(change) for name, change in kept.items() if change}
     if own.startswith(_RENAMED):
         changes = {name: change for name, change in changes.items() if not change.startswith(_RENAMED)}
     if not changes:

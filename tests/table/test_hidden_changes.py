@@ -32,3 +32,13 @@ def test_a_hidden_part_that_is_beyond_tolerance_is_named_and_others_counted() ->
     rows = [Row({"fqn": fqn, "type": "T", "beyond": beyond, "times": 2.0}) for fqn, beyond in values.items()]
     grouped = {row.fqn: row for row in group_rows(Report("diff", "m", columns, rows), 1).rows}
     assert grouped["a"]["note"] == "beyond in b and 2 more"
+
+
+def test_another_setting_of_a_hidden_part_is_named_whether_or_not_the_part_is_beyond_tolerance() -> None:
+    columns = columns_named("fqn", "type", "times")
+    rows = [
+        Row({"fqn": fqn, "type": "T", "beyond": fqn == "b.norm", "times": 0.0, "reset": "eps 1 → 2" * ("norm" in fqn)})
+        for fqn in ("", "a", "a.norm", "b", "b.norm", "c", "c.act")
+    ]
+    grouped = group_rows(Report("diff", "m", columns, rows), 1).rows
+    assert [row.get("note") for row in grouped] == [None, "norm: eps 1 → 2", "beyond in norm; norm: eps 1 → 2", None]

@@ -90,7 +90,7 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def notes(self) -> list[str]:
-        return [*torch_private.notes(), *self.models.notes]
+        return [*torch_private.notes(), *self.models.notes, *self._steps.losses.notes()]
 
     def child_notes(self) -> list[str]:
         """Notes on child processes, for a record that has no parts for them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -126,13 +127,15 @@ def check_probes(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-_DENSE = 24
-"""The first steps, all recorded; then half as many while the number of steps doubles."""
-_DENSE_RANKS = 8
+_DENSE, _SPARSE = 48, 16
+"""The first steps, all recorded; then at most `_SPARSE` while the number of steps doubles."""
+_DENSE_RANKS = _SPARSE_RANKS = 8
 _ALWAYS = 2
+_MINUTE = 60
 _SHARE = 0.02
-_SECONDS = 1.2
-"""The share of the run's time that hookcli may take, and what it may take of the first minute."""
+"""The share of the run's time that hookcli may take, of the first minute in any case."""
+_AT_ONCE = _SHARE * _MINUTE / 2
+"""Seconds that it may take of the first steps; as many more, over the first minute, leave a short run's end some."""
 _AFTER = 2
 _REMEMBERED = 4096
 
@@ -141,9 +144,10 @@ class Schedule:
     """Chooses the recorded steps of a plan.
 
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
-    that grows with the number, so that two runs have steps in common: 39 of 60 steps, 88 of 1,000, 208 of a million. A
-    step is left out while hookcli has spent more than 2 % of the run's time in recorded steps; the first of them is not
-    counted, as it has more to do. Ranks must choose alike, without a word to each other: they go by numbers alone.
+    that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million. A
+    step is left out while hookcli has spent more than 2 % of the run's time in recorded steps, or than its part of the
+    first minute; the first of them is not counted, as it has more to do. Ranks must choose alike, without a word to
+    each other: they go by numbers alone.
     """
 
     def __init__(self, plan: RecordingPlan, clock: ProgramClock) -> None:
@@ -175,18 +179,20 @@ class Schedule:
         """The interval between recorded steps around this one, as far as time allows."""
         if self._plan.every is not None:
             return self._plan.every
-        dense = _DENSE if joined_world().size == 1 else _DENSE_RANKS
-        return _power_of_two((step - self._plan.start) / dense)
+        dense, sparse = (_DENSE, _SPARSE) if joined_world().size == 1 else (_DENSE_RANKS, _SPARSE_RANKS)
+        number = step - self._plan.start
+        return 1 if number < dense else _power_of_two(number / sparse)
 
     def affordable(self, number: int) -> bool:
         """True if hookcli's own work leaves time for one more step; always where an interval was asked for."""
         if self._plan.every is not None or self._plan.first_bad or joined_world().size > 1:
             return True  # a search looks at every step anyway
         seconds, cost = perf_counter() - self._began, self._spent / max(self._recorded - 1, 1)
-        if self._spent + cost <= _SECONDS:
+        if self._spent + cost <= _AT_ONCE:
             return True
-        interval = _power_of_two(cost * number / (_SHARE * seconds))
-        return self._spent + cost <= _SHARE * seconds and number % interval == 0
+        slowly = _AT_ONCE * math.sqrt(seconds / _MINUTE)
+        allowed, growth = (_AT_ONCE + slowly, slowly) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
+        return self._spent + cost <= allowed and number % _power_of_two(cost * number / growth) == 0
 
     def look_after(self, step: int) -> None:
         """Record the steps after this one, in which something was found."""

@@ -53,13 +53,25 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
     return cast("type[Run]", started)
 
 
-@pytest.mark.parametrize(("steps", "number"), [(1, 1), (24, 24), (60, 39), (200, 61), (1000, 88), (10**5, 169)])
+@pytest.mark.parametrize(
+    ("steps", "number"), [(1, 1), (48, 48), (60, 51), (200, 65), (1000, 84), (3000, 96), (10**5, 137)]
+)
 def test_the_number_of_recorded_steps_grows_with_the_logarithm_of_the_run(runs, steps: int, number: int) -> None:
     recorded = runs().steps(0, steps)
     assert len(recorded) == number and recorded[0] == 0
     assert steps - recorded[-1] <= max(steps / 6, 1)  # the last one is near the end
     later = runs().steps(0, steps * 2)
     assert set(recorded) <= set(later)  # two runs have steps in common
+
+
+@pytest.mark.parametrize("steps", [200, 1000, 3000])
+@pytest.mark.parametrize(("step", "cost"), [(0.003, 0.008), (0.01, 0.02), (0.02, 0.05), (0.1, 0.03), (0.5, 0.1)])
+def test_a_run_that_ends_within_its_first_minute_is_recorded_up_to_its_end(
+    runs, steps: int, step: float, cost: float
+) -> None:
+    recorded = runs(step, cost).steps(0, steps)
+    assert len(recorded) >= 10 and recorded[-1] >= steps * 0.7
+    assert any(steps // 4 <= number < steps // 2 for number in recorded)
 
 
 @pytest.mark.parametrize("step", [0.02, 0.1, 2.0])

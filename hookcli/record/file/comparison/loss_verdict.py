@@ -67,17 +67,17 @@ class TwoLosses:
         means = {side: sum(own[step] for step in window) / len(window) for side, own in of.items()}
         better, worse = sorted(of, key=lambda side: _rank(means[side]))
         low, high = means[better], means[worse]
+        best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
         if not window[1:]:
             lead = f"loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
-            best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
             return "; ".join([f"{better} is better: {lead}", *not_finite, *best, parting])
         over = f"over steps {window[0]:,} to {last:,}"
         single = f"at step {last:,} A {text_of(self.a[last])}, B {text_of(self.b[last])}"
         if _is_clear([self.b[step] - self.a[step] for step in window]):
             lead = f"{better} is better: mean loss {text_of(low)} {over}, where {worse} has {text_of(high)}"
-            return "; ".join([lead + _less(low, high), *not_finite, single, parting])
+            return "; ".join([lead + _less(low, high), *not_finite, single, *best, parting])
         lead = f"neither is clearly better: mean loss A {text_of(means['A'])}, B {text_of(means['B'])} {over}"
-        return "; ".join([f"{lead}, apart by less than their spread", *not_finite, single, parting])
+        return "; ".join([f"{lead}, apart by less than their spread", *not_finite, single, *best, parting])
 
 
 def _window(common: AbstractSet[int]) -> list[int]:

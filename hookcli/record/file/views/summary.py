@@ -76,7 +76,7 @@ def summary(
     remarks += [] if lost or header.every else _unrecorded(end, latest)
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
     remarks = [line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT)]
-    if lost and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
+    if lost and not verdicts and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
         remarks.append(lost)  # the first line has left the screen
     return "\n".join([*parts, *told([*remarks, then]), ""])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
 from hookcli.record.observe.steps.losses import Held, HeldGradients
+from hookcli.table.formatting import counted
 from hookcli.tensors.weak import WeakIds
 
 _AT_ONCE = 100
@@ -30,11 +31,15 @@ class _Pass:
 
 
 class _Step(NamedTuple):
-    """A step, and the backward passes before it; `whole`: their loss takes the place of what is known of the step."""
+    """A step, and the backward passes before it; `whole`: their loss takes the place of what is known of the step.
+
+    `left_out`: what the passes since the step before began from whose gradients no optimizer takes.
+    """
 
     model: str
     number: int
     passes: list[_Terms]
+    left_out: Sequence[Tensor | float] = ()
     whole: bool = False
 
     @property
@@ -52,6 +57,8 @@ class _Thread:
     passes: list[_Pass] = field(default_factory=list)  # since the last step
     left: Held = field(default_factory=dict)  # by the last pass
     last: list[_Pass] = field(default_factory=list)  # before the last step
+    left_out: list[Tensor | float] = field(default_factory=list)  # by the program, since the last step
+    following: tuple[str, int] | None = None  # the model of the last step, and the number of the step after it
     had: set[tuple[str, int]] = field(default_factory=set)  # models, and those of `last` that have counted for them
 
     def skipped(self) -> None:
@@ -59,12 +66,18 @@ class _Thread:
             self.last, self.passes = self.passes, []
             self.had.clear()
 
+    def leave_out(self, passes: Iterable[_Pass]) -> None:
+        """No step takes these passes: the program has cleared their gradients, or leaves the step out."""
+        terms = [*self.left_out, *(term for one in passes for term in one.terms or ())]
+        self.left_out = _folded(terms)[-_AT_ONCE:]
+
 
 class EveryLoss:
     """Takes the loss of each backward pass as it begins, and gives the sum to the next optimizer's step in its thread.
 
-    A pass counts for the optimizers that it gave gradients to, unless the program clears these before the step. `write`
-    receives the losses of consecutive steps, `found` the first one that is NaN or infinite.
+    A pass counts for the optimizers that it gave gradients to, unless the program clears these before the step.
+    `notes` tell of those that began from NaN or infinity; if no step comes after one, the step that did not come has
+    that loss. `write` receives the losses of consecutive steps, `found` the first one that is NaN or infinite.
 
     A thread reads the gradients of its own optimizers alone: autograd writes, and PyTorch frees, without Python's lock.
     """
@@ -73,6 +86,7 @@ class EveryLoss:
         self._write = write
         self._found = found
         self._is_found = False
+        self._left_out: list[tuple[str, int]] = []  # models and steps before which a loss was not finite
         self._threads: dict[int, _Thread] = {}
         self._owners: WeakIds[Optimizer, int] = WeakIds()  # the threads in which optimizers have stepped
         self._unread: list[_Step] = []
@@ -89,6 +103,7 @@ class EveryLoss:
             cleared = gradients.cleared_since(thread.left)
             for one in thread.passes if cleared else ():
                 one.reached = one.reached and one.reached - cleared
+            thread.leave_out(one for one in thread.passes if one.reached == set())
             thread.passes = [one for one in thread.passes if one.reached != set()]
         thread.passes.append(one := _Pass(copies))
         thread.running.append((one, gradients.held))
@@ -112,9 +127,9 @@ class EveryLoss:
 
     def _join(self, thread: _Thread, before: _Pass, last: _Pass) -> None:
         """Make one pass of two that count for the same, if their numbers are known: a loop may have any number."""
-        terms = [*(before.terms or ()), *(last.terms or ())]
+        terms = _folded([*(before.terms or ()), *(last.terms or ())])
         if before.reached == last.reached and not any(isinstance(term, Tensor) for term in terms):
-            thread.passes[-2:] = [_Pass([sum(map(float, terms))] if terms else None, last.reached)]
+            thread.passes[-2:] = [_Pass(terms or None, last.reached)]
 
     def stepped(self, numbers: Mapping[str, int], optimizer: Optimizer | None = None) -> None:
         """An optimizer has made the step of this number, by model. Others that step after it share its passes."""
@@ -126,7 +141,9 @@ class EveryLoss:
             reaching = [n for n, one in enumerate(thread.last) if one.reached is None or id(optimizer) in one.reached]
             left = [n for n in reaching if (model, n) not in thread.had]
             thread.had.update((model, n) for n in left)
-            self._unread.append(_Step(model, number, [thread.last[n].terms for n in left]))
+            self._unread.append(_Step(model, number, [thread.last[n].terms for n in left], thread.left_out))
+            thread.following = model, number + 1
+        thread.left_out = []
         if not self._waits or len(self._unread) >= _AT_ONCE:
             self._read_all()
         if any(len(losses) > _AT_ONCE for losses in self._read.values()):
@@ -134,7 +151,9 @@ class EveryLoss:
 
     def skipped(self) -> None:
         """An optimizer's step was left out, perhaps not those of others: no later step takes these passes."""
-        self._stepping().skipped()
+        thread = self._stepping()
+        thread.leave_out(thread.passes)
+        thread.skipped()
 
     def _stepping(self) -> _Thread:
         """What this thread has done; where it runs no backward, what the only thread that does has done."""
@@ -146,8 +165,20 @@ class EveryLoss:
         """A recorded step knows which passes count: the gradients of some are cleared before the optimizer's step."""
         self._unread.append(_Step(model, number, [[loss]], whole=True))
 
+    def notes(self) -> list[str]:
+        """What the program has left out, for losses that were not finite."""
+        if not self._left_out:
+            return []
+        (model, number), more = self._left_out[0], len(self._left_out) - 1
+        others = f" and {counted(more, 'more step')}" if more else ""
+        return [f"{model}: the loss was NaN or infinite before step {number:,}{others}; no optimizer's step took it"]
+
     def flush(self, *, all_of_them: bool = False) -> None:
         """Write the losses, but for those of each model's last step, to which further optimizers may add."""
+        for thread in self._threads.values() if all_of_them else ():
+            thread.leave_out(thread.passes)
+            if thread.following and not all(map(_is_finite, thread.left_out)):
+                self._unread.append(_Step(*thread.following, [thread.left_out]))
         self._read_all()
         for model, losses in self._read.items():
             steps = sorted(losses)
@@ -162,8 +193,18 @@ class EveryLoss:
         for step in unread:
             losses, loss = self._read.setdefault(step.model, {}), step.loss
             before = None if step.whole else losses.get(step.number)
+            self._left_out += [step[:2]] if not all(map(_is_finite, step.left_out)) else []
             losses[step.number] = before if loss is None else loss + (before or 0.0)
             if loss is not None and not math.isfinite(loss) and not self._is_found:
                 self._is_found = True
                 nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
                 self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], UNSEARCHED))
+
+
+def _is_finite(term: Tensor | float) -> bool:
+    return math.isfinite(float(term))
+
+
+def _folded(terms: list[Tensor | float]) -> list[Tensor | float]:
+    """The sum of the terms, if that waits for no accelerator; else the terms."""
+    return terms if not terms or any(isinstance(term, Tensor) for term in terms) else [sum(map(float, terms))]

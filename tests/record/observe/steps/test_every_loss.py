@@ -250,6 +250,29 @@ def test_it_is_known_whether_a_step_is_recorded_or_not(program: Callable[[], Los
         assert list(seen.every_loss[model].values()) == pytest.approx(values, rel=1e-6)
 
 
+def test_a_loss_that_is_not_finite_is_told_though_no_step_took_it() -> None:
+    with observing(every=10**6) as seen:
+        steps_left_out_by_the_program()
+    assert seen.notes == ["Sequential: the loss was NaN or infinite before step 2; no optimizer's step took it"]
+
+
+def test_the_loss_of_a_run_whose_last_steps_were_all_left_out_is_not_finite() -> None:
+    def program() -> None:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(6):
+            optimizer.zero_grad()
+            loss = loss_of(model, X) * (math.nan if number > 2 else 1.0)
+            loss.backward()
+            if loss.isfinite():
+                optimizer.step()
+
+    with observing(every=10**6) as seen:
+        program()
+    assert [math.isfinite(loss) for loss in seen.every_loss["Sequential"].values()] == [True] * 3 + [False]
+    assert [(one.step, one.what, one.nan) for one in seen.non_finites] == [(3, "loss", 1)]
+
+
 @pytest.mark.parametrize(("first_bad", "found"), [(None, [(2, "loss", 1, 0)]), ("report", [(2, "loss", 1, 0)])])
 def test_the_first_one_that_is_not_finite_is_told_once(first_bad: str | None, found: list[object]) -> None:
     def program() -> None:
