@@ -85,7 +85,7 @@ def compared(models: Sequence[tuple[str, str]], measured: Mapping[str, Any]) -> 
         setting = Setting(inputs=tuple(map(parse_input, given.split(","))), train=True, targets=True)
         for optimizer in OPTIMIZERS:
             step = simulate(find_recipe(name), setting, MemoryPlan(optimizer=optimizer)).steady
-            yield Compared(name, given, optimizer, measured[name][optimizer], step.peak.bytes, step.by_phase())
+            yield Compared(name, given, optimizer, measured[name][optimizer], step.peak.highest, step.by_phase())
 
 
 def summary(found: Sequence[Compared]) -> str:

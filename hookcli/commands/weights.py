@@ -12,7 +12,7 @@ from hookcli.commands.option_fields import OnlyFields, option, words_of
 from hookcli.commands.options import BUILDING, SHOWING, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.progress import Position, Progress, working
-from hookcli.engine.weights_report import Wanted, WeightsReport
+from hookcli.engine.weights_report import Wanted, WeightsReport, parameters_and_buffers
 from hookcli.errors import HookcliError, UsageError
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists
@@ -101,7 +101,6 @@ def _opened(text: str, columns: Any, wanted: Wanted, options: Options, progress:
             suffixes = ", ".join(SUFFIXES)
             raise UsageError(f"{text}: holds no tensors ({suffixes}); a model of a file is FILE.py:CALLABLE")
         progress.stage("importing torch")
-        from hookcli.engine.model_weights import parameters_and_buffers
         from hookcli.engine.run_info import finished
 
         name, model, info = built_model(text, options, progress, meta=not (wanted.stats or wanted.spectral))

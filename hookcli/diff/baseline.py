@@ -57,10 +57,10 @@ class Baseline:
     def require_same_run(self, meta: Mapping[str, Any]) -> None:
         """Raises UsageError if the run that `meta` describes can't be compared: another input, mode, dtype ..."""
         differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
-        known = [key for key in _IF_KNOWN if key in self.run and key in meta]
-        if other := _other(self.run, meta, (*_SAME, *known, *(_OF_GRADIENTS if differentiated else ()))):
-            said = f"the baseline of {self.model} was made by a different run: {', '.join(other)}"
-            raise UsageError(f"{said}; repeat that run, or --save a new baseline")
+        in_both = [key for key in _IF_KNOWN if key in self.run and key in meta]
+        if other := _other(self.run, meta, (*_SAME, *in_both, *(_OF_GRADIENTS if differentiated else ()))):
+            message = f"the baseline of {self.model} was made by a different run: {', '.join(other)}"
+            raise UsageError(f"{message}; repeat that run, or --save a new baseline")
 
     def notes(self, reports: Sequence[Report], meta: Mapping[str, Any]) -> list[str]:
         """Remarks on a comparison: another version or device, and measurements that only one side has."""
@@ -80,9 +80,10 @@ def _other_figures(then: Iterable[Report], now: Iterable[Report]) -> list[str]:
     if not then or not now:
         return []
     lacking = [key for key in STATS_KEYS if not any(key in report.statistics for report in then)]
-    known, found = ({name for report in side for row in report.rows for name in row.values} for side in (now, then))
+    new, old = ({name for report in side for row in report.rows for name in row.values} for side in (now, then))
+    unknown_here = ", ".join(sorted(old - new))
     notes = [f"the baseline has no {', '.join(lacking)}; --save adds it"] if lacking else []
-    return notes + ([f"the baseline has {', '.join(sorted(found - known))}, unknown here"] if found - known else [])
+    return notes + ([f"the baseline has {unknown_here}, unknown here"] if unknown_here else [])
 
 
 def text_of(baselines: Iterable[Baseline]) -> str:
@@ -117,8 +118,8 @@ class Baselines:
         """Return the baseline of a model. Raises UsageError if the file has none."""
         if model not in self.models:
             has = f"it has {', '.join(sorted(self.models)) or 'none'}"
-            said = unknown("model", model, self.models, see=has)
-            raise UsageError(f"{self.file}: no baseline of this model: {said}; --save adds one")
+            message = unknown("model", model, self.models, see=has)
+            raise UsageError(f"{self.file}: no baseline of this model: {message}; --save adds one")
         return self.models[model]
 
 
@@ -199,8 +200,8 @@ def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
 
 def _report(probe: str, model: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> Report:
     """Restore a report from the rows that `_lean` kept. A statistic that none of them has was not measured."""
-    known = set(_LEFT_OUT_IF_ZERO).union(*rows)
-    statistics = tuple(key for key in STATS_KEYS if key in known)
+    names = set(_LEFT_OUT_IF_ZERO).union(*rows)
+    statistics = tuple(key for key in STATS_KEYS if key in names)
     zeros = dict.fromkeys(_LEFT_OUT_IF_ZERO, 0)
     restored = [Row.from_flat({**zeros, **row}, statistics) if "numel" in row else Row(dict(row)) for row in rows]
     return sound(Report(probe, model, _COLUMNS, restored, {"dtype": run["dtype"]}, statistics=statistics))

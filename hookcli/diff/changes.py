@@ -52,19 +52,19 @@ def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: To
 class _Causes:
     """The changes found, by module, and a count of what follows from them, by kind."""
 
-    said: dict[str, list[str]] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
     excess: dict[str, float] = field(default_factory=dict)
     follow: dict[str, int] = field(default_factory=dict)
 
-    def add(self, fqn: str, said: str) -> None:
+    def add(self, fqn: str, text: str) -> None:
         """Add a cause at a module or parameter."""
-        self.said.setdefault(fqn, []).append(said)
+        self.texts.setdefault(fqn, []).append(text)
 
-    def first_of(self, rows: Sequence[Row], what: str, said: str) -> None:
+    def first_of(self, rows: Sequence[Row], what: str, text: str) -> None:
         """Report the first of these rows if nothing else was reported before, and count the others."""
-        first = first_beyond(rows) if not self.said else None
+        first = first_beyond(rows) if not self.texts else None
         if first:
-            self.add(first.fqn, f"{said}{first['differs']}")
+            self.add(first.fqn, f"{text}{first['differs']}")
             if math.isfinite(first.get("times") or 0.0):
                 self.excess[first.fqn] = first["times"]
         if rest := len(rows) - bool(first):
@@ -73,9 +73,9 @@ class _Causes:
     def changes(self) -> Iterator[Change]:
         """Yield a change per place; the last one counts what follows."""
         follow = ", ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in self.follow.items())
-        for number, (fqn, said) in enumerate(self.said.items()):
-            more = f"; changed as a result: {follow}" if follow and number == len(self.said) - 1 else ""
-            yield Change(fqn, f"{'; '.join(said)}{more}", self.excess.get(fqn))
+        for number, (fqn, texts) in enumerate(self.texts.items()):
+            more = f"; changed as a result: {follow}" if follow and number == len(self.texts) - 1 else ""
+            yield Change(fqn, f"{'; '.join(texts)}{more}", self.excess.get(fqn))
 
 
 def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
@@ -100,8 +100,8 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
             causes.add(fqn, f"replaced by a {row.get('type')}")
         elif row.get("change") and not _renumbered(row):
             causes.add(fqn, _become(row["change"]))
-        elif row.get("beyond") and fqn not in causes.said:
-            inside = [name for name in (changed | sized | causes.said.keys()) if is_within(name, fqn)]
+        elif row.get("beyond") and fqn not in causes.texts:
+            inside = [name for name in (changed | sized | causes.texts.keys()) if is_within(name, fqn)]
             if fqn in sized and not inside:
                 causes.add(fqn, _resized(old[fqn], new[fqn]))
             elif fqn in old and fqn in new and _is_own(old[fqn], new[fqn]) and not any(is_within(n, fqn) for n in old):
@@ -146,18 +146,18 @@ def _unmeasured(row: Row) -> str:
 
 def _lost(rows: Sequence[Row], causes: _Causes) -> None:
     """Gradients that only one run has: the first on each side, unless its module is known to have changed."""
-    for side, said in (("A", "no longer gets a gradient"), ("B", "now gets a gradient")):
-        lost = [row for row in rows if row.get("only") == side and row.fqn.rpartition(".")[0] not in causes.said]
+    for side, text in (("A", "no longer gets a gradient"), ("B", "now gets a gradient")):
+        lost = [row for row in rows if row.get("only") == side and row.fqn.rpartition(".")[0] not in causes.texts]
         if lost:
             reason = f" ({lost[0]['reason']})" if lost[0].get("reason") else ""
             others = f", nor {'do' if lost[2:] else 'does'} {len(lost) - 1} more" if lost[1:] else ""
             others = others if side == "A" else others.replace("nor do", "as do").replace("nor does", "as does")
-            causes.add(lost[0].fqn, f"{said}{reason}{others}")
+            causes.add(lost[0].fqn, f"{text}{reason}{others}")
 
 
-def _statistics(rows: Sequence[Row], what: str, said: str, causes: _Causes) -> None:
+def _statistics(rows: Sequence[Row], what: str, text: str, causes: _Causes) -> None:
     """Statistics that moved, and modules that are no longer measured and were not reported before."""
     for row in rows:
-        if row.get("only") and what == "activation" and row.fqn not in causes.said:
+        if row.get("only") and what == "activation" and row.fqn not in causes.texts:
             causes.add(row.fqn, _unmeasured(row))
-    causes.first_of([row for row in rows if row.get("beyond") and not row.get("only")], what, f"{said} changed: ")
+    causes.first_of([row for row in rows if row.get("beyond") and not row.get("only")], what, f"{text} changed: ")

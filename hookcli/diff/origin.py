@@ -19,8 +19,8 @@ def check_pair(a: Report, b: Report) -> None:
     """Raise UsageError for reports that can't be compared with each other."""
     if a.probe != b.probe:
         raise UsageError(f"A is a report of {a.probe}, B of {b.probe}: compare reports of one command")
-    if said := unfit(a):
-        raise UsageError(f"reports of {a.probe} can't be compared{said}")
+    if reason := unfit(a):
+        raise UsageError(f"reports of {a.probe} can't be compared{reason}")
 
 
 def unfit(report: Report) -> str:
@@ -57,8 +57,8 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     A container comes before its parts in a report but returns after them, so a part that is beyond tolerance is first.
     A parameter or buffer is chosen only if nothing that was computed is beyond tolerance.
     """
-    found = [row for row in rows if row.get("beyond")]
-    beyond = [row for row in found if row.get("kind") != WEIGHT] or found
+    differing = [row for row in rows if row.get("beyond")]
+    beyond = [row for row in differing if row.get("kind") != WEIGHT] or differing
     first = None
     for row in beyond:
         if first is None or (is_within(row.fqn, first.fqn) and row.get("kind") == first.get("kind")):
@@ -79,7 +79,7 @@ class Origin(NamedTuple):
         """The name of the part that is the cause."""
         return self.lone[0].fqn if self.lone else self.first.fqn
 
-    def said(self, place: str) -> str:
+    def text(self, place: str) -> str:
         """The origin in words, for the first row's `place`."""
         if not self.lone:
             return place

@@ -134,8 +134,8 @@ def _completed(row: Row, other: Row | None) -> Row:
 def _places(report: Report, other: Report) -> list[NamedPart]:
     """Every module in the report, once; one that was not measured has the type that the other report knows."""
     types = {row.fqn: str(row.get("type") or "") for row in report.rows}
-    known = {row.fqn: str(row.get("type") or "") for row in other.rows}
-    types |= {item.fqn: known.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
+    other_types = {row.fqn: str(row.get("type") or "") for row in other.rows}
+    types |= {item.fqn: other_types.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
     return [NamedPart(fqn, kind) for fqn, kind in types.items()]
 
 

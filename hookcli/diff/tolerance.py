@@ -131,7 +131,7 @@ class MeasuredPair:
     """
 
     values: Mapping[str, Any]
-    found: Discrepancy
+    distance: Discrepancy
     dtypes: tuple[str, str]
     received: Sequence[Discrepancy] = ()
     complete: bool = False
@@ -154,9 +154,9 @@ class MergedPairs:
             values = item.values if isinstance(item, MeasuredPair) else item
             in_b = values.get("change") == "added"  # under B's name, which another place may have in A
             key = (in_b, *place_of(values))
-            known = self._places.setdefault(key, item)
-            if known is not item and isinstance(known, MeasuredPair):
-                self._places[key] = _merged(known, item) if isinstance(item, MeasuredPair) else item
+            earlier = self._places.setdefault(key, item)
+            if earlier is not item and isinstance(earlier, MeasuredPair):
+                self._places[key] = _merged(earlier, item) if isinstance(item, MeasuredPair) else item
 
     def found(self) -> list[Compared]:
         """All places, those of the first batch first."""
@@ -170,8 +170,8 @@ def _merged(one: MeasuredPair, other: MeasuredPair) -> MeasuredPair:
     pairs = zip(one.received, other.received, strict=False)
     received = [Discrepancy.merge(pair) for pair in pairs]
     complete = one.complete and other.complete
-    found = Discrepancy.merge([one.found, other.found])
-    return replace(one, values=values, found=found, received=received, complete=complete)
+    distance = Discrepancy.merge([one.distance, other.distance])
+    return replace(one, values=values, distance=distance, received=received, complete=complete)
 
 
 def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[Row]:
@@ -182,37 +182,37 @@ def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[
     finite. `received` tells whether the inputs "differ" or are "equal", if that is known.
     """
     gradients = [item for item in measured if item.values["kind"] not in _VALUES]
-    scales = gradient_scales((item.values["kind"], _rms(item.found.a_l2, item.found.numel)) for item in gradients)
+    scales = gradient_scales((item.values["kind"], _rms(item.distance.a_l2, item.distance.numel)) for item in gradients)
     return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
 
 
 def _row(item: MeasuredPair, tolerance: Tolerance, scale: float | None) -> Row:
     rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
-    before = max((found.rel_l2 for found in item.received), default=0.0)
-    known = 0 < before < math.inf and not any(found.nonfinite for found in (item.found, *item.received))
-    growth = item.found.rel_l2 / before if known else None
-    values = {**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)}
-    if any(_judgement(found, rtol, atol)["times"] > 1 for found in item.received):
+    before = max((one.rel_l2 for one in item.received), default=0.0)
+    grows = 0 < before < math.inf and not any(one.nonfinite for one in (item.distance, *item.received))
+    growth = item.distance.rel_l2 / before if grows else None
+    values = {**item.values, **item.distance.figures(), "growth": growth, **_judgement(item.distance, rtol, atol)}
+    if any(_judgement(one, rtol, atol)["times"] > 1 for one in item.received):
         values["received"] = "differ"
     elif item.received and item.complete:
         values["received"] = "equal"
     return Row(values)
 
 
-def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
-    relative = rtol * _rms(found.a_l2, found.numel)
-    allowed, error = relative + atol, _rms(found.error_l2, found.numel)
+def _judgement(apart: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
+    relative = rtol * _rms(apart.a_l2, apart.numel)
+    allowed, error = relative + atol, _rms(apart.error_l2, apart.numel)
     times = times_allowed(error, 0.0, allowed)
-    if found.nonfinite:
-        reason = f"{found.nonfinite:,} of {found.numel:,} elements are NaN or Inf on one side only"
+    if apart.nonfinite:
+        reason = f"{apart.nonfinite:,} of {apart.numel:,} elements are NaN or Inf on one side only"
         return {"times": math.inf, "beyond": True, "differs": reason}
     if times <= 1:
         return {"times": times}
-    reason = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
+    reason = f"relative l2 {number(apart.rel_l2)} > {number(rtol)}"
     if atol > 0.01 * relative:
         reason = f"rms of the error {number(error)} > {number(allowed)}"
-    elif math.isinf(found.rel_l2):
-        reason = f"up to {number(found.max_abs)} where A is all zero"
+    elif math.isinf(apart.rel_l2):
+        reason = f"up to {number(apart.max_abs)} where A is all zero"
     return {"times": times, "beyond": True, "differs": reason}
 
 

@@ -47,9 +47,9 @@ def report(
         else row
         for row in rows
     ]
-    found = origin or origin_of(rows)
+    origin = origin or origin_of(rows)
     differing = causes(settings, alignment, tolerance.settings)
-    line = _verdict(rows, found, identical, differing, _changed(alignment))
+    line = _verdict(rows, origin, identical, differing, _changed(alignment))
     if not meta.get("complete", True):
         line += ", until the run failed"
     elif not all(one.get("complete", True) for one in metas):
@@ -62,7 +62,7 @@ def report(
         meta={**of_both(*metas), "rtol": tolerance.rtol, "atol": tolerance.atol, **meta},
         totals=_totals(rows, alignment, weights, differing) | {"verdict": line},
         skipped=skipped,
-        findings=[*findings_of(differing, CHECK), *_findings(rows, alignment, found)],
+        findings=[*findings_of(differing, CHECK), *_findings(rows, alignment, origin)],
     )
 
 
@@ -84,15 +84,15 @@ def _is_compared(row: Row) -> bool:
 
 
 def _verdict(
-    rows: Sequence[Row], found: Origin | None, identical: bool, differing: Sequence[Cause], structure: str
+    rows: Sequence[Row], origin: Origin | None, identical: bool, differing: Sequence[Cause], structure: str
 ) -> str:
     """The result in a line: what differs in the modules themselves, then how far what they compute is apart.
 
     A difference that other parts are the cause of, or that comes after the first one in what is computed, stands last.
     """
-    leading = [cause for cause in differing if cause.acts and _leads(cause, rows, found)]
-    result = _result(rows, found, identical, bool(leading)) + structure
-    if not found and not any(cause.severity for cause in leading) and not _apart(rows, identical):
+    leading = [cause for cause in differing if cause.acts and _leads(cause, rows, origin)]
+    result = _result(rows, origin, identical, bool(leading)) + structure
+    if not origin and not any(cause.severity for cause in leading) and not _apart(rows, identical):
         leading = []  # another class, which computes the same
     others = [cause for cause in differing if cause.severity and cause not in leading]
     if leading:
@@ -100,28 +100,28 @@ def _verdict(
     return "; ".join(filter(None, (sentences(leading), result, sentences(others))))
 
 
-def _leads(cause: Cause, rows: Sequence[Row], found: Origin | None) -> bool:
+def _leads(cause: Cause, rows: Sequence[Row], origin: Origin | None) -> bool:
     """True unless the first difference has a cause of its own, or comes before the modules of this one."""
-    if found is None:
+    if origin is None:
         return True
-    place = operator_owner(found.fqn) or found.fqn
+    place = operator_owner(origin.fqn) or origin.fqn
     if place in cause.fqns:
         return True
-    if found.lone or _differing_weights(found.first, rows):
+    if origin.lone or _differing_weights(origin.first, rows):
         return False
     until = next((number for number, row in enumerate(rows) if row.fqn == place), len(rows))
     before = {row.fqn for row in rows[:until]}
     return any(fqn in before or is_within(fqn, place) for fqn in cause.fqns)
 
 
-def _result(rows: Sequence[Row], found: Origin | None, identical: bool, explained: bool) -> str:
+def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explained: bool) -> str:
     """The first difference beyond tolerance, or how close the two are; `explained`: a cause of differences is known."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     if not any(_is_compared(row) for row in computed):
         return "Nothing compared"
-    if found:
-        place = found.said(_with_cause(found, rows, explained))
-        return f"First difference: {place}{'; ' if found.lone else ', '}{_error(found.first)}"
+    if origin:
+        place = origin.text(_with_cause(origin, rows, explained))
+        return f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}"
     if not (apart := _apart(rows, identical)):
         what = "value" if any("a_l2" in row.values for row in computed) else "figure"
         return "Identical, bit for bit" if identical else f"Equal in every {what}"
@@ -133,20 +133,20 @@ def _result(rows: Sequence[Row], found: Origin | None, identical: bool, explaine
     return f"{what} within tolerance (worst: {title(worst, typed=False)}, {_times(worst):.2g} of it)"
 
 
-def _with_cause(found: Origin, rows: Sequence[Row], explained: bool) -> str:
+def _with_cause(origin: Origin, rows: Sequence[Row], explained: bool) -> str:
     """A place in words, and its cause in parentheses: with an operator's line, if the place ends with that."""
-    place, cause = title(found.first, typed=False), _cause(found, rows, explained)
+    place, cause = title(origin.first, typed=False), _cause(origin, rows, explained)
     if not cause:
         return place
-    line = f"({found.first.get('source')})"
+    line = f"({origin.first.get('source')})"
     return f"{place.removesuffix(')')}; {cause})" if place.endswith(line) else f"{place} ({cause})"
 
 
-def _cause(found: Origin, rows: Iterable[Row], explained: bool) -> str:
+def _cause(origin: Origin, rows: Iterable[Row], explained: bool) -> str:
     """Name tensors of a module that differ; if no cause is known, that what it received does."""
-    names = _differing_weights(found.first, rows)
+    names = _differing_weights(origin.first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
-    innocent = not found.lone and not explained and found.first.get("received") == "differ"
+    innocent = not origin.lone and not explained and origin.first.get("received") == "differ"
     return "; ".join(filter(None, (differ, "its input already differs" if innocent else "")))
 
 
@@ -161,8 +161,8 @@ def _differing_weights(first: Row, rows: Iterable[Row]) -> list[str]:
 
     Those of another dtype are left out: rounding explains them.
     """
-    own = (row for row in rows if row.get("kind") == WEIGHT and row.get("beyond") and first.get("kind") == OUTPUT)
-    names = (row.fqn.rpartition(".") for row in own if "→" not in (row.get("dtype") or ""))
+    differing = (row for row in rows if row.get("kind") == WEIGHT and row.get("beyond") and first.get("kind") == OUTPUT)
+    names = (row.fqn.rpartition(".") for row in differing if "→" not in (row.get("dtype") or ""))
     return [name for owner, _, name in names if owner == first.fqn]
 
 
@@ -199,23 +199,23 @@ def _changed(alignment: Alignment) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _findings(rows: Sequence[Row], alignment: Alignment, found: Origin | None) -> list[Finding]:
+def _findings(rows: Sequence[Row], alignment: Alignment, origin: Origin | None) -> list[Finding]:
     """An error at the origin, which counts the rows beyond tolerance, and notes on the structure."""
     notes = [Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment)]
-    if found is None:
+    if origin is None:
         return notes
-    first = found.first
+    first = origin.first
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
     more = f"; {others} more beyond tolerance" if others else ""
-    message = f"{found.said(title(first))}: {first['differs']}{more}"
-    return [Finding(CHECK, "error", found.fqn, message, first.get("times"), 1.0), *notes]
+    message = f"{origin.text(title(first))}: {first['differs']}{more}"
+    return [Finding(CHECK, "error", origin.fqn, message, first.get("times"), 1.0), *notes]
 
 
 def title(row: Row, *, typed: bool = True) -> str:
     """A row's place in words: name, operator's line, (if `typed`) type, kind of gradient, path, batch, call, pass."""
-    told = row.get("source") or (row.get("type") if typed else None)
-    text = f"{row.fqn or '(model)'}" + (f" ({told})" if told else "")
+    what = row.get("source") or (row.get("type") if typed else None)
+    text = f"{row.fqn or '(model)'}" + (f" ({what})" if what else "")
     if row.get("kind") not in (None, "output", WEIGHT):
         text += f" {row['kind']}"
     text += f" {row['path']}" if row.get("path") else ""

@@ -22,18 +22,18 @@ def finished(meta: Meta) -> Meta:
 
 def describe_run(model: nn.Module, inputs: object) -> Meta:
     """Describe PyTorch's version and the model's device, dtype, mode and input shapes."""
-    given = [t for _, t in tree.leaves(inputs)]
-    tensors: list[Tensor] = [*model.parameters(), *given, torch.empty(0)]
-    dtype = floating_dtype(model.parameters()) or floating_dtype(given) or tensors[0].dtype
+    leaves = [t for _, t in tree.leaves(inputs)]
+    tensors: list[Tensor] = [*model.parameters(), *leaves, torch.empty(0)]
+    dtype = floating_dtype(model.parameters()) or floating_dtype(leaves) or tensors[0].dtype
     meta: Meta = {
         "torch": torch.__version__,
         "device": str(tensors[0].device),
         "dtype": str(dtype).removeprefix("torch."),
         "mode": "train" if model.training else "eval",
-        "input": ", ".join(map(tree.shape_text, given)),
+        "input": ", ".join(map(tree.shape_text, leaves)),
     }
-    if given and given[0].dim() > 1:
-        meta["batch"] = given[0].size(0)
+    if leaves and leaves[0].dim() > 1:
+        meta["batch"] = leaves[0].size(0)
     if names := containers(model):
         meta["containers"] = names
     return with_notes(meta, *(_of_meta(model) if tensors[0].is_meta else ()))

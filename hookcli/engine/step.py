@@ -80,14 +80,14 @@ class Step:
     input_grad: bool = False
 
     def __post_init__(self) -> None:
-        for what, given, choices in (
+        for what, value, choices in (
             ("backward_vector", self.backward_vector, VECTORS),
             ("otherwise", self.otherwise, VECTORS),
             ("call", self.call, AUTOGRAD_CALLS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
-            if isinstance(given, str) and given not in choices:
-                raise UsageError(unknown(what, given, choices))
+            if isinstance(value, str) and value not in choices:
+                raise UsageError(unknown(what, value, choices))
 
     def run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
         """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""

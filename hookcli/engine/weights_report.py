@@ -1,10 +1,12 @@
-"""Makes reports of tensors at rest: of files, and of the parameters and buffers of models. Imports no torch itself."""
+"""Makes reports of tensors at rest: of files, without torch, and of the parameters and buffers of models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from hookcli.errors import ModelError
 from hookcli.table import Column, Reason, Report, Row, Skipped
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import SPECTRAL, WEIGHTS
@@ -14,6 +16,9 @@ from hookcli.table.names import numbered_lists
 from hookcli.table.stats import HIST_KEYS, STATS_KEYS
 from hookcli.tensors.files.statistics import WIDEST, Told, measured, spectrum
 from hookcli.tensors.files.stored import StoredTensor
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _MEASURED = {*STATS_KEYS, *HIST_KEYS, *names(SPECTRAL)}
 _HEADER = tuple(name for name in names(WEIGHTS) if name not in _MEASURED)
@@ -97,3 +102,21 @@ class WeightsReport:
 
 def _counts(tensors: Sequence[StoredTensor]) -> dict[str, object]:
     return {"tensors": len(tensors), "elements": sum(t.numel for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
+
+
+def parameters_and_buffers(model: nn.Module) -> Iterator[StoredTensor]:
+    """All of a model's, by module; a tensor of several names is tied to its first. Raises ModelError for lazy ones."""
+    from torch.nn.parameter import is_lazy
+
+    from hookcli.tensors.files.pytorch import stored
+    from hookcli.tensors.tree import type_text
+
+    first: dict[int, str] = {}
+    for owner, module in model.named_modules():
+        for kind, named in (("parameter", module.named_parameters), ("buffer", module.named_buffers)):
+            for name, tensor in named(recurse=False, remove_duplicate=False):
+                fqn = f"{owner}.{name}" if owner else name
+                if is_lazy(tensor):
+                    raise ModelError(f"{fqn} is lazy: it has no values before its module has run once")
+                tied = first.setdefault(id(tensor), fqn)
+                yield stored(fqn, tensor, kind=kind, type=type_text(module), tied=tied if tied != fqn else "")

@@ -84,7 +84,7 @@ def read_archive(file: str | Path) -> Archive:
     if not exists(path):
         raise UsageError(f"no file {shortened(str(file))!r}")
     try:
-        with opened(path) as found, zipfile.ZipFile(found) as archive:
+        with opened(path) as stream, zipfile.ZipFile(stream) as archive:
             folder = root_of(archive)
             sizes = {item.filename.removeprefix(folder): item.file_size for item in archive.infolist()}
             if _EXTERNS not in sizes:

@@ -90,7 +90,7 @@ def _source(file: str, trusted: bool) -> Iterator[str | IO[bytes]]:
         return
     weights_only = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
     with TemporaryFile(prefix="hookcli-") as copy, patch.dict(os.environ, weights_only):
-        with opened(file) as found, zipfile.ZipFile(found) as archive:
+        with opened(file) as stream, zipfile.ZipFile(stream) as archive:
             write_plain(archive, copy)
         copy.seek(0)
         yield copy

@@ -14,8 +14,8 @@ from hookcli.table import Report, Row, TensorStats
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import BUCKET, ERRORS
 from hookcli.table.discrepancy import Discrepancy
-from hookcli.table.meta import Meta, without
-from hookcli.table.ranks import ALIKE, sum_of_losses
+from hookcli.table.meta import without
+from hookcli.table.ranks import ALIKE, common_meta, rows_by_place
 from hookcli.table.stats import norm as l2_norm
 
 
@@ -76,15 +76,11 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     Errors are root mean squares over ranks. The time is that of the slowest rank. Bytes are per rank; if ranks differ,
     the most, with a note. The loss is the mean over ranks, as gradients are.
     """
-    places: dict[tuple[Any, ...], list[Row]] = {}
-    for report in reports:
-        for row in report.rows:
-            places.setdefault((row["hook"], row["step"], row["bucket"]), []).append(row)
-    rows = [_of_ranks(same) for same in places.values()]
+    parts = dict(enumerate(reports))
+    rows = [_of_ranks([*by_rank.values()]) for by_rank in rows_by_place(parts).values()]
     skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
-    complete = all(report.meta.get("complete", True) for report in reports)
-    meta: Meta = {**without(reports[0].meta, "rank"), "complete": complete}
-    if (loss := sum_of_losses([report.meta for report in reports])) is not None:
+    meta = without(common_meta(parts), "rank")
+    if (loss := meta.get("loss_value")) is not None:
         meta["loss_value"] = loss / len(reports)
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 

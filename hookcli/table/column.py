@@ -175,8 +175,8 @@ class Column:
     @classmethod
     def rules_from(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that `rules` wrote. Raises ValueError for a kind or rule that there is not."""
-        given = {name: _TYPES[name](data[name]) if name in _TYPES else data[name] for name in data.keys() & {*_RULES}}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        rules = {name: _TYPES[name](data[name]) if name in _TYPES else data[name] for name in data.keys() & {*_RULES}}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in rules.items()}
 
 
 _TYPES: Mapping[str, Callable[[Any], StrEnum]] = {"kind": Kind, "merge": Merge, "shown": Shown, "bar": Bar}

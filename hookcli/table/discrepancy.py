@@ -78,8 +78,8 @@ class Discrepancy:
         If elements are NaN or infinite on one side only, the errors are NaN: the other elements say nothing about the
         whole.
         """
-        shown = {name: getattr(self, name) for name in _FIELDS} | {"rel_l2": self.rel_l2, "cosine": self.cosine}
-        return shown | (dict.fromkeys(_ERRORS, math.nan) if self.nonfinite else {})
+        values = {name: getattr(self, name) for name in _FIELDS} | {"rel_l2": self.rel_l2, "cosine": self.cosine}
+        return values | (dict.fromkeys(_ERRORS, math.nan) if self.nonfinite else {})
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Discrepancy:

@@ -74,8 +74,8 @@ def _renamings(names: Sequence[str], signatures: Sequence[int], level: int) -> I
         if not block_name or is_operator(block_name):  # add_1 and add_2 do not repeat each other
             continue
         owner = owner_of(block_name)
-        if found := _INDEXED.fullmatch(relative(block_name, owner)):
-            block = families[owner, found[1]][int(found[2])]
+        if match := _INDEXED.fullmatch(relative(block_name, owner)):
+            block = families[owner, match[1]][int(match[2])]
             block.rows.append((name[len(block_name) :], signature))
             block.places.append(place)
     for (owner, stem), blocks in families.items():

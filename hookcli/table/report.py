@@ -209,15 +209,15 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
-        given = data
+        saved = data
         data = relaxed(data)
         probe, model = data["probe"], data["model"]
-        statistics = _statistics(given["columns"], data["rows"])
+        statistics = _statistics(saved["columns"], data["rows"])
         return cls(
             probe=probe,
             model=model,
             columns=layouts.restored(
-                probe, [columns.from_dict(column) for column in given["columns"]]
+                probe, [columns.from_dict(column) for column in saved["columns"]]
             ),  # one is titled NaN
             rows=tuple(Row.from_flat(row, statistics) for row in data["rows"]),
             meta=data["meta"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hookcli.table.columns import names
@@ -122,8 +122,8 @@ def with_both_times(report: Report, a: Times, b: Times, in_b: Mapping[str, str],
         own = (a.get(place, {}), b.get(there.get(place, place), {}) if place in there or place not in a else {})
         rows.append(replace(row, values={**row.values, **_figures(*(own if is_first else ({}, {})))}))
     columns = [c for c in SIDE_TIMES if any(row.get(c.name) is not None for row in rows)]
-    pairs = [_Pair(*place, a[place], b.get(other, {})) for place, other in there.items()]
-    pairs += [_Pair(*place, None, own) for place, own in b.items() if place not in {*there.values()}]
+    pairs: list[_Pair] = [(place, a[place], b.get(other, {})) for place, other in there.items()]
+    pairs += [(place, None, call_times) for place, call_times in b.items() if place not in {*there.values()}]
     return replace(
         report,
         rows=rows,
@@ -139,14 +139,8 @@ def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float 
     return {**values, RATIO: ratio(a, b)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A call with its times on both sides; `a` is None for one that only B has."""
-
-    fqn: str
-    call: int
-    a: Mapping[str, float] | None
-    b: Mapping[str, float]
+_Pair = tuple[CallKey, Mapping[str, float] | None, Mapping[str, float]]
+"""A call with its times on both sides: none in A for one that only B has."""
 
 
 def _sentence(a: Mapping[str, float], b: Mapping[str, float], pairs: Sequence[_Pair]) -> str:
@@ -159,15 +153,15 @@ def _sentence(a: Mapping[str, float], b: Mapping[str, float], pairs: Sequence[_P
 
 def _slower(pairs: Sequence[_Pair], model: Mapping[str, float]) -> Iterator[tuple[float, str]]:
     """Yield, for each call that is much slower in B, the microseconds that it adds by itself, and a text."""
-    for pair in pairs:
+    for (fqn, call), a, b in pairs:
         for name, own in INCLUSIVE.items():
-            before, after = pair.a.get(own) if pair.a is not None else 0.0, pair.b.get(own)
+            before, after = a.get(own) if a is not None else 0.0, b.get(own)
             if before is None or after is None or name not in model:
                 continue
             if after > _MUCH * before and after - before > _MATTERS * model[name]:
-                place = f"{pair.fqn or '(model)'}" + (f" (call {pair.call})" if pair.call else "")
+                place = f"{fqn or '(model)'}" + (f" (call {call})" if call else "")
                 added = f"(only in B) {name.removesuffix('_us')} {duration(after / 1e6)}"
-                yield after - before, f"{place} {added if pair.a is None else _change(name, before, after)}"
+                yield after - before, f"{place} {added if a is None else _change(name, before, after)}"
 
 
 def _change(name: str, before: float, after: float) -> str:

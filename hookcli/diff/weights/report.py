@@ -46,8 +46,8 @@ class WeightsDiff:
         values = _place(x) | {"dtype": " → ".join(dict.fromkeys((x.dtype, y.dtype)))}
         values |= {"change": f"renamed: {y.name}"} if x.name != y.name else {}
         if x.shape != y.shape:
-            said = f"shape {shape(list(x.shape))} → {shape(list(y.shape))}"
-            self.rows.append(Row({**values, "differs": said, "beyond": True}))
+            message = f"shape {shape(list(x.shape))} → {shape(list(y.shape))}"
+            self.rows.append(Row({**values, "differs": message, "beyond": True}))
         elif unreadable := x.unreadable or y.unreadable:
             self.skipped.append(Skipped(x.name, unreadable))
         elif same_bytes(x, y):
@@ -55,9 +55,9 @@ class WeightsDiff:
             renamed_alone = x.name != y.name and not self.pairing.prefix
             self.rows.append(Row({**values, **_EQUAL, "aside": not renamed_alone}))
         else:
-            found = distance(x, y, tell)
-            (row,) = tensor_rows([MeasuredPair(values, found, (x.dtype, y.dtype))], self.tolerance)
-            low = change_of_low_rank(x, y, found)
+            apart = distance(x, y, tell)
+            (row,) = tensor_rows([MeasuredPair(values, apart, (x.dtype, y.dtype))], self.tolerance)
+            low = change_of_low_rank(x, y, apart)
             figures = {"change_rank": low.rank if low else None, "rank_share": low.share if low else None}
             self.rows.append(Row({**row.values, **figures}))
 
@@ -137,5 +137,5 @@ def _findings(beyond: Sequence[Row]) -> list[Finding]:
         return []
     worst = max(beyond, key=lambda row: row.get("times") or 0.0)
     others = f"; {len(beyond) - 1} more beyond tolerance" if beyond[1:] else ""
-    said = f"{worst.fqn}: {worst['differs']}{others}"
-    return [Finding(CHECK, "error", worst.fqn, said, worst.get("times"), 1.0)]
+    message = f"{worst.fqn}: {worst['differs']}{others}"
+    return [Finding(CHECK, "error", worst.fqn, message, worst.get("times"), 1.0)]

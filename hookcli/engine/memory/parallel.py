@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Peak, Place, StepMemory
+from hookcli.engine.memory.profile import Kind, MemoryProfile, Moment, Place, StepMemory
 from hookcli.table.names import is_within
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -111,4 +111,4 @@ def _remade(step: StepMemory, moments: Iterator[Moment]) -> StepMemory:
     timeline: Sequence[Moment] = list(moments)
     top = max(timeline, key=lambda moment: moment.highest)
     before = step.before + timeline[0].bytes - step.timeline[0].bytes
-    return StepMemory(before, Peak(top, {(Place(), kind): size for kind, size in top.held.items()}), timeline)
+    return StepMemory(before, timeline, {(Place(), kind): size for kind, size in top.held.items()})

@@ -61,25 +61,17 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
-    """The moment with the most memory in use, and what it was used for: bytes by place and kind."""
+class StepMemory:
+    """One step: the bytes in use before it, its moments, and the bytes that are held at its peak, by place and kind."""
 
-    moment: Moment
+    before: int
+    timeline: Sequence[Moment]
     held: Mapping[tuple[Place, Kind], int]
 
     @property
-    def bytes(self) -> int:
-        """The peak itself."""
-        return self.moment.highest
-
-
-@dataclass(frozen=True, slots=True)
-class StepMemory:
-    """One step: its peak, the bytes in use before it, and all its moments."""
-
-    before: int
-    peak: Peak
-    timeline: Sequence[Moment]
+    def peak(self) -> Moment:
+        """The first moment with the most memory in use."""
+        return max(self.timeline, key=lambda moment: moment.highest)
 
     def by_phase(self) -> dict[str, int]:
         """The highest number of bytes in use in each phase."""
@@ -132,7 +124,7 @@ class Timelines:
         in_use = _InUse(alive.values())
         phase, before = "", None
         timeline: list[Moment] = []
-        peak: Peak | None = None
+        held, peak = Counter[tuple[Place, Kind]](), -1
         for entry in entries:
             if isinstance(entry, PhaseBegins):
                 before = in_use.bytes if before is None else before
@@ -144,15 +136,15 @@ class Timelines:
                     in_use.add(storage, storage.nbytes)
                 if before is not None:
                     timeline.append(in_use.moment(len(timeline), phase, entry.place, entry.operator, highest))
-                    if peak is None or highest > peak.bytes:
-                        peak = in_use.peak(timeline[-1])
+                    if highest > peak:
+                        held, peak = in_use.held_while(timeline[-1]), highest
             elif (released := lifetimes.released(entry)) is not None:
                 del alive[id(released)]
                 in_use.add(released, -released.nbytes)
-        if peak is None:  # no operator ran: the model returned what it received
+        if not timeline:  # no operator ran: the model returned what it received
             timeline = [in_use.moment(0, phase, Place(), "no operator", in_use.bytes)]
-            peak = in_use.peak(timeline[0])
-        self.steps.append(StepMemory(before or 0, peak, timeline))
+            held = in_use.held_while(timeline[0])
+        self.steps.append(StepMemory(before or 0, timeline, held))
 
 
 class _InUse:
@@ -177,9 +169,9 @@ class _InUse:
         held = self._kinds + Counter({Kind.WORKSPACE: highest - self.bytes})  # without kinds of no bytes
         return Moment(index, phase, place, operator, self.bytes, highest, held)
 
-    def peak(self, moment: Moment) -> Peak:
-        """The peak that this moment is, by place and kind."""
-        return Peak(moment, self._held + Counter({(moment.place, Kind.WORKSPACE): moment.highest - moment.bytes}))
+    def held_while(self, moment: Moment) -> Counter[tuple[Place, Kind]]:
+        """The bytes in use at most while the operator of this moment ran, by place and kind."""
+        return self._held + Counter({(moment.place, Kind.WORKSPACE): moment.highest - moment.bytes})
 
 
 OUTSIDE = Place()

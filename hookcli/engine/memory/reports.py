@@ -17,10 +17,10 @@ from hookcli.table.meta import Meta
 
 def modules_report(profile: MemoryProfile) -> Report:
     """The bytes that each module, each operator if asked for, and each part of the program holds at the peak."""
-    peak = profile.steady.peak
+    phase = profile.steady.peak.phase
     held: dict[str, Counter[Kind]] = defaultdict(Counter)
-    for (place, kind), nbytes in peak.held.items():
-        held["(inputs)" if kind == Kind.INPUTS else where(place, peak.moment.phase)][kind] += nbytes
+    for (place, kind), nbytes in profile.steady.held.items():
+        held["(inputs)" if kind == Kind.INPUTS else where(place, phase)][kind] += nbytes
     rows = []
     for fqn in dict.fromkeys(name for name in (*profile.types, *held) if name in held):
         source = {"source": profile.sources[fqn]} if fqn in profile.sources else {}
@@ -85,7 +85,7 @@ def _meta(profile: MemoryProfile) -> Meta:
 
 def _totals(profile: MemoryProfile) -> dict[str, object]:
     """The peak's bytes, its place, what holds it, and the highest of each phase; also in sentences."""
-    moment, phases, first = profile.steady.peak.moment, profile.steady.by_phase(), profile.first.peak.bytes
+    moment, phases, first = profile.steady.peak, profile.steady.by_phase(), profile.first.peak.highest
     kinds = sorted(((nbytes, kind.replace("_", " ")) for kind, nbytes in moment.held.items()), reverse=True)
     peaks = {**phases, "the first step": first}
     return {

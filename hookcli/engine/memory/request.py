@@ -66,8 +66,8 @@ class MemoryRequest:
 
     def _saved(self, profile: MemoryProfile) -> dict[str, object]:
         """The effect of checkpointing: the peak without it, and the MACs that are computed again."""
-        plain = self._profile(self.setting, replace(self.plan, checkpoint=())).steady.peak.bytes
-        peak = profile.steady.peak.bytes
+        plain = self._profile(self.setting, replace(self.plan, checkpoint=())).steady.peak.highest
+        peak = profile.steady.peak.highest
         alone = replace(self.setting, part=0, parts=1, batch=None) if self.setting.batch is None else self.setting
         shapes = capture_recipe(self.recipe, registry.load("probes", "shapes"), alone, feedback=self.feedback)[0]
         again = sum(row["macs"] or 0 for row in shapes.rows if row.fqn in profile.checkpointed)
@@ -108,7 +108,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
 
     def peak_of(batch: int) -> int:
         profiles[batch] = profile_of(batch)
-        return profiles[batch].steady.peak.bytes
+        return profiles[batch].steady.peak.highest
 
     search = BatchSearch(peak_of, limit)
     try:
@@ -123,7 +123,7 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
     totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
     rows = []
     for batch, profile in sorted(profiles.items()):
-        moment = profile.steady.peak.moment
+        moment = profile.steady.peak
         left = {"batch": batch, "highest": moment.highest, "left_bytes": limit - moment.highest}
         at = {"phase": moment.phase, "fqn": where(moment.place, moment.phase)}
         rows.append(Row(left | at | by_column(moment.held)))
@@ -134,11 +134,11 @@ def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, proce
     if largest == MOST:
         return f"Every batch up to {MOST:,} fits into {size(limit)}: the peak hardly grows with the batch"
     over = largest + 1 if largest else min(profiles)
-    above = profiles[over].steady.peak.moment
+    above = profiles[over].steady.peak
     if not largest:
         return f"Nothing fits into {size(limit)}: a batch of {over:,} takes {peak_text(above)}"
     each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
-    left = size(limit - profiles[largest].steady.peak.bytes)
+    left = size(limit - profiles[largest].steady.peak.highest)
     more = peak_text(above, above.highest - limit)
     return f"Largest batch in {size(limit)}: {largest:,}{each} ({left} left); a batch of {over:,} needs {more}"
 

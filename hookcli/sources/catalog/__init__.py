@@ -38,8 +38,8 @@ def entries(source: str = "torchvision") -> dict[str, ModelEntry]:
 
 def known_entries(source: str) -> dict[str, ModelEntry]:
     """Every model of a source, by name. Raises UsageError if its library is missing."""
-    if found := entries(source):
-        return found
+    if models := entries(source):
+        return models
     raise UsageError(f"{LIBRARIES[source]} is not installed: pip install {_INSTALLED[source]}")
 
 
@@ -63,8 +63,8 @@ def installed_version(source: str = "torchvision") -> str:
     for name in ("version.py", "__init__.py"):
         with suppress(OSError):
             text = content(folder / name).decode("utf-8")
-            if found := re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE):
-                return found[1]
+            if match := re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", text, re.MULTILINE):
+                return match[1]
     return "unknown"
 
 

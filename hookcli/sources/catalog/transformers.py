@@ -20,8 +20,8 @@ def scan(folder: Path) -> Iterator[ModelEntry]:
     """Every model type that one of the auto classes can build."""
     tasks: dict[str, dict[str, str]] = {}
     for name, value in assigned(ast.parse(content(folder / "modeling_auto.py"))).items():
-        if found := _TASK.fullmatch(name):
-            task = (found[1] or BASE).lower().replace("_", "-")
+        if match := _TASK.fullmatch(name):
+            task = (match[1] or BASE).lower().replace("_", "-")
             for model_type, class_name in _pairs(value):
                 tasks.setdefault(model_type, {})[task] = class_name
     for model_type, classes in tasks.items():

@@ -35,7 +35,7 @@ def test_blocks_of_the_allocator() -> None:
         "loss": PARAMETERS + INPUT + output + LOSS,
         "backward": 2 * PARAMETERS + INPUT + LOSS + ones,
     }
-    assert found.peak.moment.held[Kind.PARAMETERS] == PARAMETERS
+    assert found.peak.held[Kind.PARAMETERS] == PARAMETERS
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_blocks_of_the_allocator() -> None:
 )
 def test_an_optimizer_takes_what_its_implementation_takes(way: str | None, counts: int, temporaries: int) -> None:
     found = step(LINEAR, "adamw", way)
-    assert found.peak.moment.held[Kind.OPTIMIZER_STATE] == 2 * PARAMETERS + counts
+    assert found.peak.held[Kind.OPTIMIZER_STATE] == 2 * PARAMETERS + counts
     assert found.by_phase().get("step", 0) == (4 * PARAMETERS + INPUT + temporaries) * bool(temporaries)
 
 

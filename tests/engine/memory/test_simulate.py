@@ -96,7 +96,7 @@ def measured(
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_peaks_are_those_of_a_real_step(optimizer: str, way: str) -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer, way))
-    assert [found.first.peak.bytes, found.steady.peak.bytes] == pytest.approx(
+    assert [found.first.peak.highest, found.steady.peak.highest] == pytest.approx(
         measured(Net, (32, 64), optimizer, way), abs=SCALARS
     )
 
@@ -104,7 +104,7 @@ def test_peaks_are_those_of_a_real_step(optimizer: str, way: str) -> None:
 def test_convolutions_take_less_than_measured_without_the_memory_of_onednn() -> None:
     recipe = Recipe("convolutions", Convolutions, (InputSpec((2, 3, 96, 96)),))
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
-    assert 0.75 < found.steady.peak.bytes / measured(Convolutions, (2, 3, 96, 96), "sgd")[1] < 1.001
+    assert 0.75 < found.steady.peak.highest / measured(Convolutions, (2, 3, 96, 96), "sgd")[1] < 1.001
     assert any("oneDNN takes while it computes a convolution" in note for note in found.notes)
 
 
@@ -144,14 +144,14 @@ class Normed(nn.Module):
 def test_backward_of_batch_normalization_allocates_twice_for_layouts_that_are_alike(after: str) -> None:
     recipe = Recipe("normed", partial(Normed, after), (InputSpec((2, 3, 96, 96)),))
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd")).steady.peak
-    assert found.moment.operator == "aten.native_batch_norm_backward" or after != "contiguous"
-    assert found.bytes == pytest.approx(measured(partial(Normed, after), (2, 3, 96, 96), "sgd")[1], rel=0.01)
+    assert found.operator == "aten.native_batch_norm_backward" or after != "contiguous"
+    assert found.highest == pytest.approx(measured(partial(Normed, after), (2, 3, 96, 96), "sgd")[1], rel=0.01)
 
 
 def test_autocast_keeps_what_it_casts() -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan("sgd", amp=torch.bfloat16))
-    assert found.steady.peak.bytes == pytest.approx(measured(Net, (32, 64), "sgd", amp=True)[1], rel=0.03)
-    assert found.steady.peak.bytes != simulate(RECIPE, Setting(train=True), MemoryPlan("sgd")).steady.peak.bytes
+    assert found.steady.peak.highest == pytest.approx(measured(Net, (32, 64), "sgd", amp=True)[1], rel=0.03)
+    assert found.steady.peak.highest != simulate(RECIPE, Setting(train=True), MemoryPlan("sgd")).steady.peak.highest
 
 
 def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
@@ -159,12 +159,12 @@ def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
     model = Net()
     used = {n: p for n, p in model.named_parameters() if "unused" not in n}
     size = sum(4 * p.numel() for p in used.values())
-    by_kind = found.peak.moment.held
+    by_kind = found.peak.held
     assert by_kind[Kind.PARAMETERS] == 4 * sum(p.numel() for p in model.parameters())
     assert by_kind[Kind.OPTIMIZER_STATE] == 2 * size + 4 * len(used)
     assert by_kind[Kind.INPUTS] == 4 * 32 * 64
-    assert found.peak.held[Place("first"), Kind.PARAMETERS] == 4 * (64 * 96 + 96)
-    assert sum(found.peak.held.values()) == found.peak.bytes == max(m.highest for m in found.timeline)
+    assert found.held[Place("first"), Kind.PARAMETERS] == 4 * (64 * 96 + 96)
+    assert sum(found.held.values()) == found.peak.highest == max(m.highest for m in found.timeline)
     assert [*found.by_phase()] == ["forward", "loss", "backward", "step"]
     backward = {m.place.fqn for m in found.timeline if m.phase == "backward"}
     assert {"first", "norm", "second", ""} <= backward
@@ -173,18 +173,18 @@ def test_what_is_held_at_the_peak_has_a_kind_and_a_place() -> None:
 def test_inference_holds_no_activations() -> None:
     found = simulate(RECIPE, Setting(), MemoryPlan(inference=True)).steady
     assert [*found.by_phase()] == ["forward"]
-    assert Kind.ACTIVATIONS not in found.peak.moment.held
+    assert Kind.ACTIVATIONS not in found.peak.held
 
 
 def test_a_model_without_operators_holds_its_input() -> None:
     profile = simulate(Recipe("flat", nn.Flatten, (InputSpec((2, 3, 4)),)), plan=MemoryPlan(inference=True))
     for found in (profile, one_process(profile, "ddp", 2), one_process(profile, "fsdp", 2)):
-        assert found.steady.peak.moment.held == {Kind.INPUTS: 4 * 24} and found.steady.peak.bytes == 4 * 24
+        assert found.steady.peak.held == {Kind.INPUTS: 4 * 24} and found.steady.peak.highest == 4 * 24
 
 
 def test_replicas_without_gradients_hold_no_buckets() -> None:
     profile = simulate(RECIPE, Setting(), MemoryPlan(inference=True))
-    assert one_process(profile, "ddp", 2).steady.peak.bytes == profile.steady.peak.bytes
+    assert one_process(profile, "ddp", 2).steady.peak.highest == profile.steady.peak.highest
 
 
 class Lazy(nn.Sequential):
@@ -196,7 +196,7 @@ class Lazy(nn.Sequential):
 
 def test_lazy_parameters_are_held_as_others() -> None:
     found = simulate(Recipe("lazy", Lazy, (InputSpec((4, 64)),)), Setting(train=True), MemoryPlan("sgd")).steady
-    assert found.peak.moment.held[Kind.PARAMETERS] == found.peak.moment.held[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
+    assert found.peak.held[Kind.PARAMETERS] == found.peak.held[Kind.GRADIENTS] == 4 * (64 * 96 + 3 * 96)
 
 
 class Constant(nn.Module):
@@ -216,7 +216,7 @@ class Constant(nn.Module):
 def test_a_tensor_that_nobody_told_of_is_in_use_from_the_beginning() -> None:
     found = simulate(Recipe("constant", Constant, (InputSpec((2, 8)),)), Setting(train=True), MemoryPlan("sgd"))
     assert found.first.before >= 4 * 4096
-    assert found.steady.peak.bytes == pytest.approx(found.first.peak.bytes, abs=SCALARS + 4 * 72)
+    assert found.steady.peak.highest == pytest.approx(found.first.peak.highest, abs=SCALARS + 4 * 72)
 
 
 def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
@@ -229,7 +229,7 @@ def test_an_implementation_that_pytorch_lacks_is_refused() -> None:
 @pytest.mark.parametrize("optimizer", sorted({*MEMORY_OPTIMIZERS} - {"none"}))
 def test_every_optimizer_takes_its_step(optimizer: str) -> None:
     found = simulate(RECIPE, Setting(train=True), MemoryPlan(optimizer))
-    state = found.steady.peak.moment.held.get(Kind.OPTIMIZER_STATE, 0)
+    state = found.steady.peak.held.get(Kind.OPTIMIZER_STATE, 0)
     assert (state > 0) == (optimizer != "sgd")
 
 
