@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 
 import torch
 from hypothesis import given
@@ -76,6 +77,12 @@ def test_json_is_strict_and_comes_back() -> None:
     assert json.dumps(document([again])) == text
     assert again.rows[0].stats == REPORT.rows[0].stats
     assert again.skipped == REPORT.skipped and again.findings == REPORT.findings
+
+
+def test_a_report_is_pickled_with_its_columns() -> None:
+    """As programs send it to another process."""
+    again = pickle.loads(pickle.dumps(REPORT))
+    assert again.columns == REPORT.columns and repr(again.to_dict()) == repr(REPORT.to_dict())
 
 
 def test_a_row_reads_the_same_with_and_without_statistics() -> None:

@@ -26,9 +26,19 @@ _NORMS = ("inputs", "activations", "steps")
 _EXTREMES = ("inputs", "gradients", "parameters", "steps")
 
 
+def _as_far(n: int) -> float:  # named, as reports are pickled with their columns
+    """The mean of n elements moves by their rms at most."""
+    return 1.0
+
+
+def _by_bessel(n: int) -> float:
+    """The standard deviation of n elements moves by at most this times their rms."""
+    return math.sqrt(n / (n - 1)) if n > 1 else 1.0
+
+
 _STATISTICS = (
-    Column("mean", "Mean", moves=lambda n: 1.0, drop=42, aside=("gradients",), **_TICKS),
-    Column("std", "Std", moves=lambda n: math.sqrt(n / max(n - 1, 1)), drop=40, **_TICKS),
+    Column("mean", "Mean", moves=_as_far, drop=42, aside=("gradients",), **_TICKS),
+    Column("std", "Std", moves=_by_bessel, drop=40, **_TICKS),
     Column("min", "Min", merge=Merge.LEAST, drop=37, aside=("activations", *_EXTREMES), **_TICKS),
     Column("max", "Max", merge=Merge.MOST, drop=39, aside=_EXTREMES, **_TICKS),
     Column("l2", "L2", merge=Merge.NORM, moves=math.sqrt, bar=Bar.LOG, drop=23, aside=_NORMS, **_FIGURE),
