@@ -19,7 +19,8 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
 from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
-from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named, relaxed, strict
+from hookcli.table import STATS_KEYS, Kind, Report, Row, columns_named, relaxed, strict
+from hookcli.table.columns import names
 from hookcli.table.files import read_json, sound, write_whole
 from hookcli.table.meta import only
 
@@ -148,19 +149,15 @@ def _bare(key: str, value: Any) -> Any:
 
 def _kept(report: Report) -> Report:
     meta = only(report.meta, "dtype")
-    left_out = {column.name for column in report.known_columns() if _is_left_out(column)}
+    words = (Kind.ANY, Kind.TEXT, Kind.NAMES, Kind.SOURCE)
+    # Numbers that say nothing of the model: the order of calls, and what follows from other columns.
+    left_out = names(c for c in report.known_columns() if not (c.compared or c.identity) and c.kind not in words)
     flat = [{k: _rounded(v) for k, v in report.flat(row).items() if k not in left_out} for row in report.rows]
     rows = [Row.from_flat(values, report.statistics) for values in flat]
     return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals), statistics=report.statistics)
 
 
 _COLUMNS = columns_named("fqn")
-
-
-def _is_left_out(column: Column) -> bool:
-    """True for numbers that say nothing of the model: the order of calls, and what follows from other columns."""
-    words = (Kind.ANY, Kind.TEXT, Kind.NAMES, Kind.SOURCE)
-    return not (column.compared or column.identity) and column.kind not in words
 
 
 def _rounded(value: Any) -> Any:
@@ -200,8 +197,8 @@ def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
 
 def _report(probe: str, model: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> Report:
     """Restore a report from the rows that `_lean` kept. A statistic that none of them has was not measured."""
-    names = set(_LEFT_OUT_IF_ZERO).union(*rows)
-    statistics = tuple(key for key in STATS_KEYS if key in names)
+    keys = set(_LEFT_OUT_IF_ZERO).union(*rows)
+    statistics = tuple(key for key in STATS_KEYS if key in keys)
     zeros = dict.fromkeys(_LEFT_OUT_IF_ZERO, 0)
     restored = [Row.from_flat({**zeros, **row}, statistics) if "numel" in row else Row(dict(row)) for row in rows]
     return sound(Report(probe, model, _COLUMNS, restored, {"dtype": run["dtype"]}, statistics=statistics))

@@ -105,14 +105,10 @@ class Histogram:
             raise ValueError(f"hist can't be {str(data)[:40]!r}")
         return cls(data["low"], *(tuple(data[key]) for key in ("negative", "positive", "overflows")))
 
-    def vanishing(self, form: Format) -> int:
-        """Number of elements that are smaller than half of the format's smallest number, so that they become 0."""
-        below = max(0, form.least - 1 - self.low)
-        return sum(self.negative[:below]) + sum(self.positive[:below])
-
     def outside(self, form: Format) -> int:
         """Number of elements that the format has no place for: too large, or so small that they become 0."""
-        return self.overflows[FORMATS.index(form)] + self.vanishing(form)
+        below = max(0, form.least - 1 - self.low)  # bins of less than half of its smallest number
+        return self.overflows[FORMATS.index(form)] + sum(self.negative[:below]) + sum(self.positive[:below])
 
     def quantile(self, share: float, zeros: int, least: float, most: float) -> float:
         """The value below which this share of the elements lies, to within its bin: between two powers of two.

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from hookcli.errors import UsageError
 from hookcli.sources.base import Arguments, Recipe
 from hookcli.table.meta import Meta
 
 ITEMS = 16
 """Items in a batch that hookcli puts together, where the user gives no number."""
+
+
+def wrong(option: str, message: str) -> UsageError:
+    """The error for an option of real input."""
+    return UsageError(f"--{option}: {message}", option=option)
 
 
 @dataclass(frozen=True, slots=True)

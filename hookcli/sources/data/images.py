@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.errors import UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe, Transforms
-from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
+from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data, wrong
 from hookcli.system import files
 from hookcli.table.formatting import listed
 from hookcli.table.meta import Meta
@@ -30,8 +30,10 @@ def image_input(given: Sequence[str], batches: int | None) -> Data:
     def open_(recipe: Recipe, size: int | None) -> Batches:
         if recipe.transforms is None:
             why = f"{recipe.name} comes with no transforms for pictures; give tensors by --data or --input-file"
-            raise UsageError(f"--image: {why}", option="image")
-        with UserCode(lambda error: _wrong(f"the transforms of {recipe.name} can't be made: {in_brief(error)}")):
+            raise wrong("image", why)
+        with UserCode(
+            lambda error: wrong("image", f"the transforms of {recipe.name} can't be made: {in_brief(error)}")
+        ):
             transforms = recipe.transforms()
         number = min(size or ITEMS, len(pictures))
         groups = [pictures[start : start + number] for start in range(0, len(pictures), number)]
@@ -47,15 +49,11 @@ def _pictures(name: str) -> list[Path]:
     if files.is_file(path):
         return [path]
     if not files.is_folder(path):
-        raise _wrong(f"no file or folder {shortened(name)!r}")
+        raise wrong("image", f"no file or folder {shortened(name)!r}")
     pictures = sorted(x for x in path.rglob("*") if x.suffix.lower() in _SUFFIXES and x.is_file())
     if not pictures:
-        raise _wrong(f"no picture in {shortened(name)!r} (looked for {listed(_SUFFIXES, len(_SUFFIXES))})")
+        raise wrong("image", f"no picture in {shortened(name)!r} (looked for {listed(_SUFFIXES, len(_SUFFIXES))})")
     return pictures
-
-
-def _wrong(message: str) -> UsageError:
-    return UsageError(f"--image: {message}", option="image")
 
 
 def _items(group: Sequence[Path], transforms: Transforms, batched: bool) -> list[Tensor]:
@@ -67,7 +65,7 @@ def _items(group: Sequence[Path], transforms: Transforms, batched: bool) -> list
     if len(shapes) > 1:
         (a, one), (b, other) = ((tree.shape_text(torch.empty(s, device="meta")), x) for s, x in [*shapes.items()][:2])
         sizes = f"{one.name} becomes {a}, {other.name} {b}"
-        raise _wrong(f"the transforms keep pictures' sizes apart ({sizes}); use --batch-size 1")
+        raise wrong("image", f"the transforms keep pictures' sizes apart ({sizes}); use --batch-size 1")
     return [torch.stack(items)]
 
 
@@ -75,14 +73,16 @@ def _item(picture: Path, transforms: Transforms) -> Tensor:
     try:
         from PIL import Image
     except ImportError as error:
-        raise _wrong("reading pictures needs Pillow: pip install 'hookcli[images]'") from error
+        raise wrong("image", "reading pictures needs Pillow: pip install 'hookcli[images]'") from error
     try:
         with files.opened(picture) as file, Image.open(file) as opened:
             image = opened.convert("RGB")
     except Exception as error:  # Pillow's readers fail in many ways: on no picture, a truncated one, a huge one
-        raise _wrong(f"{shortened(str(picture))} is no picture that Pillow can read ({in_brief(error)})") from error
-    with UserCode(lambda error: _wrong(f"the transforms failed on {picture}: {in_brief(error)}")):
+        raise wrong(
+            "image", f"{shortened(str(picture))} is no picture that Pillow can read ({in_brief(error)})"
+        ) from error
+    with UserCode(lambda error: wrong("image", f"the transforms failed on {picture}: {in_brief(error)}")):
         item = transforms(image)
     if not isinstance(item, Tensor):
-        raise _wrong(f"the transforms made {type(item).__name__} of {picture}, not a tensor")
+        raise wrong("image", f"the transforms made {type(item).__name__} of {picture}, not a tensor")
     return item

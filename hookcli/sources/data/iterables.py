@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine
 from hookcli.sources.base import Recipe
-from hookcli.sources.data.base import ITEMS, Batches, Data
+from hookcli.sources.data.base import ITEMS, Batches, Data, wrong
 from hookcli.system.importing import load_object
 
 _ONCE = ("builtins", "itertools", "torch")
@@ -36,8 +36,7 @@ def iterable_input(spec: str, batches: int | None) -> Data:
         if isinstance(made, Dataset):
             made = DataLoader(made, batch_size=size or ITEMS)
         elif size is not None:
-            why = f"--batch-size: {option} chooses the size of its batches; leave it out"
-            raise UsageError(why, option="batch-size")
+            raise wrong("batch-size", f"{option} chooses the size of its batches; leave it out")
         pair = isinstance(made, tuple) and bool(made) and isinstance(made[0], Tensor)
         each = [made] if pair or isinstance(made, (Tensor, Mapping)) else made  # one batch in place of several
         if not _has_batches(each):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from hookcli.errors import UsageError, in_brief, shortened
+from hookcli.errors import in_brief, shortened
 from hookcli.sources.base import Arguments, Recipe
-from hookcli.sources.data.base import AllInput, Batches, Data
+from hookcli.sources.data.base import AllInput, Batches, Data, wrong
 from hookcli.system import files
 from hookcli.system.memory import available_memory
 from hookcli.table.formatting import listed
@@ -29,7 +29,7 @@ def file_input(given: Sequence[str]) -> Data:
 
     def read(recipe: Recipe, size: int | None) -> Batches:
         if size is not None:
-            raise UsageError("--batch-size: --input-file has a batch already; leave it out", option="batch-size")
+            raise wrong("batch-size", "--input-file has a batch already; leave it out")
         typed = any(keyword for keyword, _ in parsed)
         return Batches([AllInput(_together(parsed), typed=typed)], total=1)
 
@@ -43,14 +43,10 @@ def _parsed(text: str) -> tuple[str, str]:
         keyword, file = "", text
     if not files.is_file(file):
         folder = " (it is a folder)" if files.is_folder(file) else ""
-        raise _wrong(f"no file {shortened(file)!r}{folder}")
+        raise wrong("input-file", f"no file {shortened(file)!r}{folder}")
     if Path(file).suffix.lower() not in _READERS:
-        raise _wrong(f"{shortened(file)}: give a file of {listed(list(_READERS), len(_READERS))}")
+        raise wrong("input-file", f"{shortened(file)}: give a file of {listed(list(_READERS), len(_READERS))}")
     return keyword, file
-
-
-def _wrong(message: str) -> UsageError:
-    return UsageError(f"--input-file: {message}", option="input-file")
 
 
 def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
@@ -61,12 +57,12 @@ def _together(parsed: Sequence[tuple[str, str]]) -> Arguments:
         values = _read(file)
         new = {keyword: values} if keyword else dict(values) if isinstance(values, Mapping) else {}
         if twice := new.keys() & keywords.keys():
-            raise _wrong(f"{file}: {sorted(twice)[0]!r} is given twice")
+            raise wrong("input-file", f"{file}: {sorted(twice)[0]!r} is given twice")
         keywords |= new
         if not new:
             positional += values if isinstance(values, (tuple, list)) else [values]
     if keywords and positional:
-        raise _wrong(f"name all arguments or none, as in --input-file {next(iter(keywords))}=FILE")
+        raise wrong("input-file", f"name all arguments or none, as in --input-file {next(iter(keywords))}=FILE")
     return keywords or tuple(positional)
 
 
@@ -76,10 +72,12 @@ def _read(file: str) -> object:
     try:
         return read(file)
     except ImportError as error:
-        raise _wrong(f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'") from error
+        raise wrong(
+            "input-file", f"{file}: reading it needs safetensors: pip install 'hookcli[safetensors]'"
+        ) from error
     except Exception as error:
         why = f" ({in_brief(error)})" if isinstance(error, OSError) else ""  # others advise to trust the file
-        raise _wrong(f"{file}: is not {what}{why}") from error
+        raise wrong("input-file", f"{file}: is not {what}{why}") from error
 
 
 def _npy(file: str) -> object:

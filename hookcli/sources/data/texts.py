@@ -7,7 +7,7 @@ from typing import Any
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
 from hookcli.sources.base import Recipe
-from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data
+from hookcli.sources.data.base import ITEMS, AllInput, Batches, Data, wrong
 from hookcli.sources.libraries import load_tokenizer
 from hookcli.system import files
 
@@ -22,7 +22,7 @@ def text_input(given: Sequence[str], tokenizer: str | None, batches: int | None)
     texts = [line for text in given for line in _lines(text)]
     option = " ".join(f"--text {shortened(text, 60)!r}" for text in given)
     if tokenizer is not None and not files.is_folder(tokenizer):
-        raise UsageError(f"--tokenizer: no folder {shortened(tokenizer)!r}", option="tokenizer")
+        raise wrong("tokenizer", f"no folder {shortened(tokenizer)!r}")
 
     def open_(recipe: Recipe, size: int | None) -> Batches:
         maker = _from_folder(tokenizer) if tokenizer is not None else _of_model(recipe)
@@ -63,9 +63,8 @@ def _from_folder(folder: str) -> object:
 
 def _of_model(recipe: Recipe) -> Callable[..., Mapping[str, object]]:
     if recipe.tokenizer is None:
-        raise UsageError(f"--text: {recipe.name} comes with no tokenizer; give --tokenizer FOLDER", option="text")
-    failed = f"--text: the tokenizer of {recipe.name} can't be made"
-    with UserCode(lambda error: UsageError(f"{failed}: {in_brief(error)}", option="text")):
+        raise wrong("text", f"{recipe.name} comes with no tokenizer; give --tokenizer FOLDER")
+    with UserCode(lambda error: wrong("text", f"the tokenizer of {recipe.name} can't be made: {in_brief(error)}")):
         return recipe.tokenizer()
 
 
@@ -74,10 +73,9 @@ def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, object]:
     if len(texts) > 1 and getattr(tokenizer, "pad_token", "") is None:
         tokenizer.pad_token = tokenizer.eos_token  # as is common; the mask leaves it out
         if tokenizer.pad_token is None:
-            why = "the tokenizer has no token to pad with; use --batch-size 1"
-            raise UsageError(f"--text: {why}", option="text")
+            raise wrong("text", "the tokenizer has no token to pad with; use --batch-size 1")
     limited = getattr(tokenizer, "model_max_length", _HUGE) < _HUGE
     try:
         return dict(tokenizer(list(texts), return_tensors="pt", padding=len(texts) > 1, truncation=limited))
     except Exception as error:
-        raise UsageError(f"--text: the tokenizer failed: {in_brief(error)}", option="text") from error
+        raise wrong("text", f"the tokenizer failed: {in_brief(error)}") from error
