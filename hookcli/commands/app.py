@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.help_pages import Details, commands_page
-from hookcli.commands.typer_classes import HelpfulCommand, HelpfulGroup
+from hookcli.commands.typer_classes import Helpful, HelpfulCommand
 from hookcli.errors import UsageError
 from hookcli.system.stdout import stdout_kept, write_report
 
@@ -35,7 +36,7 @@ def build_app() -> typer.Typer:
     return app
 
 
-class _AllCommands(HelpfulGroup):
+class _AllCommands(Helpful, TyperGroup):
     """The group of all commands, which makes one when it is looked up."""
 
     def __init__(self, **settings: Any) -> None:

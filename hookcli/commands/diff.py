@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_files import compare_records, compare_weights, is_record
 from hookcli.commands.diff_files import example as example_of
-from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.next_command import compared_again, with_next
 from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
-from hookcli.commands.progress import salvaging
+from hookcli.commands.progress import Progress, import_torch, salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
 from hookcli.diff.origin import first_beyond
@@ -35,6 +34,9 @@ from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
 from hookcli.table.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
+
+if TYPE_CHECKING:
+    from hookcli.commands.diff_models import ModelRuns
 
 _SHARED = (*RUNNING, *DATA, "fastpath", "edit", "ops", "depth", "match", "type", *SHOWING)
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
@@ -115,7 +117,9 @@ def diff(
     if is_dump(a) or is_dump(b):
         output = Output(options)
         output.check_columns(with_operators(DUMPED))
-        with salvaging(output, torch=False) as progress:
+        with salvaging(output) as progress:
+            from hookcli.commands.diff_dumps import DumpRuns
+
             report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         return _judged([report], output)
     if holds_tensors(a) and holds_tensors(b):
@@ -141,17 +145,18 @@ def _compare_runs(
     columns = DIFF if of_files else with_operators(TENSORS) if options.ops else TENSORS
     output.check_columns((*columns, *SIDE_TIMES))
     with salvaging(output, torch=False) as progress:
-        live = ModelRuns(options, progress, own.backward, step, time)
+        make_runs = partial(model_runs, options, progress, step, own.backward, time)
         if of_files:
             with ending_in_example(EXAMPLES[0]):
-                left, right = both_sides(sides, live)
+                left, right = both_sides(sides, options, make_runs)
             wanted = narrowing(options)(left, right)
             left, right = (_require_rows(wanted, side, options) for side in (left, right))
             reports = diff_reports(left, right, tolerance)
         else:
             with ending_in_example(EXAMPLES[0]):
-                pair = live.pair(sides[0], sides[1], own.same_weights)
-            report = live.compare(pair, tolerance)
+                runs = make_runs()
+                pair = runs.pair(sides[0], sides[1], own.same_weights)
+            report = runs.compare(pair, tolerance)
             reports = [next_compared(report, sides, own, step, options)]
     return _judged(reports, output)
 
@@ -171,12 +176,24 @@ def next_compared(
     return with_next([report], compared_again([a.text, b.text], own, step, options, more) if more else "")[0]
 
 
-def both_sides(sides: Sequence[SideSpec], live: ModelRuns) -> tuple[list[Report], list[Report]]:
+def model_runs(
+    options: Options, progress: Progress, step: StepOptions, backward: bool = False, time: bool = False
+) -> ModelRuns:
+    """Import torch, and make the runs of models. Raises UsageError for a wrong --loss before models are built."""
+    import_torch(options, progress)
+    from hookcli.commands.diff_models import ModelRuns
+
+    return ModelRuns(options, progress, step.make(), backward, time)
+
+
+def both_sides(
+    sides: Sequence[SideSpec], options: Options, make_runs: Callable[[], ModelRuns]
+) -> tuple[list[Report], list[Report]]:
     """The reports of both sides, of which one at least is saved; a model runs under the probes of the other side's."""
     saved = [read_reports(side.file) if side.file else [] for side in sides]
     for side, reports in zip(sides, saved, strict=True):
-        remark(unfamiliar(side.file, reports) if side.file else None, live.options)
-    a, b = (saved[n] if side.file else live.like(saved[1 - n], side) for n, side in enumerate(sides))
+        remark(unfamiliar(side.file, reports) if side.file else None, options)
+    a, b = (saved[n] if side.file else make_runs().like(saved[1 - n], side) for n, side in enumerate(sides))
     return a, b
 
 

@@ -1,10 +1,10 @@
-"""Compares a dump with a model or another dump: sides of `hookcli diff` that `--dump` has written."""
+"""Compares a dump with a model or another dump: sides of `hookcli diff` that `--dump` has written. Imports torch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import BuiltSide, common_input, parse_side
@@ -15,18 +15,20 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.commands.tensor_commands import REPEATED
 from hookcli.diff.align import NamedPart
 from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.batches import DataBatches
+from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted, compare_dumps, in_common, parts_of
+from hookcli.engine.lockstep.side import operators_of, unseen_parts
+from hookcli.engine.run_info import model_dtype
 from hookcli.errors import HookcliError, UsageError, shortened
+from hookcli.probes.base import Probe
 from hookcli.registry import load
+from hookcli.sources.data.base import AllInput, Batches, Data
 from hookcli.table import Report
 from hookcli.table.dump import GRADIENTS, KINDS, Dump, is_dump
 from hookcli.table.meta import only
 from hookcli.table.names import checked_filter, operator_owner
-
-if TYPE_CHECKING:
-    from hookcli.engine.batches import DataBatches
-    from hookcli.engine.lockstep.dump_comparison import Wanted
-    from hookcli.probes.base import Probe
-    from hookcli.tensors.files.dump_reader import DumpReader
+from hookcli.tensors.files.dump_reader import DumpReader
+from hookcli.tensors.tree import type_text
 
 _INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
@@ -51,17 +53,12 @@ class DumpRuns:
 
     def compare(self, a: str, b: str) -> Report:
         """The report of two sides, one at least a dump. The error of a failing model has the report until then."""
-        self.progress.stage("importing torch")
-        from hookcli.tensors.files.dump_reader import DumpReader
-
         if is_dump(a) and is_dump(b):
             return self._of_dumps(DumpReader(a), DumpReader(b))
         side = 0 if is_dump(a) else 1
         return self._with_model(DumpReader((a, b)[side]), side, (a, b))
 
     def _of_dumps(self, a: DumpReader, b: DumpReader) -> Report:
-        from hookcli.engine.lockstep.dump_comparison import compare_dumps, parts_of
-
         self.progress.stage(f"comparing {a.folder} and {b.folder}")
         self._require_operators(a, b)
         a, b = self._without_lone_operators(a, b), self._without_lone_operators(b, a)
@@ -70,18 +67,13 @@ class DumpRuns:
         return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
-        from hookcli.engine.lockstep.dump_comparison import DumpComparison
-        from hookcli.engine.lockstep.side import operators_of, unseen_parts
-        from hookcli.tensors.tree import type_text
-
         self._require_operators(reader)
         options, step = self._repeated(reader)
         spec = parse_side("AB"[1 - side], texts[1 - side], options)
         if spec.file:
             raise UsageError(f"{spec.label} {spec.text!r}: a saved report can't be compared with a dump; give a model")
         backward = any(kind in GRADIENTS for kind in reader.dump.kinds)
-        live = ModelRuns(options, self.progress, backward, step)
-        live.import_torch()
+        live = ModelRuns(options, self.progress, step.make(), backward)
         built = live.built(spec, backward)
         parts = [NamedPart(fqn, type_text(module)) for fqn, module in built.prepared.model.named_modules()]
         self._check_model(reader, parts, built.recipe.name)
@@ -132,10 +124,6 @@ class DumpRuns:
 
     def _batches(self, reader: DumpReader, built: BuiltSide) -> DataBatches | None:
         """The dump's own input; None if it has none, or another one is asked for."""
-        from hookcli.engine.batches import DataBatches
-        from hookcli.engine.run_info import model_dtype
-        from hookcli.sources.data.base import AllInput, Batches, Data
-
         number = len(reader.dump.inputs)
         if not reader.dump.has_inputs or _INPUT & {*self.typed}:
             return None
@@ -160,16 +148,12 @@ class DumpRuns:
         """The dump without operators if the other has none, which says nothing of the models."""
         if not _has_operators(reader.dump) or _has_operators(other.dump):
             return reader
-        from hookcli.tensors.files.dump_reader import DumpReader
-
         remark(f"{other.folder} has no operators: those of {reader.folder} are left out", self.options)
         left = [row for row in reader.dump.tensors if operator_owner(row.fqn) is None]
         return DumpReader(reader.folder, replace(reader.dump, tensors=left))
 
     def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
-        from hookcli.engine.lockstep.dump_comparison import parts_of
-
         names = {place.fqn: place.type for place in parts_of(dump, others)}
         names |= {row.fqn: "" for row in dump.tensors if row["kind"] == "grad"}
         only = self.options.type
@@ -178,8 +162,6 @@ class DumpRuns:
 
     def _check_model(self, reader: DumpReader, parts: list[NamedPart], other: str) -> None:
         """Say that a dump is of another model. Raises UsageError if they have nothing in common."""
-        from hookcli.engine.lockstep.dump_comparison import in_common
-
         common, number = in_common(reader.dump, parts)
         of = f"a dump of {reader.dump.model}" if reader.dump.model else "a dump"
         if not reader.dump.held:

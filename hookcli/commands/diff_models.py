@@ -1,34 +1,34 @@
-"""Runs the models of `hookcli diff`."""
+"""Runs the models of `hookcli diff`. Imports torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
 from hookcli.commands.model import Selection
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of
-from hookcli.commands.progress import Progress, import_torch
-from hookcli.commands.run_options import StepOptions
+from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.batches import DataBatches
+from hookcli.engine.capture import Hooking, capture_run
+from hookcli.engine.lockstep import Side, compare
+from hookcli.engine.lockstep.side import alignment_of, compiled, copy_weights
+from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.run_info import describe_run, torchvision_version
+from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError
+from hookcli.hooks.edits.base import parse_edit
+from hookcli.hooks.parts import Select
+from hookcli.probes.base import Probe
 from hookcli.registry import load
 from hookcli.table import Report
 from hookcli.table.meta import Meta
 from hookcli.table.times import times_of
-
-if TYPE_CHECKING:
-    from hookcli.engine.batches import DataBatches
-    from hookcli.engine.lockstep import Side
-    from hookcli.engine.step import Step
-    from hookcli.hooks.edits.base import Edit
-    from hookcli.hooks.parts import Select
-    from hookcli.probes.base import Probe
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,12 @@ class ModelRuns:
 
     options: Options
     progress: Progress
+    step: Step
     backward: bool = False
-    step: StepOptions = StepOptions()
     time: bool = False
 
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
-        self.import_torch()
-        from hookcli.engine.lockstep.side import alignment_of, copy_weights
-
         left, right = (self.built(spec, self.backward) for spec in (a, b))
         given = common_input(left, right, self.options, self.backward)
         models = left.prepared.model, right.prepared.model
@@ -64,8 +61,6 @@ class ModelRuns:
 
     def compare(self, pair: Pair, tolerance: Tolerance) -> Report:
         """Compare two models, run module by module in step."""
-        from hookcli.engine.lockstep import compare
-
         left, right = pair.built
         given, selection = pair.given, Selection(self.options)
         sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
@@ -90,7 +85,6 @@ class ModelRuns:
 
     def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:
         """The reports of a model under the probes that made saved reports."""
-        self.import_torch()
         reports = []
         for report in saved:
             probe = _probe_of(report)
@@ -113,10 +107,6 @@ class ModelRuns:
 
         `select` narrows instead of --match and --type, and `data` has the batches that `inputs` are the first of.
         """
-        from hookcli.engine.capture import Hooking, capture_run
-        from hookcli.engine.lockstep.side import compiled
-        from hookcli.engine.prepare import PreparedRun
-
         side = self.side(built, inputs)
         step = self.step_of(built, any(probe.needs_backward for probe in probes))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
@@ -131,11 +121,6 @@ class ModelRuns:
                 stack.enter_context(compiled(side.model, side.compile, side.backend))
             return capture_run(replace(run, info=info, data=data), probes, hooking)
 
-    def import_torch(self) -> None:
-        """Import torch, and refuse a mistake in --loss before models are built."""
-        import_torch(self.options, self.progress)
-        self._typed_step  # noqa: B018
-
     def built(self, spec: SideSpec, backward: bool) -> BuiltSide:
         """Build a side's model. Errors name the side."""
         feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
@@ -146,12 +131,8 @@ class ModelRuns:
 
     def side(self, built: BuiltSide, inputs: Any) -> Side:
         """A built side, and how it runs."""
-        from hookcli.engine.lockstep import Side
-        from hookcli.engine.run_info import describe_run
-        from hookcli.hooks.edits.base import parse_edit
-
         with built.tree() if built.tree else nullcontext():
-            edits: list[Edit] = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]
+            edits = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]
         return Side(
             built.prepared.model,
             inputs,
@@ -169,20 +150,14 @@ class ModelRuns:
             },
         )
 
-    @cached_property
-    def _typed_step(self) -> Step:
-        return self.step.make()
-
     def step_of(self, built: BuiltSide, backward: bool) -> Step:
         """The step as asked for, with the loss that suits the model if none was given."""
-        step = replace(self._typed_step, backward=backward)
+        step = replace(self.step, backward=backward)
         suits = backward and not (step.loss or step.backward_vector)
         return replace(step, loss=built.recipe.loss) if suits else step
 
     def _both(self, described: str, data: DataBatches | None) -> Meta:
         """The entries of `meta` that are the same for both sides."""
-        from hookcli.engine.run_info import torchvision_version
-
         values: Meta = {"data": data.said} if data else {"fill": self.options.fill}
         return {"input": described, **torchvision_version(), **values}
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.commands.mistakes import mistake
+from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import OnlyFields, takes_options
 from hookcli.commands.options import BUILDING, Model, Options
+from hookcli.commands.probe_command import setting_of
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
 from hookcli.sources.identity import source_of
@@ -107,8 +109,6 @@ class BuiltSide:
 
 def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
     """Build a side's model, in a source tree of the side's if its code comes from files."""
-    from hookcli.commands.model import find_recipe
-    from hookcli.commands.probe_command import setting_of
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
 
@@ -172,7 +172,6 @@ def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> C
     """
     import torch
 
-    from hookcli.commands.probe_command import setting_of
     from hookcli.engine.batches import DataBatches
     from hookcli.engine.inputs import cast_to, inputs_for
     from hookcli.engine.run_info import model_dtype

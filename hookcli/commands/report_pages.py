@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
-from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared
+from hookcli.commands.diff import DiffOptions, both_sides, model_runs, narrowing, next_compared
 from hookcli.commands.diff_files import both_records, is_record, records_compared
-from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
@@ -35,6 +36,7 @@ from hookcli.table.columns.layouts import FINDINGS, SHAPES, STATISTICS
 from hookcli.table.meta import with_notes
 
 if TYPE_CHECKING:
+    from hookcli.commands.diff_models import ModelRuns
     from hookcli.probes.base import Probe
 
 
@@ -108,12 +110,13 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
     try:
         with working(page.options, torch=False) as progress:
             if any(side.file for side in sides):
-                reports = _of_files(sides, tolerance, ModelRuns(page.options, progress, step=step))
+                reports = _of_files(sides, tolerance, page.options, partial(model_runs, page.options, progress, step))
             else:
-                reports = _of_models(sides, tolerance, own, ModelRuns(page.options, progress, own.backward, step))
+                runs = model_runs(page.options, progress, step, own.backward)
+                reports = _of_models(sides, tolerance, own, step, runs)
     except (HookcliError, KeyboardInterrupt) as error:
-        if partial := getattr(error, "reports", ()):
-            page.output.salvage(partial)
+        if measured := getattr(error, "reports", ()):
+            page.output.salvage(measured)
         raise
     return _write_sides(reports, page)
 
@@ -140,16 +143,20 @@ def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report
     return [noted, *others, *history]
 
 
-def _of_files(sides: Sequence[SideSpec], tolerance: Tolerance, live: ModelRuns) -> list[Report]:
+def _of_files(
+    sides: Sequence[SideSpec], tolerance: Tolerance, options: Options, make_runs: Callable[[], ModelRuns]
+) -> list[Report]:
     """The comparison of saved reports, or of one with a model, and the reports of both sides."""
-    a, b = both_sides(sides, live)
+    a, b = both_sides(sides, options, make_runs)
     compared = diff_reports(a, b, tolerance)
     for text in map(unlike, compared):
-        remark(text, live.options)
+        remark(text, options)
     return [*compared, *_labelled("a", a), *_labelled("b", b)]
 
 
-def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions, live: ModelRuns) -> list[Report]:
+def _of_models(
+    sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions, step: StepOptions, live: ModelRuns
+) -> list[Report]:
     """The comparison of two models, and the reports of each. Without gradients only their forwards are compared."""
     pair = live.pair(sides[0], sides[1], own.same_weights)
     try:
@@ -159,7 +166,7 @@ def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions
         live = replace(live, backward=False)
         compared = live.compare(pair, tolerance)
     options = replace(live.options, output=None, format=None)
-    reports = [next_compared(compared, sides, own, live.step, options)]
+    reports = [next_compared(compared, sides, own, step, options)]
     for number, built in enumerate(pair.built):
         for probes in _probes(live.backward):
             inputs, data = pair.given.first[number], pair.given.of_side(number)

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from typer import TyperException
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from hookcli.commands.help_pages import Details, command_page
 from hookcli.hooks.option_values import OPS
@@ -69,7 +69,7 @@ def _with_values(args: Sequence[str]) -> list[str]:
     return words
 
 
-class _Helpful:
+class Helpful:
     """Help as hookcli writes it, and a start without Typer's conversion of values."""
 
     def get_help_option(self, ctx: object) -> Any:
@@ -94,7 +94,7 @@ class _Helpful:
         return rest
 
 
-class HelpfulCommand(_Helpful, TyperCommand):
+class HelpfulCommand(Helpful, TyperCommand):
     """A command whose help shows its most used options with -h, and all with --help."""
 
     details = Details()
@@ -103,7 +103,3 @@ class HelpfulCommand(_Helpful, TyperCommand):
         """Return the help: after -h a first screen, otherwise all of it."""
         typed = ctx.meta.get(TYPED, ())
         return command_page(self, ctx, self.details, whole="-h" not in typed or "--help" in typed)
-
-
-class HelpfulGroup(_Helpful, TyperGroup):
-    """The group of all commands."""
