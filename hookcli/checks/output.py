@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import ERROR, Check
-from hookcli.checks.expected import Expected
-from hookcli.checks.measurements import ReadsActivations, ReadsInventory
+from hookcli.checks.measurements import Expected, ReadsActivations, ReadsInventory
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.table import Finding, Report, Row, formatting

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from hookcli import registry
 from hookcli.checks.base import Check
-from hookcli.checks.expected import Expected, parse_expected
+from hookcli.checks.measurements import Expected, parse_expected
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import PluginError, UsageError, unknown

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookcli.checks.expected import parse_expected
+from hookcli.checks.measurements import parse_expected
 from hookcli.checks.selection import (
     CheckPlan,
     CheckSettings,
