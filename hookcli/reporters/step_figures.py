@@ -168,13 +168,9 @@ def _compared(title: str, runs: Mapping[str, Points]) -> Curves:
     lost = sorted({step for points in runs.values() for step, value in points if not math.isfinite(value)})
     sound = [y for name, points in runs.items() if all(map(math.isfinite, dict(points).values())) for y in finite[name]]
     every = [y for values in finite.values() for y in values]
-    limits = (min(sound), max(sound)) if sound and _goes_far(every, sound) else None
+    no_room = bool(sound) and max(map(abs, every)) > _FAR * max(map(abs, sound)) > 0
+    limits = (min(sound), max(sound)) if no_room else None
     return Curves(title, curves, _is_logarithmic(sound if limits else every), parted, flat, lost, limits)
-
-
-def _goes_far(every: Sequence[float], sound: Sequence[float]) -> bool:
-    """True if runs that diverged leave no room on an axis for the sound ones."""
-    return max(map(abs, every)) > _FAR * max(map(abs, sound)) > 0
 
 
 def _apart(ours: Points, theirs: Points) -> str:
