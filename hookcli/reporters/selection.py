@@ -68,18 +68,13 @@ def suited(columns: Collection[Column]) -> list[str]:
 
 def offered(command: str) -> list[str]:
     """Return the names of built-in reporters for a command's help. `show` shows the reports of all commands."""
-    its = {name: commands(reporter) for name, reporter in _loaded(own=True)}
-    own = f"hookcli {command} "
-    return [
-        name
-        for name, found in its.items()
-        if not found or command == "show" or any(f"{one} ".startswith(own) for one in found)
-    ]
+    names = {name: [text.split()[1] for text in commands(reporter)] for name, reporter in _loaded(built_in=True)}
+    return [name for name, shown in names.items() if not shown or command in ("show", *shown)]
 
 
-def _loaded(own: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the names and classes of reporters that load; with `own`, only built-in ones."""
+def _loaded(built_in: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the names and classes of reporters that load; with `built_in`, only those of hookcli."""
     for plugin in registry.plugins("reporters"):
-        if plugin.built_in or not (own or plugin.shadowed):
+        if plugin.built_in or not (built_in or plugin.shadowed):
             with suppress(HookcliError):
                 yield plugin.name, plugin.load()
