@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands import COMMANDS, QUESTIONS
@@ -120,18 +121,18 @@ def commands_page(about: str, examples: Sequence[str], note: str) -> str:
 def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None) -> str:
     """Return the help of a command, written on `page`: with `whole` all of it, else a first screen."""
     page = page or Page()
-    paragraphs = (command.help or "").partition("\f")[0].split("\n\n")
+    text = partial(_text, command=command.name, details=details, whole=whole)
+    paragraphs = (command.help or "").split("\n\n")
     for paragraph in paragraphs if whole else paragraphs[:1]:
         page.paragraph(paragraph)
     parameters = [one for one in command.get_params(ctx) if not one.hidden]
     arguments = _arguments(parameters)
     page.usage(ctx.command_path, usage(ctx))
     if arguments:
-        texts = (_text(one, command.name, details, whole=whole) for one in arguments)
-        page.entries("Arguments:", [(argument_name(one), "", text) for one, text in zip(arguments, texts, strict=True)])
+        page.entries("Arguments:", [(argument_name(one), "", text(one)) for one in arguments])
     options = [one for one in parameters if one.param_type_name != "argument"]
     for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
-        page.entries(f"{heading}:", [_entry(one, command.name, details, whole=whole) for one in some])
+        page.entries(f"{heading}:", [_entry(one, text(one)) for one in some])
     fitting = 2 if page.height + 6 <= _FIRST_SCREEN else 1
     page.lines("Examples:", details.examples if whole else details.examples[:fitting])
     if not whole:
@@ -174,7 +175,7 @@ def argument_name(argument: Any) -> str:
     return f"{name}..." if argument.nargs != 1 else name
 
 
-def _entry(option: Any, command: str, details: Details, *, whole: bool) -> Entry:
+def _entry(option: Any, text: str) -> Entry:
     # A switch that is on by default is shown by the name that turns it off, which is what its text is about.
     opts = option.secondary_opts if option.is_flag and option.default is True else option.opts
     if option.is_flag and option.default is None:
@@ -182,7 +183,7 @@ def _entry(option: Any, command: str, details: Details, *, whole: bool) -> Entry
     short = [name for name in opts if not name.startswith("--")]
     long = [name for name in opts if name.startswith("--")]
     names = ", ".join([*short, *long]) if short else "    " + ", ".join(long)
-    return names, "" if option.is_flag else option.metavar or "", _text(option, command, details, whole=whole)
+    return names, "" if option.is_flag else option.metavar or "", text
 
 
 def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str:
