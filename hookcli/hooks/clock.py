@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -111,19 +111,6 @@ class ProgramClock:
         return Mark(now, self.own, self._waits.waited + (now - self._waits.began if self.waiting else 0.0))
 
 
-class Timer(Protocol):
-    """Notes moments. `between` may be asked only after `wait`."""
-
-    def now(self) -> Any:
-        """Note this moment, without waiting for anything."""
-
-    def wait(self) -> None:
-        """Wait until all moments that were noted have come."""
-
-    def between(self, began: Any, ended: Any) -> float:
-        """Return the microseconds between two moments."""
-
-
 class ProgramTimer:
     """Time by the program's clock, which stands still while hookcli works."""
 
@@ -131,9 +118,10 @@ class ProgramTimer:
         self.now = clock.now
 
     def wait(self) -> None:
-        """Do nothing: moments of the CPU have come when they are noted."""
+        """Wait until all moments that were noted have come, as those of the CPU have at once."""
 
     def between(self, began: float, ended: float) -> float:
+        """Return the microseconds between two moments; ask only after `wait`."""
         return (ended - began) * 1e6
 
 
@@ -153,6 +141,9 @@ class DeviceTimer:
 
     def between(self, began: torch.Event, ended: torch.Event) -> float:
         return float(began.elapsed_time(ended)) * 1e3
+
+
+Timer = ProgramTimer | DeviceTimer
 
 
 def timer_for(device: torch.device, clock: ProgramClock) -> Timer:

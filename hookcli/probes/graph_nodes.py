@@ -22,24 +22,20 @@ from hookcli.tensors.tree import dtype_text, shape_of
 
 @dataclass(slots=True)
 class Seen:
-    """A node, and what its hooks saw, the last time that they did. `came` are autograd's grad_outputs."""
+    """A node, and what its hooks saw, the last time that they did. `came` are autograd's grad_outputs.
+
+    Python hooks note meanwhile when the node began, in nanoseconds, and what they reduced, of both sides.
+    """
 
     made: NodeInfo
     number: int | None = None
     order: int | None = None
     fired: int = 0
     us: float | None = None
-    shapes: Sequence[Sequence[Sequence[int]]] = ((), ())
+    shapes: list[list[list[int]]] = field(default_factory=lambda: [[], []])
     dtype: str | None = None
     came: Sequence[TensorStats] = ()
     went: Sequence[TensorStats] = ()
-
-
-@dataclass(slots=True)
-class _Firing:
-    """Notes that Python hooks take while they run. Times are in nanoseconds."""
-
-    seen: Seen
     began: int = 0
     taken: list[list[PendingFigures]] = field(default_factory=lambda: [[], []])
 
@@ -50,7 +46,7 @@ class PythonHooks:
     def __init__(self, session: HookSession) -> None:
         self._session = session
         self._reduce = Reducer()
-        self._firings: dict[int, _Firing] = {}
+        self._nodes: dict[int, Seen] = {}
         self._counts: Counter[int] = Counter()
         self._began: int | None = None
         self._over: int | None = None
@@ -62,22 +58,22 @@ class PythonHooks:
 
     def _before(self, event: HookEvent) -> None:
         assert event.node is not None
-        firing = self._firings.setdefault(event.node.id, _Firing(Seen(event.node)))
-        firing.seen.fired += 1
-        if firing.seen.number != self._session.pass_number:
-            firing.seen.number = self._session.pass_number
-            firing.seen.order = self._counts[self._session.pass_number]
+        node = self._nodes.setdefault(event.node.id, Seen(event.node))
+        node.fired += 1
+        if node.number != self._session.pass_number:
+            node.number = self._session.pass_number
+            node.order = self._counts[self._session.pass_number]
             self._counts[self._session.pass_number] += 1
         self._began = self._began or time.perf_counter_ns()
-        self._take(firing, 0, event.grad_outputs)
-        firing.began = time.perf_counter_ns()
+        self._take(node, 0, event.grad_outputs)
+        node.began = time.perf_counter_ns()
 
     def _after(self, event: HookEvent) -> None:
         now = time.perf_counter_ns()
         assert event.node is not None
-        firing = self._firings[event.node.id]
-        firing.seen.us = (now - firing.began) / 1000
-        self._take(firing, 1, event.grad_inputs)
+        node = self._nodes[event.node.id]
+        node.us = (now - node.began) / 1000
+        self._take(node, 1, event.grad_inputs)
 
     def _begin_pass(self, roots: Sequence[Tensor]) -> None:
         self._began = None  # a backward pass of the model's own may have run in its forward
@@ -85,25 +81,23 @@ class PythonHooks:
     def _note_end(self, event: HookEvent) -> None:
         self._over = time.perf_counter_ns()
 
-    def _take(self, firing: _Firing, side: int, gradients: Sequence[Tensor | None]) -> None:
+    def _take(self, node: Seen, side: int, gradients: Sequence[Tensor | None]) -> None:
         tensors = [g for g in gradients if g is not None]
-        shapes = [list(part) for part in firing.seen.shapes]
-        shapes[side] = [shape_of(g) for g in tensors]
-        firing.seen.shapes = shapes
+        node.shapes[side] = [shape_of(g) for g in tensors]
         try:
-            firing.taken[side] = [self._reduce(g) for g in tensors]
+            node.taken[side] = [self._reduce(g) for g in tensors]
         except Exception as error:  # as inside torch.vmap, whose tensors have no values
-            firing.taken[side] = []
-            self.unmeasured[firing.seen.made.fqn] = f"gradients that can't be reduced ({cause(error, *tensors)})"
+            node.taken[side] = []
+            self.unmeasured[node.made.fqn] = f"gradients that can't be reduced ({cause(error, *tensors)})"
         if tensors:
-            firing.seen.dtype = dtype_text(tensors[0])
+            node.dtype = dtype_text(tensors[0])
 
     def seen(self) -> dict[int, Seen]:
         """Return the nodes seen, by id, with their statistics read back."""
-        measured = iter(resolve([p for firing in self._firings.values() for side in firing.taken for p in side]))
-        for firing in self._firings.values():
-            firing.seen.came, firing.seen.went = ([next(measured) for _ in side] for side in firing.taken)
-        return {key: firing.seen for key, firing in self._firings.items()}
+        measured = iter(resolve([p for node in self._nodes.values() for side in node.taken for p in side]))
+        for node in self._nodes.values():
+            node.came, node.went = ([next(measured) for _ in side] for side in node.taken)
+        return self._nodes
 
     def covers(self, made: NodeInfo) -> bool:
         """True if it would be known if this node fired."""
@@ -198,4 +192,4 @@ def _of_gradient(made: NodeInfo, gradient: GradRecord | None) -> Seen:
     if gradient is None:
         return Seen(made, fired=1)
     stats = [gradient.stats] if gradient.stats else []
-    return Seen(made, fired=1, shapes=([list(gradient.shape)], []), dtype=gradient.dtype, came=stats)
+    return Seen(made, fired=1, shapes=[[list(gradient.shape)], []], dtype=gradient.dtype, came=stats)

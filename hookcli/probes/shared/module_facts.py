@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -104,11 +104,6 @@ def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
         kind = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
             yield from unpacked(part)
-
-
-def count_elements(tensors: Iterable[Tensor]) -> int:
-    """Elements of these tensors, as far as they have a size yet."""
-    return sum(x.numel() for x in tensors if not is_lazy(x))
 
 
 def containers(model: nn.Module) -> list[str]:

@@ -16,12 +16,12 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.flow_calls import TensorUses
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.shared.inventory_part import InventoryPart
-from hookcli.probes.shared.module_facts import count_elements
 from hookcli.table import Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.weak import WeakIds
@@ -122,7 +122,8 @@ def _items(value: object, depth: int = 0) -> Iterator[nn.Module | Tensor]:
 def _described(fqn: str, name: str, value: object, found: list[object]) -> Unregistered:
     modules = [item for item in found if isinstance(item, nn.Module)]
     tensors = [*(p for m in modules for p in m.parameters()), *(t for t in found if isinstance(t, Tensor))]
-    trainable = count_elements(t for t in {id(t): t for t in tensors}.values() if t.requires_grad)
+    each = {id(t): t for t in tensors}.values()
+    trainable = sum(t.numel() for t in each if t.requires_grad and not is_lazy(t))
     kind = "module" if modules else "parameter" if isinstance(found[0], nn.Parameter) else "tensor that requires grad"
     lost = ", and no optimizer gets their parameters" if modules and trainable else ""
     if value is found[0]:

@@ -75,11 +75,6 @@ def _is_float8(dtype: torch.dtype) -> bool:
     return str(dtype).startswith("torch.float8")
 
 
-def is_wide(x: Tensor) -> bool:
-    """True for a dtype that has values which float32 has not."""
-    return x.dtype in _WIDE
-
-
 def values_and_table(x: Tensor) -> tuple[Tensor, Tensor, bool]:
     """A tensor as kernels read it; if its values are places in a table, that table. Last: whether they are."""
     if not _is_float8(x.dtype):
@@ -105,7 +100,7 @@ def _moments(x: Tensor) -> Tensor:
     from hookcli.tensors.devices import kernels
 
     values, table, tabled = values_and_table(x)
-    settings = {"WIDE": is_wide(x), "TABLED": tabled}
+    settings = {"WIDE": x.dtype in _WIDE, "TABLED": tabled}
     return _reduced(kernels.moments, kernels.merged, (values, table), len(STATS_KEYS), settings)
 
 
@@ -117,7 +112,8 @@ def discrepancy(a: Tensor, b: Tensor) -> Tensor | None:
 
         integers = a.dtype is b.dtype is torch.int64
         (x, x_table, x_tabled), (y, y_table, y_tabled) = map(values_and_table, (a, b))
-        settings = {"WIDE": is_wide(a) or is_wide(b), "A_TABLED": x_tabled, "B_TABLED": y_tabled, "INTEGERS": integers}
+        wide = not _WIDE.isdisjoint((a.dtype, b.dtype))
+        settings = {"WIDE": wide, "A_TABLED": x_tabled, "B_TABLED": y_tabled, "INTEGERS": integers}
         both = (x, y, x_table, y_table)
         return _reduced(pair_kernels.discrepancies, pair_kernels.merged, both, len(KEYS), settings)
 
@@ -148,7 +144,7 @@ def exponents(x: Tensor) -> Tensor | None:
         kernels.exponents[(count,)](values, table, counts, x.numel(), each, TILE=TILE, TABLED=tabled, **OPTIONS)
         return counts.to(torch.float64)
 
-    return None if is_wide(x) else by_kernels(make, x)
+    return None if x.dtype in _WIDE else by_kernels(make, x)
 
 
 # For devices without Triton: in few passes.
