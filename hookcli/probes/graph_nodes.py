@@ -175,6 +175,7 @@ class NativeHooks:
 
 def _seen(made: NodeInfo, record: NodeRecord, number: int, order: int, before: int) -> Seen:
     sides = [[g for g in side if g is not None] for side in (record.grad_outputs, record.grad_inputs)]
+    came, went = ([g.stats for g in side if g.stats] for side in sides)
     took = record.ended_ns - record.began_ns if record.ended_ns is not None and record.began_ns is not None else None
     return Seen(
         made,
@@ -184,7 +185,8 @@ def _seen(made: NodeInfo, record: NodeRecord, number: int, order: int, before: i
         None if took is None else took / 1000,
         [[list(g.shape) for g in side] for side in sides],
         next((g.dtype for side in reversed(sides) for g in side), None),
-        *([g.stats for g in side if g.stats] for side in sides),
+        came,
+        went,
     )
 
 

@@ -1,10 +1,12 @@
-"""Every firing of every kind of hook, in the order in which PyTorch calls them."""
+"""Every firing of every kind of hook, in the order in which PyTorch calls them, or counts of each kind by module."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,8 +23,8 @@ from hookcli.probes.base import Probe, said_of
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.call_meters import SavedMemory, recomputed
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
-from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
-from hookcli.table import Row, Skipped
+from hookcli.table import Row, Skipped, columns_named
+from hookcli.table.columns import declared
 from hookcli.table.columns.layouts import TRACE
 from hookcli.tensors import tree
 
@@ -46,11 +48,11 @@ class TraceProbe(Probe):
         self.summary = summary
         self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
         self.grouping = "disjoint" if summary else "events"
-        self.columns = summary_columns(self.kinds) if summary else TRACE
+        counts = (declared(kind, _heading(kind), "firings") for kind in self.kinds)
+        self.columns = (*columns_named("fqn", "type"), *counts, *columns_named("kept")) if summary else TRACE
         self._refused: dict[Skipped, None] = {}
-        self._rows: list[dict[str, object]] = []
+        self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
-        self._memory = SavedMemory([])
         self._unseen = UnreachableTensors()
         self._started = 0
         self._building = 0  # nanoseconds, until the run began
@@ -149,11 +151,34 @@ class TraceProbe(Probe):
 
     def rows(self) -> list[Row]:
         if self.summary:
-            return summarized(self._rows, self.session.model, self.kinds)
+            return self._summarized()
         return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
 
+    def _summarized(self) -> list[Row]:
+        """A row per module at which hooks fired, in the model's order; firings outside the model come last."""
+        types = {fqn: type(module).__name__ for fqn, module in self.session.model.named_modules()}
+        most, _ = self._most_kept()
+        counts = defaultdict[str, Counter[str]](Counter)
+        for row in self._rows:
+            where = row["fqn"] if row["fqn"] in types else row["fqn"].rpartition(".")[0] or row["fqn"]
+            where = "" if where not in types and "(" not in where else where
+            counts[where][row["kind"]] += 1
+            counts[where]["kept"] += (row["kept"] or 0) if row["pass"] == most else 0
+        return [
+            Row({"fqn": name, "type": types.get(name)} | {key: counts[name][key] for key in (*self.kinds, "kept")})
+            for name in dict.fromkeys([*types, *counts])
+            if name in counts
+        ]
+
+    def _most_kept(self) -> tuple[int, int]:
+        """The pass that saved the most memory for its backward, and how many bytes."""
+        sums = Counter[int]()
+        for row in self._rows:
+            sums[row["pass"]] += row["kept"] or 0
+        return max(sums.items(), key=itemgetter(1), default=(0, 0))
+
     def totals(self) -> Mapping[str, object]:
-        _, kept = most_kept(self._rows)
+        _, kept = self._most_kept()
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
 
     def skipped(self) -> list[Skipped]:
@@ -181,7 +206,7 @@ def _obstructed(error: Exception) -> Sequence[HookKind]:
     return SAVED_TENSOR if "saved tensor hooks" in message_of(cause or error) else ()
 
 
-def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, object]:
+def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:
     there = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
     return {
         "us": at / 1000,
@@ -197,3 +222,28 @@ def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequenc
         "bytes": None,
         "kept": None,
     }
+
+
+def _heading(kind: str) -> str:
+    """The heading of a kind's narrow column: its name in short words."""
+    for long, short in _SHORT.items():
+        kind = kind.replace(long, short)
+    return kind.replace("_", " ")
+
+
+_SHORT = {
+    "saved_tensor_": "",
+    "tensor_": "",
+    "post_accumulate_grad": "accum_grad",
+    "backward": "bwd",
+    "forward": "fwd",
+    "registration": "regd",
+    "parameter": "param",
+    "module": "mod",
+    "creation": "made",
+    "engine_callback": "pass_over",
+    "optimizer": "optim",
+    "state_dict": "state",
+    "output": "out",
+    "input": "in",
+}

@@ -14,7 +14,7 @@ from torch.autograd import graph
 import hookcli
 from hookcli.errors import ModelError
 from hookcli.hooks.kinds import REGISTRATION, HookKind
-from hookcli.probes import trace_summary
+from hookcli.probes import trace
 from hookcli.probes.trace import TraceProbe
 
 
@@ -125,15 +125,15 @@ def test_outputs_that_full_backward_hooks_do_not_see_are_said() -> None:
 
 
 def test_the_headings_of_all_kinds_are_short_and_differ_and_no_short_word_is_unused() -> None:
-    headings = {kind: trace_summary._heading(kind) for kind in HookKind}
+    headings = {kind: trace._heading(kind) for kind in HookKind}
     assert len(set(headings.values())) == len(headings)
     assert max(len(word) for words in headings.values() for word in words.split(" ")) <= 6  # headings wrap
     assert all(words.strip() == words and words for words in headings.values()), headings
-    for long, short in trace_summary._SHORT.items():
-        others = {key: value for key, value in trace_summary._SHORT.items() if key != long}
+    for long, short in trace._SHORT.items():
+        others = {key: value for key, value in trace._SHORT.items() if key != long}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trace_summary, "_SHORT", others)
-            assert any(trace_summary._heading(kind) != headings[kind] for kind in HookKind), (long, short)
+            patch.setattr(trace, "_SHORT", others)
+            assert any(trace._heading(kind) != headings[kind] for kind in HookKind), (long, short)
 
 
 def test_strided_nested_tensors_leave_out_full_backward_hooks() -> None:

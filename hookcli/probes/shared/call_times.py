@@ -30,7 +30,7 @@ class OwnTimes:
 class _Forward:
     around: CallKey | None
     began: Any
-    ended: object = None
+    ended: Any = None
 
 
 class CallTimer:
