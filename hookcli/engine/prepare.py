@@ -18,7 +18,7 @@ from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.setting import META, Feedback, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
-from hookcli.hooks.registration import parameters_on_meta, refusing_countless_modules
+from hookcli.hooks.outside_runs import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe

@@ -48,7 +48,7 @@ class FlowCall:
 class _Received:
     """The tensors that a call under way received, and where they came from. It lives as long as the call."""
 
-    given: ArgumentTensors
+    tensors: ArgumentTensors
     inputs: list[int]
     shapes: list[list[int]]
     leaf: Call | None = None
@@ -98,8 +98,8 @@ class FlowCalls(ObservingMode):
         if not event.fqn and event.call == 0:
             self._running = False
             for path, x in tree.leaves(event.output):
-                given = self._receive("", x)
-                self._append(FlowCall("output", "", 0, path, given.inputs, given.shapes), [(path, x)])
+                received = self._receive("", x)
+                self._append(FlowCall("output", "", 0, path, received.inputs, received.shapes), [(path, x)])
         elif leaf and self._leaf and leaf.hooked.module is event.module and leaf.number == event.call:
             self._note(FlowCall("module", event.fqn, event.call, event.module), self._leaf, event.output)
             self._leaf = None
@@ -116,12 +116,12 @@ class FlowCalls(ObservingMode):
             return run(*args, **kwargs)
         owner = self._session.calls.innermost()
         fqn, number = (owner.hooked.fqn, owner.number) if owner else ("", 0)
-        given = self._receive(fqn, (args, kwargs))
+        received = self._receive(fqn, (args, kwargs))
         output = run(*args, **kwargs)
-        if (name := getattr(func, "__name__", "")) in _READS_VALUES and given.inputs:
+        if (name := getattr(func, "__name__", "")) in _READS_VALUES and received.inputs:
             self.read[fqn, name] = None
-        if given.given.makes(output):
-            self._note(FlowCall("function", fqn, number, func), given, output)
+        if received.tensors.makes(output):
+            self._note(FlowCall("function", fqn, number, func), received, output)
         return output
 
     # Both.
@@ -136,10 +136,10 @@ class FlowCalls(ObservingMode):
         shapes = [tree.shape_of(x) for x, _ in made]
         return _Received(ArgumentTensors(tensors), [origin for _, origin in made], shapes)
 
-    def _note(self, call: FlowCall, given: _Received, output: object) -> None:
+    def _note(self, call: FlowCall, received: _Received, output: object) -> None:
         """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
-        call.inputs, call.input_shapes = given.inputs, given.shapes
-        written = given.given.written()
+        call.inputs, call.input_shapes = received.inputs, received.shapes
+        written = received.tensors.written()
         made = _tensors(output)
         number = self._append(call, made or [("", x) for x in written[:1]])
         for _, x in made:

@@ -22,8 +22,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
 from hookcli.hooks.operators.calls import AtenCalls, OperatorCalls
-from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
-from hookcli.hooks.registration import CreatedModule, noting_created_modules
+from hookcli.hooks.outside_runs import CreatedModule, OptimizerHooks, StateDictHooks, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import HookGroup, Needs, Roots, SessionCore
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators

@@ -238,13 +238,13 @@ def describe(event: HookEvent, path: str) -> dict[str, object]:
         "call": event.call,
         "index": event.index,
         "path": path,
-    } | said_of(event)
+    } | further_values(event)
 
 
-def said_of(event: HookEvent) -> dict[str, Any]:
+def further_values(event: HookEvent) -> dict[str, Any]:
     """Further values of an event's row: `edited`, `handed_on`, and for an operator its name and source line."""
-    said: dict[str, object] = {"edited": event.edited} if event.edited else {}
-    said |= {"handed_on": True} if event.handed_on else {}
+    values: dict[str, object] = {"edited": event.edited} if event.edited else {}
+    values |= {"handed_on": True} if event.handed_on else {}
     if event.operator is not None:
-        said |= {"type": event.operator.name, "source": event.operator.source}
-    return said
+        values |= {"type": event.operator.name, "source": event.operator.source}
+    return values

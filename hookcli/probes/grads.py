@@ -15,7 +15,7 @@ from hookcli.hooks.full_backward import leads_to_another, paths_of_inputs, paths
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.probes.base import Probe, StatsProbe, TensorSink, said_of
+from hookcli.probes.base import Probe, StatsProbe, TensorSink, further_values
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Row, Skipped, formatting
@@ -150,7 +150,7 @@ class GradsProbe(StatsProbe):
             "pass": self.session.pass_number,
             "index": event.index,
             "path": event.path,
-        } | said_of(event)
+        } | further_values(event)
         self.take(values, event.grad, *key, layout=self._layouts.get(key[:3]))
 
     def _expect_outputs(self, event: HookEvent) -> None:

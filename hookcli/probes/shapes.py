@@ -18,7 +18,7 @@ from hookcli.hooks.operators.calls import is_whole
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.tensor_origins import version_of
-from hookcli.probes.base import Probe, said_of
+from hookcli.probes.base import Probe, further_values
 from hookcli.probes.fallbacks import fails_without_gradients
 from hookcli.probes.shared.call_meters import (
     Reading,
@@ -113,7 +113,7 @@ class ShapesProbe(Probe):
 
     def _enter(self, event: HookEvent) -> None:
         received = self._unseen.arguments(event.fqn, event.args, event.kwargs)
-        call = ShapeCall.of(event, received, self._read(), said_of(event))
+        call = ShapeCall.of(event, received, self._read(), further_values(event))
         if call.module is not None and self.session.ops and is_whole(call.module):
             call.versions = [version_of(x) for _, x in tree.arguments(event.args, event.kwargs)]
         self._calls[event.fqn, event.call] = call
@@ -126,11 +126,11 @@ class ShapesProbe(Probe):
         if call.versions is not None:
             self._moved += of_layer(event, call.versions)
         if event.edited:
-            call.said["edited"] = ", ".join(filter(None, [call.said.get("edited"), event.edited]))
+            call.further["edited"] = ", ".join(filter(None, [call.further.get("edited"), event.edited]))
         call.leave(self._unseen.leaves(event.fqn, event.output), self._read())
 
     def _take_operator(self, event: HookEvent, function: object) -> None:
-        call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, said_of(event))
+        call = ShapeCall.of(event, tree.arguments(event.args, event.kwargs), self._last, further_values(event))
         if self.session.ops == "aten":
             call.signature = signature_of(function, event.args, event.kwargs, event.output)
         self._moved += of_operator(event)
@@ -168,7 +168,7 @@ class ShapesProbe(Probe):
                     "dtype": dtype,
                     **(figures if number == 0 else dict.fromkeys(figures)),
                     **({"input_names": call.names} if any(call.names) else {}),
-                    **call.said,
+                    **call.further,
                 }
             )
 
@@ -202,8 +202,8 @@ class ShapesProbe(Probe):
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
         on_meta = any(p.is_meta for p in self.session.model.parameters())
-        said = mixed_product(self._functions.signatures) if on_meta else []
-        return [*said, *([] if self._memory is None else on_other_devices(self.session))]
+        mixed = mixed_product(self._functions.signatures) if on_meta else []
+        return [*mixed, *([] if self._memory is None else on_other_devices(self.session))]
 
     def _uncounted(self) -> Iterable[Skipped]:
         log = self._functions.log

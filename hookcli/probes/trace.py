@@ -16,10 +16,10 @@ from hookcli.errors import OneTensorError, RefusedError, StateDictError, message
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.full_backward import paths_of_outputs, refuses_full_backward
 from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS, HookKind
-from hookcli.hooks.registration import registrations
+from hookcli.hooks.outside_runs import registrations
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import preload
-from hookcli.probes.base import Probe, said_of
+from hookcli.probes.base import Probe, further_values
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.call_meters import SavedMemory, recomputed
 from hookcli.probes.shared.unmeasured import UnreachableTensors, unmeasured
@@ -134,7 +134,7 @@ class TraceProbe(Probe):
             )
         row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
         row |= {"pass": self.session.pass_number, "call": event.call, "path": event.path, "name": event.name or None}
-        row |= said_of(event)
+        row |= further_values(event)
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
-from hookcli.hooks.registration import MOST_MODULES
+from hookcli.hooks.outside_runs import MOST_MODULES
 from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
 from hookcli.sources.huggingface_inputs import Inputs

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hookcli.errors import PluginError, UsageError
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.registration import parameters_on_meta
+from hookcli.hooks.outside_runs import parameters_on_meta
 from hookcli.hooks.session import HookSession
 
 

@@ -19,7 +19,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.module_calls import Call
 from hookcli.hooks.observing_mode import Signature
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.tensor_origins import version_of
+from hookcli.hooks.tensor_origins import memory_of, version_of
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
 from hookcli.table.formatting import listed
@@ -109,11 +109,8 @@ def _bytes(x: Tensor) -> int:
 
 
 def _shares_memory(x: Tensor, others: Iterable[Tensor]) -> bool:
-    try:
-        key = storage_key(x.untyped_storage())
-        return any(storage_key(other.untyped_storage()) == key for other in others)
-    except (RuntimeError, NotImplementedError):  # without a storage: sparse tensors, those inside torch.func
-        return False
+    memory = memory_of(x)
+    return memory != 0 and any(memory_of(other) == memory for other in others)
 
 
 Tensors = Iterable[tuple[str, Tensor]]
@@ -143,19 +140,19 @@ class ShapeCall:
     inputs: list[list[int]]
     names: list[str]
     before: Reading
-    said: dict[str, str]
+    further: dict[str, str]
     outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
     after: Reading | None = None
     versions: Sequence[int] | None = None
     signature: Signature | None = None
 
     @classmethod
-    def of(cls, event: HookEvent, received: Tensors, before: Reading, said: Mapping[str, str]) -> Self:
-        """The call that an event is about; `said`: what its row says besides, as an operator's name for its type."""
-        found = list(received)
-        inputs, names = [shape_of(x) for _, x in found], [keyword(path) for path, _ in found]
+    def of(cls, event: HookEvent, received: Tensors, before: Reading, further: Mapping[str, str]) -> Self:
+        """The call that an event is about; `further`: other values of its row, such as an operator's name."""
+        tensors = list(received)
+        inputs, names = [shape_of(x) for _, x in tensors], [keyword(path) for path, _ in tensors]
         kind = type(event.module).__name__
-        return cls(event.fqn, kind, event.module, event.call, event.index, inputs, names, before, {**said})
+        return cls(event.fqn, kind, event.module, event.call, event.index, inputs, names, before, {**further})
 
     def leave(self, returned: Tensors, after: Reading) -> None:
         """Note what the call returned."""
@@ -205,8 +202,8 @@ def on_other_devices(session: HookSession) -> list[str]:
         for hooked in session.modules.hooked.values()
         if hooked.calls and isinstance(hooked.module, nn.RNNBase) and any(p.is_meta for p in hooked.module.parameters())
     ]
-    said = [f"memory kept by {listed(layers, 2)} is that of PyTorch's formula; {_WORKSPACES}"] if layers else []
-    return [*session.saved_tensors.notes(), *said]
+    notes = [f"memory kept by {listed(layers, 2)} is that of PyTorch's formula; {_WORKSPACES}"] if layers else []
+    return [*session.saved_tensors.notes(), *notes]
 
 
 _WORKSPACES = "libraries of CPUs and GPUs keep workspaces of other sizes (`hookcli trace --summary` measures them)"

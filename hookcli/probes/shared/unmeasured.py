@@ -61,20 +61,20 @@ class UnreachableTensors:
 
     def leaves(self, fqn: str, value: object) -> list[tuple[str, Tensor]]:
         """The tensors in what the module of this name returned."""
-        met: Unseen = []
-        found = list(tree.leaves(value, "", met))
-        self._note(fqn, met)
-        return found
+        unseen: Unseen = []
+        tensors = list(tree.leaves(value, "", unseen))
+        self._note(fqn, unseen)
+        return tensors
 
     def arguments(self, fqn: str, args: tuple[object, ...], kwargs: Any) -> list[tuple[str, Tensor]]:
         """The tensors that the module received."""
-        met: Unseen = []
-        found = list(tree.arguments(args, kwargs, met))
-        self._note(fqn, met)
-        return found
+        unseen: Unseen = []
+        tensors = list(tree.arguments(args, kwargs, unseen))
+        self._note(fqn, unseen)
+        return tensors
 
-    def _note(self, fqn: str, met: Unseen) -> None:
-        for path, value in met:
+    def _note(self, fqn: str, unseen: Unseen) -> None:
+        for path, value in unseen:
             if reason := _why(value):
                 self._noted[Skipped(fqn, reason, path if len(path) < 80 else f"{path[:76]}...")] = None
                 self.places.add(fqn)

@@ -1,4 +1,4 @@
-"""Hooks on registration: PyTorch calls them for every module, parameter and buffer that a module registers."""
+"""Hooks that fire outside of forward and backward: on registration, on state dicts, and on optimizers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 import torch
@@ -17,10 +18,13 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.errors import UsageError
-from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.events import HookEvent, PicklableHook
+from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
+from hookcli.hooks.session_core import HookGroup, SessionCore
 from hookcli.hooks.torch_private.dynamo import made_by_tracing
 
 Registered = Callable[[HookKind, nn.Module, str, object], None]
@@ -102,3 +106,46 @@ def parameters_on_meta() -> AbstractContextManager[object]:
         return None if parameter is None else nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
     return _REGISTER[HookKind.PARAMETER_REGISTRATION](to_meta)
+
+
+_GLOBAL: dict[HookKind, Callable[..., RemovableHandle]] = {
+    HookKind.OPTIMIZER_STEP_PRE: register_optimizer_step_pre_hook,
+    HookKind.OPTIMIZER_STEP_POST: register_optimizer_step_post_hook,
+}
+
+
+class OptimizerHooks(HookGroup):
+    """Hooks before and after `step`, `state_dict` and `load_state_dict` of the optimizers passed to `attach`."""
+
+    kinds = OPTIMIZER
+
+    def __init__(self, core: SessionCore) -> None:
+        super().__init__(core)
+        self._wanted: dict[HookKind, None] = {}
+
+    def start(self, kind: HookKind) -> None:
+        self._wanted[kind] = None
+
+    def attach(self, optimizer: Optimizer) -> None:
+        """Hook an optimizer; in a global session, its steps through PyTorch's global functions."""
+        for kind in self._wanted:
+            local = getattr(optimizer, f"register_{kind.removeprefix('optimizer_')}_hook")
+            register = _GLOBAL.get(kind, local) if self.core.globally else local
+            self.core.stack.enter_context(register(partial(self._fired, kind)))
+
+    def _fired(self, kind: HookKind, optimizer: Optimizer, *details: object) -> None:
+        self.core.emit(HookEvent(kind, "", name=type(optimizer).__name__))
+
+
+class StateDictHooks(HookGroup):
+    """Hooks before and after each module's part in `state_dict` and `load_state_dict`."""
+
+    kinds = STATE_DICT
+
+    def start(self, kind: HookKind) -> None:
+        for fqn, module in self.core.selected():
+            register = getattr(module, f"register_{kind}_hook")
+            self.core.stack.enter_context(register(PicklableHook(partial(self._fired, kind, fqn, module))))
+
+    def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: object) -> None:
+        self.core.emit(HookEvent(kind, fqn, module))
