@@ -38,10 +38,15 @@ def reduced(
 
     `one_on_device` returns rows of figures. It gets dense tensors whole, others in copies of DEVICE_CHUNK elements.
     """
-    if tensors[0].is_cpu:
+    if on_cpu(tensors[0]):
         return PendingFigures([one(*chunk) for chunk in chunks(tensors, size)])
     rows = [one_on_device(*(x.contiguous() for x in chunk)) for chunk in chunks(tensors, DEVICE_CHUNK, dense=_ALL)]
     return PendingFigures([], torch.cat(rows) if rows[1:] else next(iter(rows), None))
+
+
+def on_cpu(tensor: Tensor) -> bool:
+    """True if the values can be read at once."""
+    return tensor.is_cpu
 
 
 def resolved(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.tensors import tree
+from hookcli.tensors.chunks import on_cpu
 from hookcli.tensors.torch_private import is_mapped
 
 
@@ -48,7 +49,7 @@ def kinds_of(x: Tensor) -> Tensor | None:
     try:
         low, high = torch.aminmax(x)
         hidden = low.isneginf()
-        if x.dim() and not (x.is_cpu and not hidden):
+        if x.dim() and not (on_cpu(x) and not hidden):
             hidden = x.amax(-1).amin().isneginf()
     except RuntimeError:  # a dtype that has no such kernel
         return None

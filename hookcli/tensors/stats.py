@@ -65,7 +65,7 @@ def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
         if values.device.type == "meta":
             return PendingFigures([TensorStats(numel=values.numel())])
         # None without the library, and for a tensor that it can't read.
-        measured = library.loaded.statistics(values, hist=hist) if library.loaded and values.is_cpu else None
+        measured = library.loaded.statistics(values, hist=hist) if library.loaded and chunks.on_cpu(values) else None
         if measured:
             whole = replace(TensorStats.measured(measured[0]), hist=measured[1]) if hist else measured[0]
             pending = PendingFigures([whole])
@@ -118,7 +118,7 @@ def _magnitudes(values: Tensor) -> Tensor:
     if values.dtype is torch.complex32:
         values = values.to(torch.complex64)
     sizes = values.abs()
-    if values.device.type == "mps" or (values.is_cpu and math.isfinite(sizes.sum().item())):
+    if values.device.type == "mps" or (chunks.on_cpu(values) and math.isfinite(sizes.sum().item())):
         return sizes
     wide = values.to(torch.complex128)
     exact = wide.abs()

@@ -11,7 +11,7 @@ from torch import Tensor
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures, fetched
+from hookcli.tensors.chunks import PendingFigures, fetched, on_cpu
 from hookcli.tensors.non_finite import Kinds, bad_rows, kinds_of
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.weak import WeakIds
@@ -73,7 +73,7 @@ class Evidence:
             self._take_rows("gradient", event, event.path, event.grad)
 
     def _take_rows(self, what: str, event: HookEvent, path: str, x: Tensor) -> None:
-        bad = not x.is_cpu or self._bad_figures(x)
+        bad = not on_cpu(x) or self._bad_figures(x)
         if bad and (rows := bad_rows(tree.local(x))) is not None:
             self._rows[what, event.fqn, event.index, path] = rows
 
@@ -81,7 +81,7 @@ class Evidence:
         """The figures of a tensor with NaN or infinities; on an accelerator, where that is unknown, of any."""
         with suppress(RuntimeError, TypeError):  # a tensor of a kind that can't be reduced
             figures = self._reduce(x)
-            if not x.is_cpu or (stats := resolve([figures])[0]).nan or stats.inf:
+            if not on_cpu(x) or (stats := resolve([figures])[0]).nan or stats.inf:
                 return figures
         return None
 
