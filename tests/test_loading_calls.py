@@ -30,7 +30,7 @@ sources/data/tensor_files.py: torch.load(files.regular(file), map_location='cpu'
 sources/data/tensor_files.py: load_file(files.regular(file))
 sources/torchvision.py: torch.load(regular(file), map_location='cpu', weights_only=True)
 sources/state_dicts.py: load_file(files.regular(file))
-tensors/files/checkpoint.py: torch.load(regular(file), map_location='cpu', weights_only=True, mmap=mapped)
+tensors/files/pytorch.py: torch.load(regular(file), map_location='cpu', weights_only=True, mmap=mapped)
 tensors/files/dump_reader.py: safe_open(regular(path, self.folder), framework='pt')
 sources/libraries.py: hub.hf_hub_download(name, CONFIG, revision=revision or None)
 sources/timm.py: timm.create_model(name, pretrained=bool(weights), pretrained_cfg_overlay=overlay, **args)
