@@ -82,8 +82,13 @@ def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     chosen = outermost(model, patterns)
     modules = dict(model.named_modules())
     for fqn in chosen:
-        modules[fqn].forward = partial(checkpoint, modules[fqn].forward, use_reentrant=False)
+        modules[fqn].forward = partial(_recomputed, modules[fqn].forward)
     return chosen
+
+
+def _recomputed(forward: Callable[..., object], *args: object, **kwargs: object) -> object:
+    """Run a forward under `checkpoint`, which has keywords of its own: the module's go around it."""
+    return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
 
 
 def outermost(model: nn.Module, patterns: Sequence[str]) -> list[str]:
