@@ -204,6 +204,21 @@ def test_a_copy_of_a_pipe_is_gone_afterwards(tmp_path: Path) -> None:
         assert path == file
 
 
+@pytest.mark.parametrize("command", ["show", "report", "weights", "diff x.json", "diff x.safetensors"])
+def test_what_cannot_be_read_is_told_in_a_line(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A pipe that no program writes to, and a file whose beginning is no memory of the process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hookcli.system.files._PATIENCE", 0.1)
+    os.mkfifo("pipe")
+    save_file({"a": torch.ones(2)}, "x.safetensors")
+    assert cli("models", "resnet18", "-o", "x.json").code == 0
+    for name in ("pipe", *(["/proc/self/mem"] if Path("/proc/self/mem").exists() else [])):
+        ran = cli(*command.split(), name)
+        assert ran.code == 2 and len(ran.err.splitlines()) == 1 and "bug" not in ran.err, (name, ran.err)
+
+
 def test_stdout_by_its_name_is_stdout(cli: Cli) -> None:
     for name in ("/dev/stdout", "/dev/fd/1"):
         ran = cli("models", "resnet18", "-f", "csv", "-o", name)

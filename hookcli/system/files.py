@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from hookcli.errors import UsageError
 from hookcli.system import interrupts
 
 SCRATCH = ".hookcli-"
@@ -117,14 +118,20 @@ def member(archive: Any, name: str, most: int = LARGEST) -> bytes:
 
 @contextmanager
 def at_rest(path: Path) -> Iterator[Path]:
-    """Yield a file that can be read several times while the block runs: `path`, or a copy of a pipe's contents."""
+    """Yield a file that can be read several times while the block runs: `path`, or a copy of a pipe's contents.
+
+    Raises UsageError for a pipe that can't be copied.
+    """
     if not is_pipe(path):
         yield path
         return
     with _elsewhere() as copy:
-        with copy.open("wb") as file:
-            for block in _bounded(_piped(path), _LARGEST_PIPE):
-                file.write(block)
+        try:
+            with copy.open("wb") as file:
+                for block in _bounded(_piped(path), _LARGEST_PIPE):
+                    file.write(block)
+        except OSError as error:
+            raise UsageError(f"{path}: can't be read ({error.strerror})") from error
         yield copy
 
 

@@ -79,9 +79,20 @@ def _two_copied(args: tuple[Any, ...], out: object) -> int:
     return size(*results) + copied(args[0]) + copied(args[1])
 
 
+def _matrices_copied(args: tuple[Any, ...], out: object) -> int:
+    """Copies of matrices that BLAS can't take as they are, in rows or in columns: a loss's sum has an expanded one."""
+    return size(out) + sum(size(x) for x in args[-2:] if not _has_lines(*x.shape, *x.stride()))
+
+
+def _has_lines(rows: int, columns: int, down: int, across: int) -> bool:
+    return (across == 1 and down >= max(columns, 1)) or (down == 1 and across >= max(rows, 1))
+
+
 _IN_PLACE = {f"aten._fused_{name}_" for name in ("adam", "adamw", "adagrad", "sgd")}
 """Operators that change their arguments and return nothing; not all have a kernel for the meta device."""
 _COPIES: Mapping[str, Formula] = {
+    "aten.mm": _matrices_copied,
+    "aten.addmm": _matrices_copied,
     "aten.native_layer_norm": lambda args, out: size(*out) + copied(args[0]),
     "aten.native_layer_norm_backward": _two_copied,
     "aten.native_group_norm_backward": _two_copied,

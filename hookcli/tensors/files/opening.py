@@ -11,7 +11,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.system.files import content, is_file, is_folder, regular
 from hookcli.table.formatting import counted, listed
 from hookcli.tensors.files import gguf, safetensors
-from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered
+from hookcli.tensors.files.stored import StoredTensor, TensorFile, by_number, damaged, open_unbuffered, read_some
 
 INDEX = ".index.json"
 """The end of the names of a sharded checkpoint's indexes."""
@@ -78,8 +78,9 @@ def _inner(file: Path) -> Path:
 
 
 def _magic(file: Path) -> bytes:
+    begin = bytearray(4)
     with open_unbuffered(file) as opened:
-        return bytes(opened.read(4) or b"")
+        return bytes(begin[: read_some(opened, memoryview(begin), file)])
 
 
 def _indexes(folder: Path) -> list[Path]:

@@ -225,14 +225,19 @@ def open_unbuffered(file: Path) -> Any:
         raise UsageError(f"{file}: can't be read ({error.strerror})") from error
 
 
+def read_some(opened: Any, target: memoryview, file: Path) -> int:
+    """Read what comes next into `target`. Returns its length. Raises UsageError if the file can't be read."""
+    try:
+        return int(opened.readinto(target))
+    except OSError as error:
+        raise UsageError(f"{file}: can't be read ({error.strerror})") from error
+
+
 def read_into(opened: Any, target: memoryview, file: Path) -> None:
     """Fill `target` from the file. Raises UsageError if the file ends before."""
     filled = 0
     while filled < len(target):
-        try:
-            count = opened.readinto(target[filled:])
-        except OSError as error:
-            raise UsageError(f"{file}: can't be read ({error.strerror})") from error
+        count = read_some(opened, target[filled:], file)
         if not count:
             raise damaged(file, "it ends within a tensor")
         filled += count
