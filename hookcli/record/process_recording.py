@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.errors import shortened
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.record_lines import End, Header, RecordedStep
+from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
 from hookcli.record.record_sink import RecordSink, new_header
@@ -186,8 +187,9 @@ class ProcessSink(RecordSink):
             on_terminal = is_terminal(sys.__stderr__)
             width = terminal_size(sys.__stderr__).columns if on_terminal else None
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-            summary = self.summary(end, _relative(record), width, color).rstrip("\n")
-            aside(f"{summary}\n", sys.__stderr__)
+            path = _relative(record) if self.kept else None
+            text = summary(self._header, end, self.latest, self._non_finite, path, width, color, self._courses)
+            aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"
             say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")

@@ -22,7 +22,7 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
-from hookcli.record.file.views.summary import non_finite_line, summary
+from hookcli.record.file.views.summary import non_finite_line
 from hookcli.record.file.writer import RecordWriter
 from hookcli.table.losses import LossCourse
 
@@ -170,7 +170,3 @@ class RecordSink:
         if failed and self.kept:
             self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
         return end
-
-    def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
-        where = path if self.kept else None
-        return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._courses)

@@ -69,8 +69,9 @@ _BY_TYPE: Mapping[str, Fits] = {
     "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
 """A test for the value of a field, by the field's type."""
-_KINDS = (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, End)
-_LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in _KINDS}
+_LINES: Mapping[str, type[Line]] = {
+    kind.kind: kind for kind in (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, End)
+}
 FITS: Mapping[type, Mapping[str, Fits]] = {
     kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
     for kind in (*_LINES.values(), ModelRun, StepEntry)

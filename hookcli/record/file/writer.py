@@ -51,20 +51,17 @@ class RecordWriter:
         if self._file is None or os.getpid() != self._process:
             return
         with self._lock:
-            if isinstance(line, RecordedStep):
-                self._write_step(line)
-            else:
+            if not isinstance(line, RecordedStep):
                 self._append(line.to_dict())
-
-    def _write_step(self, step: RecordedStep) -> None:
-        try:
-            layouts, reports = self._packer.pack(step.reports)
-            for number, layout in layouts.items():
-                self._append({"line": LAYOUT, "id": number, "layout": layout})
-        except BaseException:
-            self._packer.forget()
-            raise
-        self._append(step.to_dict(packed=reports))
+                return
+            try:
+                layouts, reports = self._packer.pack(line.reports)
+                for number, layout in layouts.items():
+                    self._append({"line": LAYOUT, "id": number, "layout": layout})
+            except BaseException:
+                self._packer.forget()
+                raise
+            self._append(line.to_dict(packed=reports))
 
     def _append(self, data: Mapping[str, object]) -> None:
         if self._file is None:

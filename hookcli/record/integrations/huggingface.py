@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 try:
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import TrainerCallback
 except ModuleNotFoundError as error:
     raise ImportError(
         "hookcli.record.integrations.huggingface needs transformers: pip install 'hookcli[huggingface]'"
@@ -23,20 +23,10 @@ class HookcliCallback(RecordingCallback, TrainerCallback):
     inside a `with` block of the callback it ends at once.
     """
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        *,
-        model: nn.Module,
-        **others: object,
-    ) -> None:
+    def on_train_begin(self, *args: object, model: nn.Module, **others: object) -> None:
         self._start(model)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
-    ) -> None:
+    def on_train_end(self, *args: object, **others: object) -> None:
         self.stop()
 
     def __enter__(self) -> Self:

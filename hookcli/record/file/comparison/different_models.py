@@ -53,9 +53,12 @@ def whole_models(steps: Sequence[Steps], meta: Meta, better: str) -> Report:
     a, b = steps[0]
     every = max(-(-len(steps) // _SHOWN), 1)
     shown = [pair for place, pair in enumerate(steps) if place % every == 0 or pair is steps[-1]]
-    sizes = " and ".join(f"{label} has {step.model} with {_size(step)}" for label, step in (("A", a), ("B", b)))
+    sizes = (
+        f"{label} has {step.model} with {counted(len(_modules(step)) + 1, 'module')}"
+        for label, step in (("A", a), ("B", b))
+    )
     paths = " --against ".join(shell_path(side["record"]) for side in (meta["a"], meta["b"]))
-    different = f"these are different models, so modules are not compared: {sizes}"
+    different = f"these are different models, so modules are not compared: {' and '.join(sizes)}"
     totals = {
         "steps": len(steps),
         **({"verdict": better, "first": different} if better else {"verdict": different}),
@@ -66,14 +69,10 @@ def whole_models(steps: Sequence[Steps], meta: Meta, better: str) -> Report:
     return Report("diff", name, WHOLE_MODEL_DIFF, rows, {**meta, "different_models": True}, totals, grouping="list")
 
 
-def _size(step: RecordedStep) -> str:
-    return counted(len(_modules(step)) + 1, "module")
-
-
 def _row(a: RecordedStep, b: RecordedStep) -> Row:
-    known = {
+    totals = {
         side: {**overview(step).totals, "loss": step.loss, "seconds": step.plain_seconds or step.seconds}
         for side, step in (("a", a), ("b", b))
     }
-    figures = {name: known[side].get(figure) for name, side, figure in _SIDES}
+    figures = {name: totals[side].get(figure) for name, side, figure in _SIDES}
     return Row({"step": a.step, "phase": a.phase.replace("_", " "), **figures})

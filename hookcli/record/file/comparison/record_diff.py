@@ -67,17 +67,19 @@ def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) 
         raise UsageError(nothing_in_common(a, b))
     settings = Settings(a, b)
     wanted = narrow(*([report for step in record.last() for report in step.reports] for record in (a, b)))
-    found = []
+    reports = []
     for model, steps in pairs.items():
         compared = list(_compared(a, b, steps, tolerance, wanted, settings))
         _require_rows(compared)
         if "activations" in compared[0].reports:
             settings.see_classes(compared[0].reports["activations"].rows)
-        found += _reports(model, compared, a, b, tolerance)
-    said = settings.line()
-    if not said and any(report.findings for report in found):
-        said = "the runs differ in no setting that is recorded: look at code, data and seeds"
-    return [replace(r, totals={**r.totals, "settings": said}) if said and r is found[0] else r for r in found]
+        reports += _reports(model, compared, a, b, tolerance)
+    differences = settings.line()
+    if not differences and any(report.findings for report in reports):
+        differences = "the runs differ in no setting that is recorded: look at code, data and seeds"
+    if differences:
+        reports[0] = replace(reports[0], totals={**reports[0].totals, "settings": differences})
+    return reports
 
 
 def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
@@ -139,8 +141,8 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
         rtol, atol = _limits(a, b, tolerance)
         times = times_allowed(a.loss, b.loss, rtol * abs(a.loss) + atol)
         values = {"fqn": "", "figure": "loss", "a": a.loss, "b": b.loss, "times": times, "kind": "loss"}
-        said = {"beyond": True, "differs": f"loss {loss_text(a.loss)} → {loss_text(b.loss)}"} if times > 1 else {}
-        rows = [Row(values | said)]
+        beyond = {"beyond": True, "differs": f"loss {loss_text(a.loss)} → {loss_text(b.loss)}"} if times > 1 else {}
+        rows = [Row(values | beyond)]
     return Report("diff", a.model, (), rows)
 
 

@@ -27,7 +27,7 @@ class Settings:
     """Gathers the settings in which two runs differ; `see` takes the steps in their order."""
 
     def __init__(self, a: Record, b: Record) -> None:
-        self._said: dict[str, str] = {}
+        self._differences: dict[str, str] = {}
         self._changes: set[str] = set()
         self._headers = (a.header, b.header)
         self._see_modules(a, b)
@@ -54,7 +54,7 @@ class Settings:
                 changes = changes_of(row.get("attributes") or {}, other.get("attributes") or {})
                 changed.update((str(row.get("type")), f"{name} {change}") for name, change in changes.items())
         for (kind, change), number in changed.items():
-            self._said[f"{kind} {change}"] = f"{change} in {counted(number, kind)}"
+            self._differences[f"{kind} {change}"] = f"{change} in {counted(number, kind)}"
 
     def see_classes(self, compared: Iterable[Row]) -> None:
         """Note the modules without parts whose class differs, the first of them."""
@@ -66,7 +66,7 @@ class Settings:
 
     def line(self) -> str:
         """The differences in one line, those that change a step first; "" if there are none."""
-        return f"the runs differ: {'; '.join(said)}" if (said := self.differences()) else ""
+        return f"the runs differ: {'; '.join(settings)}" if (settings := self.differences()) else ""
 
     def differences(self) -> list[str]:
         """The differences, those that change a step first."""
@@ -77,14 +77,14 @@ class Settings:
             old, new = (header.versions for header in self._headers if header)
             for name in {**old, **new}:
                 self.note(name, old.get(name), new.get(name))
-        return [*self._said.values()]
+        return [*self._differences.values()]
 
     def note(self, name: str, a: Any, b: object, step: int | None = None) -> None:
         """Note a setting if it differs, the first time."""
         change = f"{_text(a)} → {_text(b)}"
-        if a != b and name not in self._said and change not in self._changes:  # --lr is the learning rate
+        if a != b and name not in self._differences and change not in self._changes:  # --lr is the learning rate
             self._changes |= {change} if _NUMBER.search(change) else set()
-            self._said[name] = f"{name} {change}{f' (from step {step:,})' if step else ''}"
+            self._differences[name] = f"{name} {change}{f' (from step {step:,})' if step else ''}"
 
 
 def _groups(step: RecordedStep) -> Iterator[tuple[str, object]]:

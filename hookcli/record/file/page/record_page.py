@@ -13,7 +13,7 @@ from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
-from hookcli.record.file.views.over_time import about, model_report, model_row, needed
+from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
@@ -202,14 +202,14 @@ class RankTracks:
         number = len(self._steps.setdefault(entry.key, []))
         self._steps[entry.key].append(entry.step)
         for rank, step in self._record.steps_of_ranks(entry, needed("")):
-            self._rows.setdefault((entry.key, rank), {})[number] = model_row(step, overview(step))
+            self._rows.setdefault((entry.key, rank), {})[number] = figures(step, overview(step))
 
     def payload(self) -> dict[str, object]:
         """The figures as JSON; None where a rank lacks a step. `table` is a report with a row per rank."""
         tracks = []
         for ((model, phase), rank), rows in self._rows.items():
             own = [rows.get(number, Row({})) for number in range(len(self._steps[model, phase]))]
-            columns = model_report(model, phase, list(rows.values())).columns
+            columns = history(model, phase, list(rows.values())).columns
             tracks.append({"model": model, "phase": phase, "rank": rank, "figures": columnar(columns, own)})
         table = ranks_beside(self._record, Query(), None)[:1]
         return {

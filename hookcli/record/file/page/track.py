@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.views.over_time import model_report, model_row
+from hookcli.record.file.views.over_time import figures as figures_of
+from hookcli.record.file.views.over_time import history
 from hookcli.record.file.views.overview import overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
 from hookcli.table.columns.recorded import RECORDED
@@ -123,7 +124,7 @@ class Track:
         self._forwards.append(step.forward)
         self._times.append(step.at)
         self._unfinished += [] if step.complete else [number]
-        self._rows.append(model_row(step, joined))
+        self._rows.append(figures_of(step, joined))
         places = [self._place(row) for row in joined.rows]
         self._arrange(places)
         counts = _matrix([[row.get(column.name) for column in _COUNTS] for row in joined.rows], len(_COUNTS))
@@ -182,7 +183,7 @@ class Track:
             "times": self._times,
             "modules": [{"fqn": fqn, "path": path, **self._modules[fqn, path]} for fqn, path in self._order],
             "statistics": list(self._statistics(since, coarse)),
-            "figures": columnar(model_report(self.model, self.phase, self._rows).columns, self._rows),
+            "figures": columnar(history(self.model, self.phase, self._rows).columns, self._rows),
             "groups": [self._group(title, rows) for title, rows in self._groups.items()],
             **{
                 kind: [{**text, "steps": spans} for text, spans in remarks.values()]

@@ -54,21 +54,17 @@ def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mappin
         own, remark = list(found.values()), ""
         if holders is None:
             norms = {key: whole.get(key) if len(groups) == 1 else None for key in _OF_GROUPS}
-            own, remark = [_with(own[0], norms)], "" if len(groups) == 1 else _MIXED
+            own, remark = [Row({**own[0].values, **norms})], "" if len(groups) == 1 else _MIXED
         elif holders:
             own = [found[rank] for rank in holders if rank in found]
         else:
             own, remark = _agreed(own, _OF_PARAMETERS if summed else _OF_GROUPS)
         if summed:
-            own = [_with(row, dict.fromkeys(_OF_GRADIENTS)) for row in own]
+            own = [Row({**row.values, **dict.fromkeys(_OF_GRADIENTS)}) for row in own]
             remark = "; ".join(filter(None, (remark, _SUMMED)))
         remarks += [Skipped("", f"{name}: {remark}")] if remark else []
         rows.append(_together(own, _OF_GROUPS))
     return _report(parts, rows, remarks)
-
-
-def _with(row: Row, norms: Mapping[str, float | None]) -> Row:
-    return Row({**row.values, **norms})
 
 
 def _shard_holders(steps: Mapping[int, RecordedStep]) -> list[int] | None:

@@ -176,9 +176,11 @@ class RankedRecord(Record):
     def steps(self, entries: Iterable[StepEntry], keep: Keep | None = None) -> Iterator[RecordedStep]:
         """Load these steps one at a time, merged; one that is damaged on all ranks is left out."""
         for entry in entries:
-            found = dict(self.steps_of_ranks(entry, keep) if keep else self._in_arrays(entry))
-            if found:
-                yield merge_steps(found, self._without(entry))
+            shared = SharedRows()
+            in_arrays = ((rank, self.parts[rank].in_arrays(own, shared)) for rank, own in self.held(entry).items())
+            loaded = self.steps_of_ranks(entry, keep) if keep else in_arrays
+            if steps := {rank: step for rank, step in loaded if step}:
+                yield merge_steps(steps, self._without(entry))
             else:
                 self.damaged.append(entry.line)
 
@@ -191,12 +193,6 @@ class RankedRecord(Record):
     def written(self) -> float:
         """Time of the last write to a part, in seconds since the epoch."""
         return max(part.written() for part in self.parts.values())
-
-    def _in_arrays(self, entry: StepEntry) -> Iterator[tuple[int, RecordedStep]]:
-        shared = SharedRows()
-        for rank, own in self.held(entry).items():
-            if step := self.parts[rank].in_arrays(own, shared):
-                yield rank, step
 
     def damage(self) -> str | None:
         """One line on the lines of all parts that were left out."""

@@ -26,19 +26,9 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
     by_model: dict[tuple[str, str], list[Row]] = {}
     clocks: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for step in steps:
-        by_model.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
+        by_model.setdefault((step.model, step.phase), []).append(figures(step, overview(step), fqn))
         clocks.setdefault((step.model, step.phase), []).extend([(step.step, step.at)] if step.at is not None else [])
-    return [_report(*key, fqn, rows, clocks[key]) for key, rows in by_model.items() if any(map(has_figures, rows))]
-
-
-def model_row(step: RecordedStep, joined: Report) -> Row:
-    """The model's own figures in a step, as `over_time` has them; `joined` is the step's `overview`."""
-    return _row(step, "", joined)
-
-
-def model_report(model: str, phase: str, rows: Sequence[Row]) -> Report:
-    """The history of a model itself, from a `model_row` per step; its columns are the figures that any row has."""
-    return _report(model, phase, "", rows)
+    return [history(*key, rows, fqn, clocks[key]) for key, rows in by_model.items() if any(map(has_figures, rows))]
 
 
 def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -80,7 +70,10 @@ def has_figures(row: Row) -> bool:
     return row.stats is not None or any(row.get(column.name) is not None for column in MEASURED)
 
 
-def _report(model: str, phase: str, fqn: str, rows: Sequence[Row], clock: Sequence[tuple[int, float]] = ()) -> Report:
+def history(
+    model: str, phase: str, rows: Sequence[Row], fqn: str = "", clock: Sequence[tuple[int, float]] = ()
+) -> Report:
+    """The history of a model, or of a part of it, from its `figures` in each step: the columns that any row has."""
     meta: Meta = {"mode": spoken(phase)}
     if clock:
         meta["clock"] = [clock]
@@ -92,8 +85,8 @@ def _report(model: str, phase: str, fqn: str, rows: Sequence[Row], clock: Sequen
     )
 
 
-def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
-    """The figures of a module or parameter in a step, of which `report` is the overview."""
+def figures(step: RecordedStep, report: Report, fqn: str = "") -> Row:
+    """The figures of a model, or of a module or parameter, in a step, of which `report` is the overview."""
     parameters = parameter_rows(step.reports)
     values: dict[str, object] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
     values["loss"] = step.loss if not fqn else None
@@ -144,10 +137,10 @@ def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str 
 
 def _joined(step: RecordedStep) -> Iterator[Report]:
     joined = overview(step)
-    row = model_row(step, joined)
+    row = figures(step, joined)
     if has_figures(row):
-        over_time = model_report(step.model, step.phase, [row]).columns
-        columns = (*columns_named("fqn"), *over_time, *columns_named("plain_seconds"))
+        measured = history(step.model, step.phase, [row]).columns
+        columns = (*columns_named("fqn"), *measured, *columns_named("plain_seconds"))
         rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds})]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
