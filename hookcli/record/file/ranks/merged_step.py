@@ -80,8 +80,6 @@ def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_fa
             return merge_groups(parts, steps, merged_so_far)
         case "time":
             return _slowest_times(parts)
-        case _:
-            pass
     from hookcli.table.merged_ranks import merged  # imports numpy, which the record of one process can do without
 
     return merged({rank: _of_whole_loss(report) for rank, report in parts.items()})

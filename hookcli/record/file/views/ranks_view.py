@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
 from hookcli.record.file.ranks.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record
@@ -94,29 +93,19 @@ def _chosen(record: RankedRecord, query: Query) -> list[StepEntry]:
     entries = query.of(record.entries)
     if query.step is not None:
         return [entry for entry in entries if entry.step == query.step]
-    best: dict[Any, StepEntry] = {}
-    for entry in entries:
-        before = best.get(entry.key)
-        if before is None or record.counts(entry) >= record.counts(before):
-            best[entry.key] = entry
-    return list(best.values())
+    last = {entry.key: entry for entry in sorted(entries, key=record.counts)}
+    return [last[key] for key in dict.fromkeys(entry.key for entry in entries)]
 
 
-def _row(
-    record: RankedRecord,
-    rank: int,
-    steps: Mapping[int, RecordedStep],
-    reports: Sequence[Report],
-) -> Row:
+def _row(record: RankedRecord, rank: int, steps: Mapping[int, RecordedStep], reports: Sequence[Report]) -> Row:
     part, step = record.parts[rank], steps.get(rank)
-    bad = next((one for one in part.non_finite), None)
     values: dict[str, object] = {
         "rank": rank,
         "steps": part.end.program_steps if part.end else None,
         "recorded_steps": sum(entry.phase == "train" for entry in part.entries),
         "recorded_forwards": sum(entry.phase != "train" for entry in part.entries),
         "deviates": _deviations(rank, reports),
-        "non_finite": non_finite_line(bad).removeprefix(_FIRST) if bad else None,
+        "non_finite": non_finite_line(part.non_finite[0]).removeprefix(_FIRST) if part.non_finite else None,
         "ended": _ended(part.end),
     }
     if step is not None:

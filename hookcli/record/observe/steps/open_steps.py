@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from torch.optim.optimizer import Optimizer
 
@@ -21,6 +21,7 @@ from hookcli.record.observe.steps.step import ObservedStep, Position, State
 
 # Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
 _MOST_OPEN = 8
+T = TypeVar("T")
 
 
 class StepSink(Protocol):
@@ -59,7 +60,7 @@ class OpenSteps:
         self._sink = sink
         self._guard = guard
         self._search = Search(plan)
-        self.losses = EveryLoss(self._write_losses, self._loss_found)
+        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found)
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
         self._described: set[str] = set()
@@ -71,8 +72,6 @@ class OpenSteps:
         return len(self._open)
 
     def of(self, optimizer: Optimizer) -> list[ObservedStep]:
-        if not self._open:  # as in most of a program's steps
-            return []
         return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
 
     def training(self, model: ObservedModel) -> ObservedStep | None:
@@ -135,11 +134,11 @@ class OpenSteps:
             self.losses.correct(step.model.name, step.number, recorded.loss)
         self.losses.flush()
         name = step.model.name
-        with self._until_full():
-            if name not in self._described:
-                self._described.add(name)
-                self._sink.settings(ModelSettings(name, [recorded_settings(step.module, name)]))
-            self._sink.step(replace(recorded, plain_seconds=stopwatch.mean()))
+        if name not in self._described:
+            self._described.add(name)
+            self._hand_on(self._sink.settings, ModelSettings(name, [recorded_settings(step.module, name)]))
+        self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
+        if not self.plan.ended.is_set():
             step.model.counts.count_recorded(step.phase)
 
     def discard(self) -> None:
@@ -152,25 +151,19 @@ class OpenSteps:
         """Search what the step has measured since the last time for the first non-finite value."""
         if not self.plan.ended.is_set() and (value := self._search.look(step)):
             step.kept = True
-            with self._until_full():
-                self._sink.non_finite(value)
+            self._hand_on(self._sink.non_finite, value)
 
     def _loss_found(self, value: NonFinite) -> None:
         """Hand on the first loss that is not finite, unless a search finds where it begins."""
         self.schedule.look_after(value.step)
-        if not self.plan.first_bad and not self.plan.ended.is_set():
-            with self._until_full():
-                self._sink.non_finite(value)
+        if not self.plan.first_bad:
+            self._hand_on(self._sink.non_finite, value)
 
-    def _write_losses(self, losses: StepLosses) -> None:
+    def _hand_on(self, receive: Callable[[T], None], value: T) -> None:
+        """Hand a value to the sink, unless it can take no more."""
         if not self.plan.ended.is_set():
-            with self._until_full():
-                self._sink.losses(losses)
-
-    @contextmanager
-    def _until_full(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.plan.ended.set()
-            self._sink.gave_up(error)
+            try:
+                receive(value)
+            except OSError as error:
+                self.plan.ended.set()
+                self._sink.gave_up(error)
