@@ -1,14 +1,15 @@
-"""Records one model inside a program of the caller's."""
+"""Records one model inside a program of the caller's: around its own loop, or as the base of a framework's callback."""
 
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ from hookcli.record.observe.recording_plan import (
 )
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.reporters.report_page import ReportList
+from hookcli.system.escaping import shell_path
 from hookcli.system.files import is_folder
 from hookcli.system.streams import say
 from hookcli.system.torchrun import joined_world, run_name
@@ -166,3 +168,37 @@ def _opened(output: str | Path | None, name: str, header: Header) -> RecordWrite
     folder.mkdir(exist_ok=True)
     header = replace(header, rank=here.rank, ranks=here.size)
     return RecordWriter(folder / f"rank{here.rank}.jsonl").begun(header)
+
+
+class RecordingCallback:
+    """Records a training with the `settings` of `hookcli.watch`, such as `every=100` and `output`.
+
+    Each of several ranks records its part. `recording` is that of the last training; None before it. Raises TypeError
+    for an unknown setting and, when the training begins, UsageError for an invalid value.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        inspect.signature(ModelRecording).bind(None, **settings)
+        self.recording: ModelRecording | None = None
+        self._settings = settings
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """End the record, with the exception that ended the training. Does nothing if it has ended."""
+        if self.recording is not None:
+            self.recording.stop(error)
+
+    def _start(self, model: nn.Module) -> None:
+        self.stop()  # an earlier training whose end was not reported
+        try:
+            self.recording = ModelRecording(model, **self._settings)
+        except OSError as error:  # a record is no reason to lose a training
+            say(f"warning: can't write {error.filename}: {error.strerror}; the training is not recorded")
+            self.recording = None
+            return
+        self.recording.start()
+        if joined_world().rank == 0:
+            say(f"recording the training; see it with: hookcli show {shell_path(self.recording.record)}")
+
+    def __getstate__(self) -> dict[str, object]:
+        """Only the settings: a callback sent to another process records there."""
+        return vars(self) | {"recording": None}

@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
 
 from torch import nn
 
-from hookcli.record.integrations.callback import RecordingCallback
+from hookcli.record.model_recording import RecordingCallback
 
 
 class HookcliCallback(RecordingCallback, TrainerCallback):

@@ -12,7 +12,7 @@ except ModuleNotFoundError:
             "hookcli.record.integrations.lightning needs Lightning: pip install 'hookcli[lightning]'"
         ) from error
 
-from hookcli.record.integrations.callback import RecordingCallback
+from hookcli.record.model_recording import RecordingCallback
 
 
 class HookcliCallback(RecordingCallback, Callback):
