@@ -76,9 +76,9 @@ class Record:
             if data["line"] == LAYOUT:
                 self._layouts[data["id"]] = offset
             elif data["line"] == RecordedStep.kind:
-                found = {name: data[name] for name in _INDEXED}
-                require(found, FITS[StepEntry])
-                self.entries.append(StepEntry(**found, line=self.lines, offset=offset))
+                indexed = {name: data[name] for name in _INDEXED}
+                require(indexed, FITS[StepEntry])
+                self.entries.append(StepEntry(**indexed, line=self.lines, offset=offset))
             else:
                 self._keep(parsed(data, self.path))
         except _NOT_WHOLE:

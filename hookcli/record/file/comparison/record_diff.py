@@ -51,8 +51,8 @@ class StepDiff:
     @property
     def first(self) -> tuple[str, Row] | None:
         """The first row beyond tolerance in the order of computing, and its probe."""
-        found = ((probe, first_beyond(report.rows)) for probe, report in self.reports.items())
-        return next(((probe, row) for probe, row in found if row is not None), None)
+        firsts = ((probe, first_beyond(report.rows)) for probe, report in self.reports.items())
+        return next(((probe, row) for probe, row in firsts if row is not None), None)
 
 
 def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) -> list[Report]:
@@ -104,9 +104,9 @@ def _compared(
         one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
         if one and other:  # neither is damaged
             settings.see(one, other)
-            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
-            parted = min(parted, place) if found.beyond else parted
-            yield found
+            step = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
+            parted = min(parted, place) if step.beyond else parted
+            yield step
 
 
 def _require_rows(steps: Sequence[StepDiff]) -> None:

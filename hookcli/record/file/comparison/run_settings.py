@@ -125,13 +125,13 @@ def _text(value: object) -> str:
 def nothing_in_common(a: Record, b: Record) -> str:
     """The models or steps of two records that have none in common."""
 
-    def said(key: str) -> list[str]:
+    def each(key: str) -> list[str]:
         return [listed(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
 
     models = [{entry.model for entry in record.entries} for record in (a, b)]
     if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:
-        return "nothing to compare: no model is in both records: A has {}; B has {}".format(*said("model"))
-    return "nothing to compare: no step is in both records: A has steps {}; B {}".format(*said("step"))
+        return "nothing to compare: no model is in both records: A has {}; B has {}".format(*each("model"))
+    return "nothing to compare: no step is in both records: A has steps {}; B {}".format(*each("step"))
 
 
 def record_remarks(a: Record, b: Record) -> Iterator[str]:

@@ -25,8 +25,8 @@ _OF_GRADIENTS, _OF_PARAMETERS = _OF_GROUPS[:2], _OF_GROUPS[2:]
 def merge_updates(parts: Parts) -> Report:
     """The norms of weights and updates: of whole tensors if they are sharded, else of one rank if all agree."""
     rows, remarks = [], []
-    for found in rows_by_place(parts).values():
-        own, remark = list(found.values()), ""
+    for by_rank in rows_by_place(parts).values():
+        own, remark = list(by_rank.values()), ""
         if own[0].get("sharded"):
             shards = [row["sharded"] for row in own]
             own = [row for i, row in enumerate(own) if shards[i] is True or shards[i] not in shards[:i]]
@@ -50,13 +50,13 @@ def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mappin
     holders, whole = _shard_holders(steps), gathered(parameter_rows(merged.values()).values())
     summed = any(row.get("partial") for _, row in _parameters(steps))
     rows, remarks = [], []
-    for name, found in groups.items():
-        own, remark = list(found.values()), ""
+    for name, by_rank in groups.items():
+        own, remark = list(by_rank.values()), ""
         if holders is None:
             norms = {key: whole.get(key) if len(groups) == 1 else None for key in _OF_GROUPS}
             own, remark = [Row({**own[0].values, **norms})], "" if len(groups) == 1 else _MIXED
         elif holders:
-            own = [found[rank] for rank in holders if rank in found]
+            own = [by_rank[rank] for rank in holders if rank in by_rank]
         else:
             own, remark = _agreed(own, _OF_PARAMETERS if summed else _OF_GROUPS)
         if summed:

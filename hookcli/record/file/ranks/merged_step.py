@@ -107,7 +107,9 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
 
     own = {place(row): row["shape"] for report in of_rank if report.probe == "activations" for row in report.rows}
     once = {place(row) for row in activations.rows if row["shape"] == own.get(place(row)) != []}
-    divided, known = ({(s.fqn, s.path) for s in found.skipped if DIVIDED in s.reason} for found in (grads, activations))
+    divided, known = (
+        {(s.fqn, s.path) for s in report.skipped if DIVIDED in s.reason} for report in (grads, activations)
+    )
     summands = [
         row
         for row in grads.rows
@@ -115,18 +117,18 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
         and ((place(row) in once and row["shape"] != own[place(row)]) or place(row) in divided - known)
     ]
     left_out = set(map(id, summands))
-    said = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in summands]
+    skipped = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in summands]
     rows = [row for row in grads.rows if id(row) not in left_out]
-    return replace(grads, rows=rows, skipped=[*grads.skipped, *said])
+    return replace(grads, rows=rows, skipped=[*grads.skipped, *skipped])
 
 
 def _slowest_times(parts: Parts) -> Report:
     """The times of each module and part of the step on the slowest rank, and the largest memory of any rank."""
     first = next(iter(parts.values()))
     rows = []
-    for found in rows_by_place(parts).values():
-        first_row = next(iter(found.values()))
-        times = {key: _slowest(row.get(key) for row in found.values()) for key in NAMES if key in first_row.values}
+    for by_rank in rows_by_place(parts).values():
+        first_row = next(iter(by_rank.values()))
+        times = {key: _slowest(row.get(key) for row in by_rank.values()) for key in NAMES if key in first_row.values}
         rows.append(Row({**first_row.values, **times}))
     totals = {key: _slowest(part.totals.get(key) for part in parts.values()) for key in first.totals}
     return replace(first, rows=rows, totals=totals, skipped=common_skipped(parts), meta=common_meta(parts))
@@ -139,9 +141,9 @@ def _verdict(parts: Parts) -> Report:
         for finding in part.findings:
             by_place.setdefault((finding.check, finding.fqn), {})[rank] = finding
     findings = []
-    for found in by_place.values():
-        worst = min(found.values(), key=lambda finding: (*SEVERITIES, finding.severity).index(finding.severity))
-        named = "" if len(found) == len(parts) else f" ({ranks_named(list(found))})"
+    for by_rank in by_place.values():
+        worst = min(by_rank.values(), key=lambda finding: (*SEVERITIES, finding.severity).index(finding.severity))
+        named = "" if len(by_rank) == len(parts) else f" ({ranks_named(list(by_rank))})"
         findings.append(replace(worst, message=worst.message + named))
     first = next(iter(parts.values()))
     judgement = Judgement(findings, common_skipped(parts), first.meta["checks"])

@@ -71,20 +71,20 @@ class RecordFiles:
 
         Raises OSError if it can't be written.
         """
-        found = cls(Path(path).absolute(), reserved=True)
-        if not (found.record.exists() and stat.S_ISFIFO(found.record.stat().st_mode)):  # its reader would see an end
-            file = os.open(found.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        files = cls(Path(path).absolute(), reserved=True)
+        if not (files.record.exists() and stat.S_ISFIFO(files.record.stat().st_mode)):  # its reader would see an end
+            file = os.open(files.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             full = not takes(file)
             os.close(file)
             if full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        earlier = [*found.parts(), *(one for one in found.folder.glob("*") if ANY_NOTE.fullmatch(one.name))]
+        earlier = [*files.parts(), *(one for one in files.folder.glob("*") if ANY_NOTE.fullmatch(one.name))]
         for one in earlier:
             one.unlink()
         with suppress(OSError):  # it holds files of the user's
             if earlier:
-                found.folder.rmdir()
-        return found
+                files.folder.rmdir()
+        return files
 
     @property
     def folder(self) -> Path:
@@ -242,7 +242,7 @@ class RecordFiles:
                 import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX)
-            found = os.fstat(file)
-            yield found.st_size == 0 and self.record.exists() and os.path.samestat(found, self.record.stat())
+            status = os.fstat(file)
+            yield status.st_size == 0 and self.record.exists() and os.path.samestat(status, self.record.stat())
         finally:
             os.close(file)

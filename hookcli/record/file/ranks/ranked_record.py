@@ -116,7 +116,7 @@ class RankedRecord(Record):
         headers = [part.header for part in self.parts.values() if part.header]
         self.header = replace(headers[0], name=f"{headers[0].name} on {self.ranks:,} ranks") if headers else None
         self.lines = sum(part.lines for part in self.parts.values())
-        self.non_finite = [found for _, found in self.non_finite_by_rank()]
+        self.non_finite = [value for _, value in self.non_finite_by_rank()]
         self.losses = [line for part in self.parts.values() for line in part.losses]
         self.settings = [*{x.model: x for part in self.parts.values() for x in part.settings}.values()]
         self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
@@ -157,8 +157,8 @@ class RankedRecord(Record):
 
     def non_finite_by_rank(self) -> list[tuple[int, NonFinite]]:
         """The first non-finite values of the ranks, the earliest first."""
-        found = [(rank, one) for rank, part in self.parts.items() for one in part.non_finite]
-        return sorted(found, key=lambda item: (item[1].step, item[0]))
+        values = [(rank, one) for rank, part in self.parts.items() for one in part.non_finite]
+        return sorted(values, key=lambda item: (item[1].step, item[0]))
 
     def held(self, entry: StepEntry) -> Mapping[int, StepEntry]:
         """The ranks that have a step, with the entries in their parts."""

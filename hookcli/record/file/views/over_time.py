@@ -46,13 +46,13 @@ def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
 
 def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
     """The reports that have this figure, by its name or title, with that figure alone."""
-    found = []
+    narrowed = []
     for report in reports:
         chosen = [c for c in report.columns if name in (c.name, *(c.title.lower().replace(" ", mark) for mark in " _"))]
         columns = [*(column for column in report.columns if column.name in ("step", "forward")), *chosen[:1]]
         rows = [Row({column.name: row.get(column.name) for column in columns}) for row in report.rows]
-        found += [replace(report, columns=columns, rows=rows)] if chosen else []
-    return found
+        narrowed += [replace(report, columns=columns, rows=rows)] if chosen else []
+    return narrowed
 
 
 def report_title(model: str, fqn: str) -> str:
@@ -129,10 +129,10 @@ def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str 
     `show` has it; "optimizer" a row per parameter group; "check" the findings, if there were checks. The meta of each
     report also says what was run.
     """
-    said: Meta = about(header) if header else {}
+    run: Meta = about(header) if header else {}
     for step in steps:
         for report in probe_reports(step, probe) if probe else _joined(step):
-            yield _dated(replace(report, meta={**said, **report.meta}), step)
+            yield _dated(replace(report, meta={**run, **report.meta}), step)
 
 
 def _joined(step: RecordedStep) -> Iterator[Report]:

@@ -102,12 +102,12 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     return whole.report(report.model, report.meta, modules=report.totals["modules"])
 
 
-def rows_before(found: NonFinite) -> list[Report]:
+def rows_before(value: NonFinite) -> list[Report]:
     """The last rows up to a non-finite value, in the order in which they were measured; the last one has it."""
-    title = f"{found.model}, step {found.step:,}: the last rows up to"
+    title = f"{value.model}, step {value.step:,}: the last rows up to"
     return [
         replace(report, model=f"{title} {report.rows[-1].fqn or '(model)'}", grouping="list")
-        for report in found.reports
+        for report in value.reports
     ]
 
 
@@ -159,15 +159,15 @@ def _modules(step: RecordedStep) -> dict[str, _Module]:
     return modules
 
 
-def _in_place(found: dict[str, _Module], late: dict[str, _Module]) -> dict[str, _Module]:
+def _in_place(ran: dict[str, _Module], late: dict[str, _Module]) -> dict[str, _Module]:
     """Put each late module after the last one of the same container, and containers before their parts."""
-    names = list(found)
+    names = list(ran)
     for fqn in sorted(late, key=lambda name: name.count(".") if name else -1):
         owner = fqn.rpartition(".")[0]
         beside = [i for i, name in enumerate(names) if name == owner or not owner or name.startswith(f"{owner}.")]
         inside = [i for i, name in enumerate(names) if not fqn or name.startswith(f"{fqn}.")]
         names.insert(inside[0] if inside else beside[-1] + 1 if beside else len(names), fqn)
-    every = found | late
+    every = ran | late
     return {name: every[name] for name in names}
 
 

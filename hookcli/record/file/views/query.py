@@ -39,12 +39,12 @@ class Query:
 
         Steps that were not finished are left out, unless there is no other of the model and phase.
         """
-        entries, found = self._known(record), False
+        entries, any_report = self._known(record), False
         chosen = finished(record, entries) if self.step is None else self._at_step(entries, record)
         for report in every_step(record.steps(chosen), record.header, self.probe):
-            found = True
+            any_report = True
             yield report
-        if found or not chosen:
+        if any_report or not chosen:
             return
         if self.probe and any(record.last(chosen)):
             raise UsageError(_no_probe(self.probe, record))
@@ -65,10 +65,10 @@ class Query:
             return [
                 report for step in measured for report in (overview(step), *findings(step, courses.get(step.model)))
             ]
-        found = [report for step in measured for report in probe_reports(step, self.probe)]
-        if not found:
+        reports = [report for step in measured for report in probe_reports(step, self.probe)]
+        if not reports:
             raise UsageError(_no_probe(self.probe, record))
-        return found
+        return reports
 
     def non_finite(self, record: Record) -> list[Report]:
         """The rows before the first non-finite value, if it is selected."""
@@ -97,24 +97,24 @@ class Query:
 
     def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
         shown = finished(record, entries)
-        found = over_time(record.steps(shown, needed(fqn)), fqn)
-        if not found:
+        reports = over_time(record.steps(shown, needed(fqn)), fqn)
+        if not reports:
             known = {name for step in record.last(entries) for name in known_names(step)}
             if entries and not known:
                 raise NothingToShowError(self._nothing(record, entries, ()))
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: no statistics were recorded for it")
-            found = self._figure(record, fqn, shown, known)
+            reports = self._figure(record, fqn, shown, known)
         if fqn in ("", "loss"):
-            found = [_with_every_loss(report, record) for report in found]
+            reports = [_with_every_loss(report, record) for report in reports]
         left_out = [entry for entry in entries if entry not in shown]
-        return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in found]
+        return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in reports]
 
     def _figure(self, record: Record, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
         """A figure of the models themselves over time. Raises UsageError if there is none of this name."""
         models = over_time(record.steps(shown, needed("")), "")
-        if found := of_figure(models, name):
-            return found
+        if reports := of_figure(models, name):
+            return reports
         columns = [column for report in models for column in report.columns]
         figures = dict.fromkeys(column.name for column in columns if column.charted and column.shown != Shown.MARK)
         see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"

@@ -36,12 +36,12 @@ def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None
             for report in query.reports(record.parts[rank])
         ]
     chosen = _chosen(record, query)
-    found: dict[tuple[object, ...], dict[int, Report]] = {}
+    by_report: dict[tuple[object, ...], dict[int, Report]] = {}
     for rank in asked:
         own = [record.held(entry)[rank] for entry in chosen if rank in record.held(entry)]
         for report in query.reports(replace(record.parts[rank], entries=own)) if own else ():
-            found.setdefault((report.probe, report.model, report.meta.get("phase")), {})[rank] = report
-    reports = [beside(parts) for parts in found.values()]
+            by_report.setdefault((report.probe, report.model, report.meta.get("phase")), {})[rank] = report
+    reports = [beside(parts) for parts in by_report.values()]
     last = {rank: step for entry in chosen[:1] for rank, step in record.steps_of_ranks(entry) if rank in asked}
     table = [_row(record, rank, last, reports) for rank in asked]
     name = record.header.name if record.header else str(record.path)
@@ -134,8 +134,8 @@ def _own_seconds(step: RecordedStep) -> float:
 
 def _deviations(rank: int, reports: Iterable[Report]) -> str | None:
     """The number of rows in which a rank deviates from the others, and the first of them."""
-    found = [row for report in reports for row in report.rows if row.get("rank") == rank and row.get("deviates")]
-    if not found:
+    rows = [row for report in reports for row in report.rows if row.get("rank") == rank and row.get("deviates")]
+    if not rows:
         return None
-    more = f", and {len(found) - 1:,} more" if found[1:] else ""
-    return f"{found[0].fqn or 'the model'}: {found[0]['deviates']}{more}"
+    more = f", and {len(rows) - 1:,} more" if rows[1:] else ""
+    return f"{rows[0].fqn or 'the model'}: {rows[0]['deviates']}{more}"

@@ -176,17 +176,17 @@ def _rendered(reports: Sequence[Report], view: View) -> str:
     return str(load("reporters", "table")().render(reports, view))
 
 
-def non_finite_line(found: NonFinite) -> str:
+def non_finite_line(value: NonFinite) -> str:
     """first non-finite value: 12 NaN in the output of layer1.relu (Net, step 3)"""
-    counts = [f"{count:,} {what}" for count, what in ((found.nan, "NaN"), (found.inf, "Inf")) if count]
-    phase = "" if found.phase == "train" else f", {found.phase}"
-    of_module = f"the {found.what} of {found.fqn}" if found.fqn else f"the model's {found.what}"
-    where = "the loss" if found.what == "loss" else of_module
-    cause = f"; {found.cause}" if found.cause else ""
-    place = f"{found.model}, step {found.step:,}{phase}"
-    if found.cause == UNSEARCHED:
-        return f"the loss is {'NaN' if found.nan else 'Inf'} ({place}); {UNSEARCHED}"
-    kept = f"; {found.kept}" if found.kept else ""
+    counts = [f"{count:,} {what}" for count, what in ((value.nan, "NaN"), (value.inf, "Inf")) if count]
+    phase = "" if value.phase == "train" else f", {value.phase}"
+    of_module = f"the {value.what} of {value.fqn}" if value.fqn else f"the model's {value.what}"
+    where = "the loss" if value.what == "loss" else of_module
+    cause = f"; {value.cause}" if value.cause else ""
+    place = f"{value.model}, step {value.step:,}{phase}"
+    if value.cause == UNSEARCHED:
+        return f"the loss is {'NaN' if value.nan else 'Inf'} ({place}); {UNSEARCHED}"
+    kept = f"; {value.kept}" if value.kept else ""
     return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"
 
 
