@@ -146,7 +146,7 @@ class Observer:
 
     def _begin_backward(self, tensors: Any, gradients: Any, inputs: object) -> None:
         losses = self._steps.losses
-        models = [] if len(self.optimizer_steps) else list(self.models.alive())
+        models = [] if [*self.optimizer_steps] else list(self.models.alive())
         if len(models) < 2 and self._counts(inputs) and not why_unobservable():
             losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
             if models:

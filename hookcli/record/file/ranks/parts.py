@@ -93,11 +93,6 @@ class RecordFiles:
         return self.record.with_name(name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}.parts")
 
     @property
-    def stem(self) -> str:
-        """The record's name without its suffixes, which numbered names begin with."""
-        return self.record.name.removesuffix(_SUFFIX).removesuffix(".run")
-
-    @property
     def untaken(self) -> bool:
         """True if nothing is recorded under this name but by children."""
         with suppress(OSError):
@@ -176,8 +171,9 @@ class RecordFiles:
     def names(self) -> Iterator[Self]:
         """These files, and after them those with numbered names."""
         yield self
+        stem = self.record.name.removesuffix(_SUFFIX).removesuffix(".run")
         for number in count(1):
-            name = f"{self.stem}-{number}.run{_SUFFIX}" if number > 1 else f"{self.stem}.run{_SUFFIX}"
+            name = f"{stem}-{number}.run{_SUFFIX}" if number > 1 else f"{stem}.run{_SUFFIX}"
             if name != self.record.name:
                 yield replace(self, record=self.record.with_name(name), reserved=False)
 

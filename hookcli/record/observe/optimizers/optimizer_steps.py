@@ -42,9 +42,6 @@ class OptimizerSteps:
     def __iter__(self) -> Iterator[Optimizer]:
         return (optimizer for optimizer, _ in self._counts.items())
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
     def add(self, optimizer: Optimizer) -> None:
         """Count this optimizer's steps from 0, unless they are counted already."""
         if optimizer not in self._counts:
