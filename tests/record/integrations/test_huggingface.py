@@ -15,8 +15,8 @@ from support import Later, equal
 from torch import Tensor, nn
 
 from hookcli.record import model_recording
+from hookcli.record import model_recording as callback_module
 from hookcli.record.file.reading import read_record
-from hookcli.record.integrations import callback as callback_module
 from hookcli.system.torchrun import World
 
 transformers, huggingface = Later("transformers"), Later("hookcli.record.integrations.huggingface")
