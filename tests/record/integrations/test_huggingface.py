@@ -15,7 +15,6 @@ from support import Later, equal
 from torch import Tensor, nn
 
 from hookcli.record import model_recording
-from hookcli.record import model_recording as callback_module
 from hookcli.record.file.reading import read_record
 from hookcli.system.torchrun import World
 
@@ -148,8 +147,7 @@ def test_another_rank_than_the_first_records_its_part_and_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (callback_module, model_recording):
-        monkeypatch.setattr(module, "joined_world", lambda: World(1, 2))
+    monkeypatch.setattr(model_recording, "joined_world", lambda: World(1, 2))
     callback = huggingface.HookcliCallback()
     trainer_of(small(), tmp_path, callback, max_steps=1).train()
     assert callback.recording.path == tmp_path / f"{NAME}.run" / "rank1.jsonl"
