@@ -34,6 +34,7 @@ class ChromeReporter(Reporter):
 
     needs = ("us", "kind")
     command = "hookcli trace"
+    then = "open it at https://ui.perfetto.dev"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write one JSON document with a process per report."""

@@ -36,6 +36,7 @@ class DotReporter(Reporter):
     """
 
     suffixes = (".dot", ".gv")
+    then = "`dot -Tsvg -O {path}` draws it"
     needs_one = (("id", "next"), ("id", "inputs"))
     commands = ("hookcli graph", "hookcli flow")
 

@@ -28,6 +28,7 @@ class _Drawn:
     """A reporter of images. Which kind of picture it draws, the columns of the reports say."""
 
     form: Form
+    then = "open it in a browser"
     needs_one = tuple(needs for needs, _ in _PICTURES.values())
     commands = tuple(command for _, command in _PICTURES.values())
 

@@ -65,6 +65,24 @@ def test_a_format_that_suits_shows_the_report(cli: Cli, net: Path, command: str)
         assert ran.code in (0, 1) and ran.out and "Traceback" not in ran.err, (name, ran.err)
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "how"),
+    [
+        ("shapes", "a.html", "open it in a browser"),
+        ("shapes", "a.json", "`hookcli show a.json` shows it"),
+        ("flow", "a.dot", "`dot -Tsvg -O a.dot` draws it"),
+        ("trace -f chrome", "a b.json", "open it at https://ui.perfetto.dev"),
+    ],
+)
+def test_what_is_written_to_a_file_ends_with_how_to_open_it(
+    command: str, name: str, how: str, cli: Cli, net: Path
+) -> None:
+    said = cli(*command.split(), "net.py:Net", "-i", "2x3x4x4", "-o", name).err.splitlines()[-1]
+    assert said.startswith("hookcli: wrote ") and said.endswith(f"; {how}")
+    for picture in ("svg", "png"):  # which need other programs and libraries
+        assert registry.load("reporters", picture)().then == "open it in a browser"
+
+
 def test_a_saved_report_is_shown_in_its_commands_formats(cli: Cli, net: Path) -> None:
     assert cli("graph", *NET, "-o", "graph.json").code == 0
     assert "digraph" in cli("show", "graph.json", "-f", "dot").out
