@@ -184,11 +184,11 @@ class FunctionCalls(ObservingMode):
         return self.remember(func, run, args, kwargs) if self._matters(func) else run(*args, **kwargs)
 
     def remember(self, func: object, run: Function, args: Args, kwargs: Kwargs) -> object:
-        given = signature_of(func, args, kwargs)  # before the function changes its arguments
+        signature = signature_of(func, args, kwargs)  # before the function changes its arguments
         output = run(*args, **kwargs)
         if isinstance(func, OPERATORS):
-            given = replace(given, output=_frozen_or_opaque(output))
-        self.log.append(self.signatures.setdefault(given, len(self.signatures)))
+            signature = replace(signature, output=_frozen_or_opaque(output))
+        self.log.append(self.signatures.setdefault(signature, len(self.signatures)))
         return output
 
 
@@ -206,10 +206,10 @@ def signature_of(func: object, args: object, kwargs: object, output: object = No
 
 def _frozen_or_opaque(value: object) -> Any:
     try:
-        hash(found := frozen(value))
+        hash(plain := frozen(value))
     except Exception:  # symbolic sizes, or a tensor that has none
         return OpaqueArgument(type(value).__name__)
-    return found
+    return plain
 
 
 def frozen(value: object) -> object:

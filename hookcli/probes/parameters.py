@@ -100,9 +100,9 @@ def for_people(module: nn.Module) -> dict[str, Any]:
     """Everything plain that a module of any class keeps, and the line of its `forward` outside PyTorch."""
     attributes = {name: value for name, value in vars(module).items() if name[:1] != "_" and name != "training"}
     short = {name: value for name, value in attributes.items() if _is_short(value)}
-    own = origin(module)
-    is_torch = own.line is None or own.file.startswith("torch/")
-    return dict(zip(_FOR_PEOPLE, (short, None if is_torch else f"{own.file}:{own.line}"), strict=True))
+    code = origin(module)
+    is_torch = code.line is None or code.file.startswith("torch/")
+    return dict(zip(_FOR_PEOPLE, (short, None if is_torch else f"{code.file}:{code.line}"), strict=True))
 
 
 def _is_short(value: object) -> bool:
@@ -129,12 +129,12 @@ def settings_of(module: nn.Module, *, floats: bool = False) -> dict[str, object]
 
 def _declared(module: nn.Module) -> set[str]:
     try:
-        shown = module.extra_repr()
+        text = module.extra_repr()
     except KeyboardInterrupt:
         raise
     except BaseException:  # the model's own code, which nobody else may have called
-        shown = ""
-    return {*getattr(module, "__constants__", ()), *_DECLARED.findall(shown)}
+        text = ""
+    return {*getattr(module, "__constants__", ()), *_DECLARED.findall(text)}
 
 
 def _is_plain(value: object) -> bool:

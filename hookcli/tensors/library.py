@@ -105,8 +105,8 @@ class Library:
         if not (is_readable(a) and is_readable(b)):
             return None
         sums = (ctypes.c_double * len(Apart._fields))()
-        given = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
-        return Apart(*sums) if self._distance(*given, torch.get_num_threads(), sums) else None
+        arguments = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
+        return Apart(*sums) if self._distance(*arguments, torch.get_num_threads(), sums) else None
 
 
 def _text(library: ctypes.CDLL, name: str) -> str:

@@ -202,8 +202,8 @@ def replace_arguments(args: Args, kwargs: Kwargs, change: Change, undo: Undo) ->
     """
     if len(args) == 1 and not kwargs:
         return (replace(args[0], change, undo=undo),), kwargs
-    given = {key: _replaced(item, change, f'["{key}"]', undo, [id(kwargs)]) for key, item in kwargs.items()}
-    return replace(args, change, undo=undo), given
+    replaced = {key: _replaced(item, change, f'["{key}"]', undo, [id(kwargs)]) for key, item in kwargs.items()}
+    return replace(args, change, undo=undo), replaced
 
 
 def replace(value: object, change: Change, undo: Undo | None = None) -> Any:

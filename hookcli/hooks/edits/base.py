@@ -81,8 +81,8 @@ class Edit:
         if y.shape != x.shape:
             raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
         if y.dtype != x.dtype or y.device != x.device:
-            given = f"a tensor of {dtype_text(x)} on {x.device}"
-            raise UsageError(f"{where}: returned {dtype_text(y)} on {y.device} for {given}")
+            expected = f"a tensor of {dtype_text(x)} on {x.device}"
+            raise UsageError(f"{where}: returned {dtype_text(y)} on {y.device} for {expected}")
         if version_of(x) != version:
             raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
         self.applied += 1

@@ -74,8 +74,8 @@ def cache_folder() -> Path:
 
 def compiler() -> str | None:
     """The C++ compiler that a build would call: what CXX names, else the first of c++, g++ and clang++ on PATH."""
-    if given := os.environ.get("CXX"):
-        return given if shutil.which(given) or any(map(shutil.which, shlex.split(given)[:1])) else None
+    if named := os.environ.get("CXX"):
+        return named if shutil.which(named) or any(map(shutil.which, shlex.split(named)[:1])) else None
     return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), None)
 
 
@@ -113,8 +113,8 @@ def _refuse_others(path: Path) -> None:
 def _tools() -> str:
     chosen = compiler()
     if chosen is None:
-        given = os.environ.get("CXX")
-        what = f"CXX={given} is not a program" if given else "no c++, g++ or clang++ on PATH"
+        named = os.environ.get("CXX")
+        what = f"CXX={named} is not a program" if named else "no c++, g++ or clang++ on PATH"
         raise UsageError(f"building the C++ hooks, on first use, needs a C++ compiler: {what}")
     with _ninja_on_path():
         if not shutil.which("ninja"):

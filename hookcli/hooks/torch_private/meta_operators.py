@@ -120,13 +120,13 @@ def _as_on_cpu(
     **options: object,
 ) -> object:
     """Attention as PyTorch's C++ function computes it on the CPU."""
-    given = (query, key, value, attn_mask, dropout_p, is_causal)
+    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     explicit = attn_mask is not None and is_causal  # an error, which the function itself raises
-    chosen = _choose.default.redispatch(_keys(_key.CPU), *given, **options) if not explicit else None
+    chosen = _choose.default.redispatch(_keys(_key.CPU), *arguments, **options) if not explicit else None
     if chosen != _FUSED or query.dim() not in _BATCHED:
         for unfused in _listeners:
             unfused()
-        return as_composed("scaled_dot_product_attention", *given, **options)
+        return as_composed("scaled_dot_product_attention", *arguments, **options)
     if attn_mask is not None and attn_mask.dtype is torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -math.inf)
     scale, unbatched = options.get("scale"), query.dim() == _BATCHED[0]
@@ -211,8 +211,8 @@ def _attention(
         mask = _bias(attn_mask, query, key) if attn_mask is not None else None
         keeps = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
         return efficient_attention.default(query, key, value, mask, keeps, dropout_p, is_causal, scale=scale)[0]
-    given = (query, key, value, attn_mask, dropout_p, is_causal)
-    return as_composed("scaled_dot_product_attention", *given, **options)
+    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
+    return as_composed("scaled_dot_product_attention", *arguments, **options)
 
 
 def _suits_flash(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -55,8 +55,8 @@ def of_operator(event: HookEvent) -> Traffic:
         target |= {id(x) for x in received[:1]}
     read = [] if name.endswith("_like") or name.startswith("new_") else [x for x in received if id(x) not in target]
     made = [x for _, x in tree.leaves(event.output)]
-    given = {id(x) for x in received}
-    if any(id(x) not in given and _shares_memory(x, received) for x in made):
+    received_ids = {id(x) for x in received}
+    if any(id(x) not in received_ids and _shares_memory(x, received) for x in made):
         return Traffic()
     return _moved(read, made, picks=name in _PICK)
 
@@ -72,8 +72,8 @@ def of_layer(event: HookEvent, versions: Sequence[int]) -> Traffic:
     made = [x for _, x in tree.leaves(event.output)]
     if all(id(x) in kept or (_shares_memory(x, received) and id(x) not in map(id, received)) for x in made):
         return Traffic()
-    own = [*event.module.parameters(recurse=False), *event.module.buffers(recurse=False)]
-    return _moved([*received, *own], made, picks=isinstance(event.module, nn.Embedding))
+    held = [*event.module.parameters(recurse=False), *event.module.buffers(recurse=False)]
+    return _moved([*received, *held], made, picks=isinstance(event.module, nn.Embedding))
 
 
 def _of_assignment(target: Tensor, index: Any, value: object) -> Traffic:
@@ -186,9 +186,9 @@ class SavedMemory:
         key = _storage(tensor)
         if key is None:
             return tensor.numel() * tensor.element_size()
-        known = self._kept.get(key)
+        earlier = self._kept.get(key)
         self._held |= {_storage(tensor) for tensor in self._lazy if not is_lazy(tensor)}
-        if key in self._held or (known is not None and not known.expired()):
+        if key in self._held or (earlier is not None and not earlier.expired()):
             return 0
         storage = tensor.untyped_storage()
         self._kept[key] = StorageWeakRef(storage)

@@ -171,8 +171,8 @@ def _bounds(event: HookEvent) -> tuple[float | None, float] | None:
     if isinstance(module, nn.Hardtanh):
         return module.min_val, module.max_val
     if name.startswith("hardtanh"):
-        given = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
-        return given.get("min_val", -1.0), given.get("max_val", 1.0)
+        bounds = dict(zip(("min_val", "max_val"), event.args[1:], strict=False)) | dict(event.kwargs)
+        return bounds.get("min_val", -1.0), bounds.get("max_val", 1.0)
     return _FUNCTION_BOUNDS.get(name) or next((b for kind, b in _BOUNDS.items() if isinstance(module, kind)), None)
 
 

@@ -154,8 +154,8 @@ class TensorSources(InventoryPart):
             return
         received = [x for _, x in tree.arguments(event.args, event.kwargs)]
         made = [x for _, x in tree.leaves(event.output)]
-        own = event.operator is not None or (event.module is not None and is_whole(event.module))
-        numbers = dict.fromkeys(self._origins.of(x) for x in (received if own else made))
+        makes = event.operator is not None or (event.module is not None and is_whole(event.module))
+        numbers = dict.fromkeys(self._origins.of(x) for x in (received if makes else made))
         makers = [self._places[number] for number in numbers if number is not None and number != CONSTANT]
         self._rows[event.fqn, event.call] = {
             "kind": "made",
@@ -164,7 +164,7 @@ class TensorSources(InventoryPart):
             "made_from": makers,
             "source": event.operator.source if event.operator else None,
         }
-        if own:
+        if makes:
             self._places.append((event.fqn, event.call))
             for x in made:
                 note = self._origins.written if any(x is y for y in received) else self._origins.made

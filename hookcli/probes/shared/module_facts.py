@@ -186,15 +186,15 @@ class ModuleInputs(InventoryPart):
 def _described(event: HookEvent, received: list[Tensor]) -> dict[str, object]:
     module = event.module
     assert module is not None
-    own = [p for p in module.parameters(recurse=False) if not is_lazy(p)]
+    parameters = [p for p in module.parameters(recurse=False) if not is_lazy(p)]
     return {
         "kind": "called",
         "fqn": event.fqn,
         "type": tree.type_text(module),
         "training": module.training,
         "acts": acts_in_training(module),
-        "params": sum(p.numel() for p in own),
-        "trainable": sum(p.numel() for p in own if p.requires_grad),
+        "params": sum(p.numel() for p in parameters),
+        "trainable": sum(p.numel() for p in parameters if p.requires_grad),
         "receives_grad": any(x.requires_grad for x in received),
     }
 

@@ -30,8 +30,8 @@ def _without_return(session: HookSession) -> Iterator[Skipped]:
     for fqn, ended in session.ended_by_exceptions().items():
         number, error = next(iter(ended.items()))
         call = f"call {number}" if number else "its call"
-        said = f"{call} raised {error} and returned nothing" if error else f"{call} did not return"
-        yield Skipped(fqn, said + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else ""))
+        reason = f"{call} raised {error} and returned nothing" if error else f"{call} did not return"
+        yield Skipped(fqn, reason + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else ""))
 
 
 def never_called(session: HookSession) -> list[Skipped]:

@@ -80,19 +80,19 @@ def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, object, list[Any
     for fqn, name, value, items in candidates:
         trained = [x for x in items if _is_trained(x) and id(x) not in seen]
         # A module that this model is a part of belongs to others.
-        own = [x for x in trained if not (isinstance(x, nn.Module) and any(part is model for part in x.modules()))]
-        seen.update(map(id, own))
-        if own:
-            yield fqn, name, value, own
+        missing = [x for x in trained if not (isinstance(x, nn.Module) and any(part is model for part in x.modules()))]
+        seen.update(map(id, missing))
+        if missing:
+            yield fqn, name, value, missing
 
 
 def plain_tensors(model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
     """The tensors that modules hold as plain attributes, but for those to be trained: fqn, attribute, tensor."""
     if candidates := list(_candidates(model)):
-        known = {id(item) for item in (*model.parameters(), *model.buffers())}
+        registered = {id(item) for item in (*model.parameters(), *model.buffers())}
         for fqn, name, _, items in candidates:
             for item in items:
-                if isinstance(item, Tensor) and not _is_trained(item) and id(item) not in known:
+                if isinstance(item, Tensor) and not _is_trained(item) and id(item) not in registered:
                     yield fqn, name, item
 
 
@@ -128,27 +128,27 @@ def _described(fqn: str, name: str, value: object, found: list[object]) -> Unreg
     lost = ", and no optimizer gets their parameters" if modules and trainable else ""
     if value is found[0]:
         hidden = isinstance(value, (nn.Module, nn.Parameter))
-        said = f"{name} is a {type(value).__name__} that is not registered: hooks do not see it"
+        reason = f"{name} is a {type(value).__name__} that is not registered: hooks do not see it"
         wrong = f"{name} is a {kind} and not registered, so no optimizer gets it: make it an nn.Parameter"
-        return Unregistered(fqn, said if hidden else wrong, trainable, deliberate=hidden)
+        return Unregistered(fqn, reason if hidden else wrong, trainable, deliberate=hidden)
     named = f"{len(found)} {kind}{'s' * (len(found) > 1)}" if kind != "tensor that requires grad" else "tensors"
     right = f"nn.{'Module' if modules else 'Parameter'}{'Dict' if isinstance(value, dict) else 'List'}"
-    said = f"{name} is a plain {type(value).__name__} of {named}, which PyTorch doesn't register{lost}: use {right}"
-    return Unregistered(fqn, said, trainable)
+    reason = f"{name} is a plain {type(value).__name__} of {named}, which PyTorch doesn't register{lost}: use {right}"
+    return Unregistered(fqn, reason, trainable)
 
 
 def _made(session: HookSession) -> Iterator[Unregistered]:
     parts = {id(module) for module in session.model.modules()} if session.created_modules else set()
     for fqn, made in session.created_modules.items():
         for stays in (True, False):
-            found = [item for item in made if (id(item.module()) in parts) == stays]
-            types = ", ".join(dict.fromkeys(item.type for item in found))
+            modules = [item for item in made if (id(item.module()) in parts) == stays]
+            types = ", ".join(dict.fromkeys(item.type for item in modules))
             lost = (
                 "which an optimizer that was made before does not get" if stays else "anew each time and never trained"
             )
-            said = f"makes {types} in forward, {lost}: make it in __init__"
-            if found:
-                yield Unregistered(fqn, said, sum(item.elements for item in found))
+            reason = f"makes {types} in forward, {lost}: make it in __init__"
+            if modules:
+                yield Unregistered(fqn, reason, sum(item.elements for item in modules))
 
 
 class PlainWeights(InventoryPart):
