@@ -179,7 +179,8 @@ def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[
     reason.
 
     `growth` is the relative error divided by the largest of the module's inputs; None if that is unknown, zero or not
-    finite. `received` tells whether the inputs "differ" or are "equal", if that is known.
+    finite. `received` tells whether the inputs "differ" or are "equal", if that is known; `lost`: elements are NaN, or
+    the same Inf, on both sides.
     """
     gradients = [item for item in measured if item.values["kind"] not in _VALUES]
     scales = gradient_scales((item.values["kind"], _rms(item.distance.a_l2, item.distance.numel)) for item in gradients)
@@ -192,6 +193,8 @@ def _row(item: MeasuredPair, tolerance: Tolerance, scale: float | None) -> Row:
     grows = 0 < before < math.inf and not any(one.nonfinite for one in (item.distance, *item.received))
     growth = item.distance.rel_l2 / before if grows else None
     values = {**item.values, **item.distance.figures(), "growth": growth, **_judgement(item.distance, rtol, atol)}
+    if item.distance.finite + item.distance.nonfinite < item.distance.numel:
+        values["lost"] = True
     if any(_judgement(one, rtol, atol)["times"] > 1 for one in item.received):
         values["received"] = "differ"
     elif item.received and item.complete:

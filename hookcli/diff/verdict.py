@@ -49,7 +49,7 @@ def report(
     ]
     origin = origin or origin_of(rows)
     differing = causes(settings, alignment, tolerance.settings)
-    line = _verdict(rows, origin, identical, differing, _changed(alignment))
+    line = _verdict(rows, origin, identical, differing, _changed(alignment)) + _lost(rows, origin)
     if not meta.get("complete", True):
         line += ", until the run failed"
     elif not all(one.get("complete", True) for one in metas):
@@ -131,6 +131,17 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
     worst = max(filter(_times, computed), key=_times, default=apart[0])
     what = "outputs" if all(row.get("kind") in (None, OUTPUT) for row in computed) else "all"
     return f"{what} within tolerance (worst: {title(worst, typed=False)}, {_times(worst):.2g} of it)"
+
+
+def _lost(rows: Sequence[Row], origin: Origin | None) -> str:
+    """Where values of both sides that are not finite begin: equal, and not well. Modules come before their parts."""
+    lost = [row for row in rows if row.get("lost")]
+    if not lost or (origin and origin.first.get("nonfinite")):
+        return ""
+    first = lost[0]
+    while inner := next((row for row in lost if row.fqn != first.fqn and is_within(row.fqn, first.fqn)), None):
+        first = inner
+    return f"; both have NaN or Inf, first in {title(first, typed=False)}"
 
 
 def _with_cause(origin: Origin, rows: Sequence[Row], explained: bool) -> str:

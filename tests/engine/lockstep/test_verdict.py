@@ -62,6 +62,19 @@ def test_modules_of_one_side_are_counted() -> None:
     assert first_line(compared(b, a)) == "Identical, bit for bit (1 module only in A)"
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_both_have_lost_are_equal_and_not_well(value: float) -> None:
+    a, b = Named("first", "second"), Named("first", "second")
+    for model in (a, b):
+        nn.init.constant_(model.get_parameter("second.bias"), value)
+    lost = "both have NaN or Inf, first in second"
+    assert first_line(compared(a, b)) == f"Identical, bit for bit; {lost}"
+    nn.init.zeros_(b.get_parameter("first.bias"))
+    assert re.fullmatch(f"First difference: first .*; {lost}", compared(a, b).totals["verdict"])
+    b = Named("first", "second")
+    assert "Inf on one side only" in (verdict := compared(a, b).totals["verdict"]) and lost not in verdict
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_zeros_of_another_sign_are_equal_and_not_identical(sign: float) -> None:
     verdict = "Identical, bit for bit" if sign > 0 else "Equal in every value"
