@@ -138,12 +138,12 @@ def takes_color(stream: TextIO | None) -> bool:
 def piped_width(stream: TextIO | None) -> int | None:
     """Return the columns of the terminal that shows what a pipe's other end makes of the text, as `| head` does.
 
-    None for a file, and where stderr, which is not piped, is no terminal.
+    None for a file, and where neither stderr nor stdin, which are not piped, is a terminal.
     """
     with suppress(Exception):  # a stream may be of any class
-        errors = remarks or sys.stderr
-        if stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) and is_terminal(errors):
-            return terminal_size(errors).columns
+        shown = next(filter(is_terminal, (remarks or sys.stderr, sys.stdin)), None)
+        if stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) and shown:
+            return terminal_size(shown).columns
     return None
 
 

@@ -195,9 +195,11 @@ def test_what_is_piped_from_a_terminal_is_not_wider_than_it(tmp_path: Path) -> N
     ours, theirs = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     argv = [sys.executable, "-m", "hookcli", "grads", "adapted.py:model", "-i", "4x16", "--depth", "all", "-q"]
-    for columns, stream in ((80, subprocess.PIPE), (None, (tmp_path / "file.txt").open("w"))):
+    file = (tmp_path / "file.txt").open("w")
+    for columns, stream, errors in ((80, subprocess.PIPE, theirs), (80, subprocess.PIPE, None), (None, file, theirs)):
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        ran = forks.run(argv, stdout=stream, stderr=theirs, env=environment, text=True)
+        errors = errors or subprocess.DEVNULL  # `2>/dev/null | head`: stdin alone is a terminal
+        ran = forks.run(argv, stdin=theirs, stdout=stream, stderr=errors, env=environment, text=True)
         text = ran.stdout if columns else Path("file.txt").read_text()
         rows = [line for line in text.splitlines() if ".lora_" in line and "  " in line]
         assert len(rows) >= 12 and (max(map(len, rows)) <= 80) == bool(columns)
