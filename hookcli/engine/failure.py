@@ -32,7 +32,7 @@ _MEANINGS = {  # regular expressions, since PyTorch's words differ between versi
     "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }
 _ADVICE = {
-    r"forward\(\) missing \d+ required": "give --input once for each argument",
+    r"forward\(\) missing \d+ required": "give an input for each argument (--input once for each)",
     r"'indices' to have one of the following scalar types": "give whole numbers, as in --input 1x16:int64",
 }
 _DETACHES = (
