@@ -80,8 +80,10 @@ def report(
     a curve for each.
     """
     if own.serve or own.port is not None:
-        if others:
+        if others and own.serve:
             raise UsageError(f"--serve: serves the page of one record; leave out {others[0]}")
+        if others:
+            raise UsageError("--port: is for --serve, which serves the page of one record; leave --port out")
         return _served(target, own, options)
     page = Page([target, *(others or ())], options, opens=own.open_page)
     if others:
