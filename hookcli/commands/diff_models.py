@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
@@ -25,9 +26,11 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.edits.base import parse_edit
 from hookcli.hooks.parts import Select
 from hookcli.probes.base import Probe
+from hookcli.probes.parameters import settings_of
 from hookcli.registry import load
 from hookcli.table import Report
 from hookcli.table.meta import Meta
+from hookcli.table.names import no_match
 from hookcli.table.times import times_of
 
 
@@ -63,6 +66,7 @@ class ModelRuns:
         """Compare two models, run module by module in step."""
         left, right = pair.built
         given, selection = pair.given, Selection(self.options)
+        self._remark_unknown(tolerance.settings, pair)
         sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         report = compare(
@@ -82,6 +86,14 @@ class ModelRuns:
         if given.data and "batches" in report.meta:
             given.data.remark_if_short(report.meta["batches"], left.prepared.feedback.remark)
         return report
+
+    def _remark_unknown(self, allowed: Sequence[str], pair: Pair) -> None:
+        """Say which of the settings that are allowed to differ no module of either model has."""
+        modules = [module for built in pair.built for module in built.prepared.model.modules()] if allowed else []
+        names = sorted({name for module in modules for name in settings_of(module, floats=True)})
+        for pattern in allowed:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                remark(f"--allow-settings: {no_match(pattern, names, 'setting')}", self.options)
 
     def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:
         """The reports of a model under the probes that made saved reports."""

@@ -86,7 +86,10 @@ def test_allowed_settings_are_told_and_no_finding(cli: Cli, nets: Path) -> None:
         assert code == 0 and [finding["severity"] for finding in report["findings"]] == ["note"]
         assert report["totals"]["verdict"].startswith(f"{GELUS}, as allowed; outputs ")
         assert "exit code" not in err
-    assert cli("diff", A, TANH, *GPT, "--allow-settings", "eps").code == 1
+        assert "--allow-settings: " not in err
+    ran = cli("diff", A, TANH, *GPT, "--allow-settings", "eps,aproximate")
+    assert ran.code == 1 and "no setting matches 'aproximate'; did you mean 'approximate'?\n" in ran.err
+    assert "'eps'" not in ran.err
     saved = cli("activations", A, *GPT, "-o", "a.json")
     assert saved.code == 0
     refused = cli("diff", "a.json", A, *GPT, "--allow-settings", "eps")
