@@ -161,3 +161,29 @@ def test_signals_pass_through(tmp_path: Path, number: int) -> None:
                 return
             time.sleep(0.1)
     pytest.fail("the program still runs")
+
+
+BY_HAND = """
+import sys, torch
+from torch import nn
+net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+for step in range(8):
+    loss = net(torch.randn(16, 8)).square().mean()
+    if sys.argv[1] == "grad":
+        grads = torch.autograd.grad(loss, list(net.parameters()))
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), grads):
+                p -= 0.01 * g
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("grad", "torch.autograd.grad, not backward(), made the gradients"), ("none", "no backward() went")],
+)
+def test_a_run_whose_gradients_no_parameter_holds_is_not_judged_by_them(tmp_path: Path, how: str, why: str) -> None:
+    (tmp_path / "train.py").write_text(BY_HAND)
+    ran = run(tmp_path, "run", "--check", "train.py", how)
+    assert ran.returncode == 0 and "HK008" not in ran.stderr, ran.stderr
+    assert f"HK004 gradient-not-finite and 9 more: not judged: {why}" in ran.stderr
+    assert f"0.weight and 3 more: {why}" in ran.stderr

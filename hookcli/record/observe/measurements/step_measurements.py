@@ -99,6 +99,7 @@ class StepMeasurements:
         self.scaling = GradScaling()
         self._model = model
         self._module = module
+        self._backward = False
         self._plan = plan
         compiled = self._compiled = compiled_parts(module) if not model.hidden else {}
 
@@ -155,6 +156,7 @@ class StepMeasurements:
 
     def backward_over(self, scaler: object) -> None:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
+        self._backward = True
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
@@ -205,7 +207,7 @@ class StepMeasurements:
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         reports = [report for probe, report in by_probe.items() if probe != "inventory"]
         if "inventory" in by_probe:
-            reports.append(check_step(name, by_probe, meta))
+            reports.append(check_step(name, by_probe, meta, self._unread(meta)))
         if "updates" in self._plan.probes and (rows := list(self.parameters.updates.values())):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, UPDATES, rows, meta, {}, skipped))
@@ -226,6 +228,17 @@ class StepMeasurements:
         hidden = [Skipped(self.name(fqn), why) for fqn, why in self._compiled.items() if self.name(fqn) not in seen]
         if not isinstance(probe, GradsProbe):
             return replace(report, skipped=[*report.skipped, *hidden])
-        missing = self.parameters.without_gradient(meta["complete"])
+        missing = self.parameters.without_gradient(self._unread(meta))
         rows = [*report.rows, *self.parameters.gradient_rows()]
         return replace(report, rows=rows, skipped=[*report.skipped, *missing, *hidden])
+
+    def _unread(self, meta: Meta) -> str:
+        """Why no gradient of a parameter was read; "" if they were, or if there were none though they were due."""
+        if not meta["complete"]:
+            return "gradients are read as the optimizer steps, which did not happen"
+        if self._backward or self._model.has_optimizer:
+            return ""
+        return _BY_GRAD if self.session.arrived else "no backward() went through it"
+
+
+_BY_GRAD = "torch.autograd.grad, not backward(), made the gradients: it leaves none in parameters"

@@ -25,8 +25,11 @@ def _checks() -> Sequence[Check]:
     return [check for check in chosen if check.needs and _MEASURED.issuperset(check.needs)]
 
 
-def check_step(name: str, reports: Mapping[str, Report], meta: Meta) -> Report:
-    """The verdict on a step; `reports` by the name of their probe, "inventory" among them."""
+def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str) -> Report:
+    """The verdict on a step; `reports` by the name of their probe, "inventory" among them.
+
+    `unread` is the reason why no gradient of a parameter was read, if so.
+    """
     grads = reports.get("grads")
     if grads:
         # Parameters' gradients are all read at once, before the optimizer's step. Put them in backward order: that in
@@ -36,8 +39,8 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta) -> Report:
         rows.sort(key=lambda row: arrived.get(row.fqn.rpartition(".")[0], len(arrived)))
         grads = replace(grads, rows=rows)
     missing = dict.fromkeys(("activations", "grads"), "--probe leaves them out")
-    if not meta.get("complete", True):  # perhaps before the backward pass
-        grads, missing["grads"] = None, "the step was not finished"
+    if unread:
+        grads, missing["grads"] = None, unread
     measured = Measurements(
         inventory=reports["inventory"],
         activations=reports.get("activations"),

@@ -94,10 +94,9 @@ class ParameterRows:
         measured = resolve([pending for _, pending in self._gradients.values()])
         return [Row(values, stats) for (values, _), stats in zip(self._gradients.values(), measured, strict=True)]
 
-    def without_gradient(self, complete: bool) -> list[Skipped]:
-        """Parameters without a gradient, and why. In a step that is not `complete`, gradients were never read."""
-        unread = "gradients are read as the optimizer steps, which did not happen"
-        reasons = {True: "no gradient reached it" if complete else unread, False: "frozen (requires_grad=False)"}
+    def without_gradient(self, unread: str) -> list[Skipped]:
+        """Parameters without a gradient, and why; `unread` is the reason why none was read, if so."""
+        reasons = {True: unread or "no gradient reached it", False: "frozen (requires_grad=False)"}
         missing = [(fqn, p) for fqn, p in self._matching() if fqn not in self._gradients]
         skipped = [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
         # Further names of parameters that have been measured under their first one.
