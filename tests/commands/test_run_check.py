@@ -187,3 +187,29 @@ def test_a_run_whose_gradients_no_parameter_holds_is_not_judged_by_them(tmp_path
     assert ran.returncode == 0 and "HK008" not in ran.stderr, ran.stderr
     assert f"HK004 gradient-not-finite and 9 more: not judged: {why}" in ran.stderr
     assert f"0.weight and 3 more: {why}" in ran.stderr
+
+
+EVALUATED = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(8):
+    if sys.argv[1] == "train":
+        net.train()(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        net.eval()(torch.randn(16, 8) * float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("trains", ["train", ""])
+def test_forwards_without_gradients_are_judged(tmp_path: Path, trains: str) -> None:
+    (tmp_path / "train.py").write_text(EVALUATED.replace("optimizer =", "optimizer =" if trains else "#"))
+    ran = run(tmp_path, "run", "--check", "train.py", trains, "nan")
+    assert ran.returncode == 1 and "HK003  error    0: 512 of 512 values of its output are NaN" in ran.stderr
+    assert "HK002  error    (model): 128 of 128 input values are NaN" in ran.stderr
+    assert ran.stderr.splitlines()[-1] == "hookcli: exit code 1: 2 errors in the last recorded steps"
+    healthy = run(tmp_path, "run", "--check", "train.py", trains, "1")
+    assert healthy.returncode == 0 and " error " not in healthy.stderr and "checks" in healthy.stderr

@@ -92,7 +92,8 @@ def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
 
 def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:
     """The verdict of the checks on a step, if it was judged, and on the `losses` of all steps of its model."""
-    return [_with_losses(report, losses) if losses else report for report in probe_reports(step, "check")]
+    of_run = losses if step.phase == "train" else None
+    return [_with_losses(report, of_run) if of_run else report for report in probe_reports(step, "check")]
 
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:

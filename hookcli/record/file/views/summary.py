@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.checks.base import ERROR
+from hookcli.checks.judgement import fails
 from hookcli.errors import shortened
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import UNSEARCHED, End, Header, NonFinite, RecordedStep
@@ -68,10 +69,11 @@ def summary(
     whole = (step for step in shown if step.complete or (step.model, step.phase, step.step) not in stopped)
     tables += [condensed(overview(step)) for step in whole]
     parts += [_rendered(tables, view)] if tables else []
+    others = [step for step in latest.values() if step not in shown]
     verdicts = [report for step in shown for report in findings(step, courses.get(step.model))]
+    verdicts += [report for step in others for report in findings(step) if fails([report], ERROR)]
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
-    others = [step for step in latest.values() if step not in shown]
     remarks = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
     remarks += [] if lost or header.every else _unrecorded(end, latest)
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)

@@ -99,7 +99,7 @@ class StepMeasurements:
         self.scaling = GradScaling()
         self._model = model
         self._module = module
-        self._backward = False
+        self._training, self._backward = training, False
         self._plan = plan
         compiled = self._compiled = compiled_parts(module) if not model.hidden else {}
 
@@ -128,8 +128,8 @@ class StepMeasurements:
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
-        if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
-            self._probes.insert(0, InventoryProbe(backward=True))
+        if plan.check and not model.hidden:  # before the others, whose hooks it would find
+            self._probes.insert(0, InventoryProbe(backward=training))
 
     # While the step is open.
 
@@ -234,6 +234,8 @@ class StepMeasurements:
 
     def _unread(self, meta: Meta) -> str:
         """Why no gradient of a parameter was read; "" if they were, or if there were none though they were due."""
+        if not self._training:
+            return "it ran without gradients"
         if not meta["complete"]:
             return "gradients are read as the optimizer steps, which did not happen"
         if self._backward or self._model.has_optimizer:
