@@ -14,7 +14,7 @@ from hookcli.commands.run_options import StepOptions
 from hookcli.reporters.findings import rule
 from hookcli.system.torchrun import world
 from hookcli.table import SEVERITIES, Finding, Report
-from hookcli.table.marks import faults, with_verdict, worst
+from hookcli.table.marks import faults, with_verdict, without_gradient, worst
 from hookcli.table.names import is_operator
 
 _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
@@ -61,7 +61,7 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
     judged = [with_verdict(report) for report in reports[:1] if report.probe in _FAULTS]
     of_table = [one for report in judged for one in faults(report) if one]
     if not of_table:
-        return ""
+        return "hookcli explain HK008" if any(map(without_gradient, judged)) else ""
     not_finite, zero = _FAULTS[reports[0].probe]
     fault = worst(of_table)[0]
     if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):

@@ -18,7 +18,7 @@ from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.base import Probe, StatsProbe, TensorSink, further_values
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.table import Row, Skipped, formatting
+from hookcli.table import Reason, Row, Skipped, formatting
 from hookcli.table.columns.layouts import GRADS
 from hookcli.table.names import operator_owner
 from hookcli.tensors import tree
@@ -215,13 +215,15 @@ class GradsProbe(StatsProbe):
         # The names of the rows, without reading their statistics back once more.
         measured = {row.fqn for row in self._batches.rows()} or {values["fqn"] for values, _ in self.pending()}
         without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
-        skipped = [Skipped(fqn, self._why_without(fqn, p.requires_grad)) for fqn, p in without.items()]
+        skipped = [self._without(fqn, p.requires_grad) for fqn, p in without.items()]
         return [*skipped, *(item.skipped() for item in unregistered(self.session))]
 
-    def _why_without(self, fqn: str, requires_grad: bool) -> str:
-        lazy = fqn not in self.session.hooked_parameters
-        why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
-        return why if requires_grad else "frozen (requires_grad=False)"
+    def _without(self, fqn: str, requires_grad: bool) -> Skipped:
+        if not requires_grad:
+            return Skipped(fqn, "frozen (requires_grad=False)")
+        if fqn not in self.session.hooked_parameters:
+            return Skipped(fqn, "lazy: it takes no hook before its module has run once")
+        return Skipped(fqn, _NONE_REACHED, kind=Reason.NO_GRADIENT)
 
 
 def _scaled(row: Row, processes: int) -> Row:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hookcli.table import SEVERITIES, Report, Row
+from hookcli.table import SEVERITIES, Reason, Report, Row
 from hookcli.table.columns.recorded import RUNS_PROBE
 from hookcli.table.names import around, is_operator, relative
 from hookcli.table.slope import slope
@@ -135,19 +135,36 @@ def alarms(report: Report) -> bool:
     noted = any(str(row.get("note") or "").startswith(_SIGN) for row in report.rows)
     if report.probe == RUNS_PROBE:
         noted = any(row.get("loss_fault") for row in report.rows)
-    return report.probe != "diff" and "verdict" in report.totals and (noted or any(faults(report)))
+    noted = noted or bool(without_gradient(report)) or any(faults(report))
+    return report.probe != "diff" and "verdict" in report.totals and noted
 
 
 def with_verdict(report: Report) -> Report:
-    """The report with its worst fault as its verdict, unless it has a verdict already."""
+    """The report with its worst fault as its verdict, unless it has a verdict already; before warnings, what got no
+    gradient.
+    """
     report = _with_slope(report)
-    found = [] if "verdict" in report.totals else [one for one in faults(report) if one]
-    if not found:
+    if "verdict" in report.totals:
         return report
-    first, others = worst(found)
-    what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
-    more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
-    return replace(report, totals={**report.totals, "verdict": f"{first.fqn or '(model)'}: {first.words}{more}"})
+    found = [one for one in faults(report) if one]
+    said = without_gradient(report)
+    if found:
+        first, others = worst(found)
+        what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
+        more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
+        text = f"{first.fqn or '(model)'}: {first.words}{more}"
+        said = "; ".join(filter(None, (text, said) if first.severity == _ERROR else (said, text)))
+    return replace(report, totals={**report.totals, "verdict": said}) if said else report
+
+
+def without_gradient(report: Report) -> str:
+    """The parameters that backward did not reach, in words, as HK008 finds them; "" in a run that did not end."""
+    lost = [item.fqn for item in report.skipped if item.kind is Reason.NO_GRADIENT]
+    if not lost or not report.meta.get("complete", True):
+        return ""
+    every = len(lost) + len({row.fqn for row in report.rows if row.get("kind") == "parameter"})
+    first = "first: " if lost[1:] else ""
+    return f"{len(lost):,} of {every:,} parameters got no gradient ({first}{lost[0]})"
 
 
 def _with_slope(report: Report) -> Report:

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     """The parameter is the same tensor as another one, which was measured."""
     SUMMED = "summed"
     """Ranks hold summands of the parameter's gradient, from which its norm can't be computed."""
+    NO_GRADIENT = "no_gradient"
+    """The parameter requires a gradient, and backward did not reach it."""
     OTHER = "other"
 
 

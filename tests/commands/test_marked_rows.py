@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from commands.diffed import Cli
 from commands.shown import on_terminal
 from torch import nn
 
@@ -196,3 +197,37 @@ def test_gradients_that_vanish_or_explode_are_marked_where_they_begin(
     assert 1e-7 < (ratio if gain < 1 else 1 / ratio) < 1e-2  # that of HK012 and HK013 is 1e-4
     healthy = on_terminal(80, "grads", "deep.py:Deep", "-i", "8x32", "--arg", "gain=1.0", **SCREEN)
     assert healthy.startswith("deep.py:Deep") and "▲" not in healthy and "Next" not in healthy
+
+
+DETACHED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, dead=False):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        self.frozen, self.tied, self.dead = nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8), dead
+        self.tied.weight = self.blocks[3].weight
+
+    def forward(self, x):
+        x = self.blocks[1](self.blocks[0](x)).detach()
+        x = self.tied(self.frozen(self.blocks[3](self.blocks[2](x))))
+        return x * 0 if self.dead else x
+"""
+
+
+def test_what_a_detach_cuts_off_is_said_first(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(DETACHED)
+    text = cli("grads", "net.py:Net", "--input", "2x8").out
+    assert text.splitlines()[0] == "4 of 9 parameters got no gradient (first: blocks.0.weight)", text
+    assert text.rstrip().endswith("Next: hookcli explain HK008"), text
+    dead = cli("grads", "net.py:Net", "--arg", "dead=True", "--input", "2x8").out.splitlines()[0]
+    assert dead.startswith(
+        "4 of 9 parameters got no gradient (first: blocks.0.weight); tied.bias: gradient all zero"
+    ), dead
+    of_outputs = cli("grads", "net.py:Net", "--input", "2x8", "--of", "outputs").out
+    assert "parameters got no gradient" not in of_outputs and "Next: " not in of_outputs
+    selected = cli("grads", "net.py:Net", "--input", "2x8", "--match", "blocks.2.*").out
+    assert "parameters got no gradient" not in selected, selected
