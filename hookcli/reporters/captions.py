@@ -32,8 +32,12 @@ def captions(
     hidden: Sequence[Column],
     on_bars: Sequence[str],
     view: View,
+    remarks: Sequence[str] = (),
 ) -> list[str]:
-    """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for."""
+    """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for.
+
+    `remarks` on rows, which had no room below these, are counted with the notes.
+    """
     totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
     notes = [*footer.remarks(report), *table_columns.notes(report, columns)]
     notes += _explained(shown, [c for c in columns if c not in hidden])
@@ -43,13 +47,13 @@ def captions(
     on_screen = view.width and view.height  # static pages have a height alone
     if not on_screen or view.depth is not None or report.probe not in _SHORTENED:
         return whole
-    if _height(whole, view.width) <= _MOST:
+    if not remarks and _height(whole, view.width) <= _MOST:
         return whole
     first = _cut(footer.short_totals(report, totals), view.width)
     notes += [text for text in totals if text.count("\n")]
     if not first and notes and cell_len(notes[0]) <= (view.width or 0):
         first, *notes = notes
-    told = _counted(report, shown, hidden, notes, on_bars)
+    told = _counted(report, shown, hidden, [*notes, *remarks], on_bars)
     fitting = (
         text for text in _variants(told, view.python) if _height([first, text], view.width) <= _MOST + (not first)
     )

@@ -20,6 +20,7 @@ from hookcli.reporters.table_cells import Table
 from hookcli.system.escaping import wrapped
 from hookcli.table import Row
 from hookcli.table.grouping import View
+from hookcli.table.marks import is_fault
 from hookcli.table.stats import FIGURES
 
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -76,7 +77,7 @@ def _print_rows(console: Console, one: Table) -> None:
             remark = one.remarks[number]
             lead = " " * (len(remark) - len(remark.lstrip()) - 2)
             text = wrapped(remark.strip(), console.width - len(lead) - 2)
-            style = "" if one.rows[number].get("unlike") else "bold red"
+            style = "bold red" if is_fault(remark) else ""
             console.print(Text("\n".join(f"{lead}  {part}" for part in text.split("\n")), style), soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from hookcli.table.screen import fitted, leading
 _COUNTED = 6  # kinds of rows that a summary counts
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
-_LEAST = 12  # rows shown on a screen that is too small for them
+_LEAST = 6  # rows shown on a screen that is too small for them
 _INDENTED = 12  # levels that are indented, so that those of very deep models leave room for figures
 _TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
 
@@ -47,6 +48,8 @@ class Table:
     """True if the first line above is on faults."""
     remarks: Sequence[str] = ()
     """For each row a remark that stands below it, or ""; nothing without any."""
+    then: str = ""
+    """The next command, which is written after the last table."""
 
     @property
     def width(self) -> int:
@@ -55,8 +58,10 @@ class Table:
 
     def lines(self, width: int | None) -> int:
         """The lines that the table takes on a screen of this width, with the command and the next prompt."""
-        texts = (self.above, *self.below, *filter(None, self.remarks))
-        return sum(wrapped(text, width).count("\n") + 1 for text in texts) + len(self.cells) + 2 + _TYPED  # 2: headings
+        texts = (self.above, *self.below, *filter(None, (*self.remarks, self.then)))
+        headings = [len(textwrap.wrap(c.title, max(w, 1))) for c, w in zip(self.columns, self.widths, strict=True)]
+        around = max(headings, default=1) + 1 + _TYPED  # 1: the rule
+        return sum(wrapped(text, width).count("\n") + 1 for text in texts) + len(self.cells) + around
 
     @property
     def least(self) -> int:
@@ -71,10 +76,13 @@ def tabulated(report: Report, view: View) -> Table:
     if (findings := entries(report, view)) is not None:
         return _of_findings(report, findings, view)
     table = _laid_out(report, _shown(report, view, _AROUND), view)
-    if not view.height or (used := table.lines(view.width)) <= view.height:
-        return table
-    if view.depth is None:  # long notes take lines, too
-        table = _laid_out(report, _shown(report, view, _AROUND + used - view.height), view)
+    if (
+        view.height and view.depth is None and table.lines(view.width) > view.height
+    ):  # the verdict would leave the screen
+        if len(table.cells) > _LEAST:
+            table = _laid_out(report, _shown(report, view, _AROUND), view, tight=True)
+        if (more := table.lines(view.width) - view.height) > 0:
+            table = _laid_out(report, _shown(report, view, _AROUND + more), view, tight=True)
     return table
 
 
@@ -100,19 +108,21 @@ def _summary(report: Report, shown: Report, view: View) -> str:
     return f"{formatting.counted(len(report.rows), what)}: {parts}{more}"
 
 
-def _laid_out(report: Report, shown: Report, view: View) -> Table:
+def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False) -> Table:
+    """The table of the rows that are `shown`; `tight`: with as few lines below rows as possible."""
     columns = table_columns.visible(shown, view)
     names = {column.name for column in report.columns}
     in_call_order = bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
     cells = _cells(shown, columns, tree=in_call_order and not view.sort)  # which reads as a tree
     widths = table_columns.widths_of(columns, cells, view)
-    columns, remarks = table_columns.with_remarks(shown, columns, cells, widths, view.width or PIPE)
+    room = view.width or PIPE
+    columns, remarks, left_out = table_columns.with_remarks(shown, columns, cells, widths, room, tight=tight)
     kept = table_columns.kept(shown, columns, cells, widths, view)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
-    below = captions(report, shown, columns, [c for c in columns if c not in kept], drawn.remarks, view)
+    below = captions(report, shown, columns, [c for c in columns if c not in kept], drawn.remarks, view, left_out)
     places = list(drawn.bars)
     summary = _summary(report, shown, view)
     return Table(
@@ -126,6 +136,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
         bars=list(drawn.bars.values()),
         remarks=remarks,
         alarms=alarms(report),
+        then=footer.next_line([report]),
     )
 
 

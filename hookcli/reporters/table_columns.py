@@ -14,7 +14,7 @@ from hookcli.reporters.footer import by_reason
 from hookcli.table import Column, Report, Row, Shown
 from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.grouping import View
-from hookcli.table.marks import mark, signed
+from hookcli.table.marks import SIGN, is_fault, mark, signed
 from hookcli.table.names import abbreviated, is_operator
 from hookcli.table.times import INCLUSIVE
 
@@ -27,6 +27,7 @@ _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
 _SHORT = 16  # columns of a short mark
 _MANY = 4  # a row in so many
+_FEW = 3  # rows with faults that may have a line each where room is tight
 _NAME = 28  # columns of a name that always have room
 _DOTTED = ("fqn", "target")  # columns of names that may lose parts of their middle
 _CALL = [name for name in IDENTITY if name != "path"]
@@ -119,20 +120,28 @@ def widths_of(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: V
 
 
 def with_remarks(
-    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], width: int
-) -> tuple[list[Column], list[str]]:
-    """The columns, and remarks that stand below rows since they would evict figures; takes these from the cells."""
+    shown: Report, columns: list[Column], cells: list[list[str]], widths: dict[str, int], width: int, *, tight: bool
+) -> tuple[list[Column], list[str], list[str]]:
+    """The columns, remarks that stand below rows since they would evict figures, and those left out.
+
+    Takes these from the cells. Where room is `tight`, only remarks on faults stand below rows, and of many faults just
+    a sign beside the row.
+    """
     if not cells or columns[-1].name != "mark":
-        return columns, []
+        return columns, [], []
     room = width - sum(widths[column.name] + 2 for column in columns[:-1])
     beside = _beside(cells, room)
     lead = [" " * (len(line[0]) - len(line[0].lstrip()) + 2) for line in cells]
     rows = zip(shown.rows, cells, lead, beside, strict=True)
     remarks = ["" if stays or not line[-1] else before + signed(row, line[-1]) for row, line, before, stays in rows]
-    for line, stays in zip(cells, beside, strict=True):
-        line[-1] = line[-1] if stays else ""
+    faults = [is_fault(remark) for remark in remarks]
+    signs = tight and sum(faults) > _FEW
+    left_out = [text for text, fault in zip(remarks, faults, strict=True) if text and tight and (signs or not fault)]
+    for line, stays, fault in zip(cells, beside, faults, strict=True):
+        line[-1] = line[-1] if stays else SIGN if signs and fault else ""
+    remarks = ["" if text in left_out else text for text in remarks]
     widths["mark"] = max(cell_len(line[-1]) for line in cells)
-    return (columns if any(beside) else columns[:-1]), remarks if any(remarks) else []
+    return (columns if widths["mark"] else columns[:-1]), remarks if any(remarks) else [], left_out
 
 
 def kept(

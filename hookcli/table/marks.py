@@ -17,7 +17,7 @@ _FLOATS = ("float", "bfloat", "complex")
 _RANDOM = ("Drop", "Stochastic")  # types of modules that may leave out a whole tensor by chance
 _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", "softplus")  # types of operators
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
-_SIGN = "▲"
+SIGN = "▲"  # of a fault
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
 _SLOPES = {"vanishes": 1e-4, "explodes": 1e4}  # as HK012 and HK013, which divide by the norms of the weights
 
@@ -121,18 +121,23 @@ def worst(found: Sequence[Fault]) -> tuple[Fault, int]:
 def within(fqn: str, found: Sequence[Fault]) -> str:
     """The mark of a row that hides these faults of its parts: ▲ mlp.act all zero, and 2 more."""
     first, others = worst(found)
-    return f"{_SIGN} {relative(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
+    return f"{SIGN} {relative(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
 
 
 def signed(row: Row, text: str) -> str:
     """The mark of a row on a line of its own: a fault has a sign, other remarks have none."""
     faulty = row.get("beyond") or any(rule.words(row) for rule in RULES)
-    return f"{_SIGN} {text}" if faulty and not text.startswith(_SIGN) else text
+    return f"{SIGN} {text}" if faulty and not text.startswith(SIGN) else text
+
+
+def is_fault(remark: str) -> bool:
+    """True for a remark below a row, made by `signed`, that is on a fault."""
+    return remark.lstrip().startswith(SIGN)
 
 
 def alarms(report: Report) -> bool:
     """True for a verdict on faults, of these rows or of some that they hide."""
-    noted = any(str(row.get("note") or "").startswith(_SIGN) for row in report.rows)
+    noted = any(is_fault(str(row.get("note") or "")) for row in report.rows)
     if report.probe == RUNS_PROBE:
         noted = any(row.get("loss_fault") for row in report.rows)
     noted = noted or bool(without_gradient(report)) or any(faults(report))

@@ -231,3 +231,16 @@ def test_what_a_detach_cuts_off_is_said_first(cli: Cli, tmp_path: Path, monkeypa
     assert "parameters got no gradient" not in of_outputs and "Next: " not in of_outputs
     selected = cli("grads", "net.py:Net", "--input", "2x8", "--match", "blocks.2.*").out
     assert "parameters got no gradient" not in selected, selected
+
+
+def test_the_first_line_stays_on_a_screen_where_most_rows_have_remarks(gpt: str) -> None:
+    """Remarks on faults become signs, and count as notes; the command and the next prompt take lines, too."""
+    sides = (gpt, f"{gpt} --seed 1", "--arg", "layers=8", *INPUT)
+    whole = on_terminal(80, "diff", *sides, "--depth", "1", **SCREEN).splitlines()
+    remarks = [line for line in whole if line.startswith("  ▲ ")]
+    lines = on_terminal(80, "diff", *sides, **SCREEN).splitlines()
+    marked = [line for line in lines if line.endswith(("  ▲", "  beyond", "  beyond, in weight"))]
+    assert len(lines) + 2 <= int(SCREEN["LINES"]) < len(lines) + len(remarks)
+    assert lines[0].startswith("First difference: ") and len(marked) == len(remarks) > 9
+    assert not any(line.startswith("  ▲ ") for line in lines)
+    assert any(re.match(r"\d+ rows.*, 1\d notes, ", line) for line in lines), lines[-3:]

@@ -25,8 +25,7 @@ from rich.cells import cell_len
 from hookcli.table.names import abbreviated
 
 Cli = Callable[..., Any]
-ADAPTED = """
-import torch
+ADAPTED = """import torch
 from torch import nn
 
 class Lora(nn.Module):  # named as PEFT names its layers
@@ -173,8 +172,7 @@ def test_remarks_stand_below_their_rows_and_evict_nothing(cli: Cli) -> None:
 
 
 def test_short_marks_of_many_rows_stand_beside_them() -> None:
-    sides = ("gpt.py:GPT", "gpt.py:GPT --seed 1")
-    lines = on_terminal(80, "diff", *sides, *INPUT, "--ops", "-q", **SCREEN).splitlines()
+    lines = on_terminal(80, *CAPTIONED["diff"], "--ops", "-q", NO_COLOR="1").splitlines()
     assert re.search(r" beyond$", next(line for line in lines if line.startswith("head ")))
     at = next(number for number, line in enumerate(lines) if line.startswith("blocks.0 "))
     assert lines[at + 1].startswith("  ▲ beyond, in ") and max(map(len, lines[:-1])) <= 80
