@@ -74,12 +74,12 @@ def summary(
     verdicts += [report for step in others for report in findings(step) if fails([report], ERROR)]
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
-    remarks = [*map(non_finite_line, [] if lost else non_finite[:1]), *_notes(end, others)]
+    remarks = [*map(non_finite_line, non_finite[:1]), *_notes(end, others)]
     remarks += [] if lost or header.every else _unrecorded(end, latest)
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
     remarks = [line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT)]
-    if lost and not verdicts and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
-        remarks.append(lost)  # the first line has left the screen
+    if lost and not (verdicts or non_finite) and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
+        remarks.append(lost)  # the first line has left the screen, and no line says more
     return "\n".join([*parts, *told([*remarks, then]), ""])
 
 
