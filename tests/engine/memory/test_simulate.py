@@ -101,23 +101,6 @@ def test_peaks_are_those_of_a_real_step(optimizer: str, way: str) -> None:
     )
 
 
-class Expanded(nn.Module):
-    """A linear layer whose input is expanded, so that BLAS needs a copy, and one whose gradient the loss expands."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.narrow, self.wide = nn.Linear(64, 1), nn.Linear(512, 2048)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.wide(self.narrow(x).expand(-1, 512))
-
-
-def test_matrices_that_blas_cannot_take_are_copied() -> None:
-    recipe = Recipe("expanded", Expanded, (InputSpec((256, 64)),))
-    found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
-    assert found.steady.peak.highest == pytest.approx(measured(Expanded, (256, 64), "sgd")[1], abs=SCALARS)
-
-
 def test_convolutions_take_less_than_measured_without_the_memory_of_onednn() -> None:
     recipe = Recipe("convolutions", Convolutions, (InputSpec((2, 3, 96, 96)),))
     found = simulate(recipe, Setting(train=True), MemoryPlan("sgd"))
