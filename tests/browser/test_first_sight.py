@@ -24,6 +24,11 @@ Visit = Callable[..., Any]
 NORM = "torch.nn:LayerNorm --arg normalized_shape=4"
 PLACE = "transformer.6"
 ROWS = ".panel:not([hidden]) .table-row"
+NOT_SHORTENED = """all => all.every((e) => {
+  const text = document.createRange();
+  text.selectNodeContents(e);
+  return text.getBoundingClientRect().width <= e.getBoundingClientRect().width + 0.001;
+})"""
 
 
 class Block(nn.Module):
@@ -144,6 +149,8 @@ def test_a_phone_shows_the_offender_and_its_nan_above_a_sheet(visit: Visit, brok
         "all => all.map((one) => [one.getAttribute('aria-label'), one.getBoundingClientRect().right])"
     )
     assert any(label.startswith("Activations NaN") for label, _ in heads) and all(right <= 391 for _, right in heads)
+    named = page.locator(f"{ROWS} .name:has(.fault-inside) .text")
+    assert named.count() > 2 and named.evaluate_all(NOT_SHORTENED)
     chosen = page.locator(f"{ROWS}.selected .bad").first
     handle = page.get_by_role("button", name="Details of the chosen module")
     assert in_sight(chosen) and chosen.bounding_box()["y"] < handle.bounding_box()["y"] - 20
