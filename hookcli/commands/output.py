@@ -79,13 +79,19 @@ class Output:
         return tuple(columns) in selection.needed(self._reporter)
 
     def write(
-        self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False, growing: bool = False
+        self,
+        reports: Iterable[Report],
+        *,
+        own: bool = False,
+        mixed: bool = False,
+        growing: bool = False,
+        parts: str = "",
     ) -> None:
         """Write the reports; a file is complete or as it was before.
 
         Of several processes only the first writes, unless they are this one's `own`. `mixed` reports are of several
         kinds: each keeps those of the chosen columns that it has. `growing`: more come, and others may read an export
-        meanwhile.
+        meanwhile. `parts` says what a page is of, if not of reports.
         """
         if not (own or world().writes):
             return
@@ -94,8 +100,8 @@ class Output:
             return
         shown = list(self._shown(reports, mixed))
         rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
-        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
-        self.write_text(self._text(shown, self.view), parts)
+        counted = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
+        self.write_text(self._text(shown, self.view), parts if parts and self.name == "html" else counted)
 
     def write_text(self, text: str, parts: str) -> None:
         """Write a text of the chosen format; a remark says where, and of which `parts` it is."""

@@ -35,9 +35,9 @@ class Page:
         if opens and (self.output.path is None or self.output.name != "html"):
             raise UsageError("--open: opens a page in a file; leave out --format, and --output or its suffix")
 
-    def write(self, reports: Sequence[Report]) -> None:
-        """Write the reports, and open the file if asked to."""
-        self.output.write(reports, mixed=True)
+    def write(self, reports: Sequence[Report], parts: str = "") -> None:
+        """Write the reports, of which a page says that it is of `parts`, and open the file if asked to."""
+        self.output.write(reports, mixed=True, parts=parts)
         self._open()
 
     def write_payload(self, payload: Mapping[str, object], parts: str) -> None:

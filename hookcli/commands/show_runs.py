@@ -45,7 +45,7 @@ def report_runs(names: Sequence[str], page: Page) -> int:
         tables, charts = runs(records), histories(records, Query(over_time="."))
     _say_verdicts(tables, page.output)
     _say_endings(records, page.output)
-    page.write([*(tables if page.output.takes(RUNS) else ()), *charts])
+    page.write([*(tables if page.output.takes(RUNS) else ()), *charts], f"{len(names)} runs")
     return 0
 
 

@@ -207,3 +207,8 @@ def test_settings_of_modules_are_what_runs_differ_in(cli: Cli, tmp_path: Path) -
         files.append(str(save(tmp_path / f"{eps}.run.jsonl", [HEADER, steps[0], settings, *steps[1:], end()])))
     for ran in (cli("diff", *files), cli("show", *files)):
         assert "eps 1e-05 → 0.001 in 2 LayerNorms" in " ".join(ran.out.split()) and "runs/1" not in ran.out
+
+
+def test_a_page_says_of_how_many_runs_it_is(cli: Cli, runs: Path) -> None:
+    assert f"wrote all.html: {len(NAMES)} runs" in cli("report", *NAMES, "-o", "all.html").err
+    assert "wrote all.json: 2 reports, " in cli("report", *NAMES, "-o", "all.json").err
