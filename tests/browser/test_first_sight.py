@@ -25,6 +25,7 @@ NORM = "torch.nn:LayerNorm --arg normalized_shape=4"
 PLACE = "transformer.6"
 ROWS = ".panel:not([hidden]) .table-row"
 NOT_SHORTENED = """all => all.every((e) => {
+  e.textContent = "blocks.10";
   const text = document.createRange();
   text.selectNodeContents(e);
   return text.getBoundingClientRect().width <= e.getBoundingClientRect().width + 0.001;
