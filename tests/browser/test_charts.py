@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ def test_a_row_of_the_table_is_marked_in_the_charts_and_described(depth: Any, re
     depth.locator("[data-fqn='body.0']:visible").first.click()
     detail = depth.locator(".detail").inner_text()
     row = rows(reports)["body.0", 0]
-    quantiles = [f"{share:.0%}\xa0{number(row[key])}" for key, share in QUANTILES.items()]
+    quantiles = [f"{share:.0%} {number(row[key])}" for key, share in QUANTILES.items()]
     assert all(text in detail for text in (*quantiles, "32x8", "weight", "bias")), detail
     depth.get_by_role("tab", name="Through depth").click()
     assert depth.locator(".chart-point").all_inner_texts() == ["body.0", "body.0"]
@@ -155,6 +156,18 @@ def test_normal_logits_are_one_hump_over_linear_values(visit: Visit, mean: float
     heights = drawn_heights(page)
     assert min(heights[3:-3]) < max(heights[:4]) / 4  # two humps, which the axis explains
     assert "for each power of two; height: number of elements" in figure.inner_text()
+
+
+def test_labels_of_powers_keep_apart(visit: Visit) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(4000).sign() * 10.0 ** (torch.randn(4000) * 7)
+    reports = hookcli.capture(nn.Identity(), values, [ActivationsProbe(hist=True)])
+    page = visit(registry.load("reporters", "html")().render(reports, View()))
+    page.locator(".table-row").first.click()
+    labels = page.locator(".hist").first.locator("svg text[text-anchor]")
+    ends = "all => all.map((one) => one.getBoundingClientRect()).map(({ left, right }) => [left, right])"
+    spans = sorted(labels.evaluate_all(ends))
+    assert len(spans) > 4 and all(right + 3 < left for (_, right), (left, _) in pairwise(spans))
 
 
 def test_what_is_not_finite_is_marked_and_listed(depth: Any, reports: Sequence[Report]) -> None:

@@ -127,12 +127,12 @@ def test_a_laptop_shows_every_figure_and_the_gradients_beside_the_pane(visit: Vi
     assert in_sight(chosen.locator("> .name")) and chosen.locator(".bad").first.inner_text() == str(nan)
     assert chosen.get_attribute("data-fqn") == PLACE and PLACE in detail.inner_text()
     page.locator(f"{ROWS}[data-fqn='transformer.0']").click()
-    assert "n_head 4" in detail.inner_text().replace("\xa0", " ")
+    assert "n_head 4" in detail.inner_text()
     line = Block.forward.__code__.co_firstlineno
     assert f"test_first_sight.py:{line}" in detail.inner_text()
     page.locator(f"{ROWS}[data-fqn='transformer.0'] .fold").click()
     page.locator(f"{ROWS}[data-fqn='transformer.0.ln_1']").click()
-    assert "eps 0.001" in detail.inner_text().replace("\xa0", " ")
+    assert "eps 0.001" in detail.inner_text()
     assert detail.evaluate(
         "e => [...e.querySelectorAll('.detail-scroll')].every((t) => t.scrollWidth <= t.clientWidth)"
     )
@@ -161,3 +161,22 @@ def test_a_phone_shows_the_offender_and_its_nan_above_a_sheet(visit: Visit, brok
     assert detail.is_visible() and handle.bounding_box()["y"] >= 844 * 0.39
     handle.click()
     assert not detail.is_visible()
+
+
+class Dead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.act, self.second = nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)
+        nn.init.constant_(self.first.bias, -50.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.act(self.first(x)))
+
+
+def test_a_phone_shows_what_is_all_zero_below_a_whole_heading(visit: Visit) -> None:
+    reports = hookcli.report(nn.Sequential(*(Dead() for _ in range(3))), torch.randn(4, 8)).reports
+    page = visit(HtmlReporter().render(reports, View()), width=390)
+    dead = page.locator(f"{ROWS}[data-fqn='0.act']")
+    assert in_sight(dead.get_by_text("100%").first) and in_sight(dead.locator("> .name"))
+    groups = page.locator("#view-modules .table-head .group").filter(has_text="s")
+    assert groups.count() == 2 and all(groups.evaluate_all("all => all.map((e) => e.scrollWidth <= e.clientWidth)"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 import torch
 from records import HEADER, activation, bad, end, ran, recorded_step, save
 
-from hookcli.record.file.record_lines import ModelSettings, StepLosses
+from hookcli.record.file.record_lines import UNSEARCHED, ModelSettings, StepLosses
 from hookcli.table import Report, Row, TensorStats
 from hookcli.table.columns import columns_named
 from hookcli.table.columns.statistics import HIST_COLUMNS
@@ -92,6 +93,22 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
     }
 
 
+def test_after_a_loss_that_is_nan_the_pane_shows_the_step_of_the_page(
+    visit: Callable[..., Page], record: Callable[..., Any]
+) -> None:
+    nan = TensorStats(128, math.nan, math.nan, math.nan, math.nan, math.nan, nan=128)
+    steps = [recorded_step(number) for number in range(4)]
+    for number in (2, 3):
+        rows = [activation("body.1", "ReLU", nan)]
+        steps[number] = replace(steps[number], reports=(replace(steps[number].reports[0], rows=rows),))
+    lost = replace(bad(1), cause=UNSEARCHED, fqn="", reports=())
+    page = visit(record(HEADER, steps[0], lost, *steps[2:], end([ran()])))
+    page.wait_for_selector(".step-table .table-row")
+    assert pick(page, ".step-name") == "step 3 · 3 of 3" and pick(page, ".detail-step").startswith("Step 3 of")
+    page.get_by_role("button", name="at step 2").click()  # step 1, whose loss it was, is not recorded
+    assert pick(page, ".step-name") == "step 2 · 2 of 3" and pick(page, ".detail-step").startswith("Step 2 of")
+
+
 def test_a_module_s_distribution_over_steps(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     values = [torch.randn(1000) * (1 + number) for number in range(3)]
@@ -123,7 +140,7 @@ def test_the_settings_of_modules_and_charts_over_time(visit: Callable[..., Page]
     steps = [recorded_step(number, at=30.0 + number) for number in (0, 60, 120)]
     page = visit(record(HEADER, steps[0], settings, *steps[1:], StepLosses("Net", 0, [1.0] * 121), end()), width=1440)
     page.locator(".heat-label", has_text="head").click()
-    pane = page.get_by_role("complementary", name="Selected module").inner_text().replace("\xa0", " ")
+    pane = page.get_by_role("complementary", name="Selected module").inner_text()
     assert "kernel_size 3, 3 · eps 1e-05 · bias None · forward at net.py:12" in pane
     page.click("button:has-text('Time')")
     loss = page.locator(".chart-plot").first

@@ -12,7 +12,7 @@ from hookcli.checks.judgement import PROBE
 from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry
+from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry, is_spoiled
 from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
@@ -133,12 +133,18 @@ class RecordPage:
         return {"steps": [step for step, _ in kept], "values": [strict(loss) for _, loss in kept]} if kept else None
 
     def _reports(self) -> tuple[list[Report], list[list[int]]]:
-        """The reports of the last steps, and of those with a non-finite value; and where the rows before such begin."""
+        """The reports of the last steps, and of those with a non-finite value; and where the rows before such begin.
+
+        After a loss that was not finite the first step and the last are among them: the page opens at the last.
+        """
         bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
         entries = self.record.entries
-        chosen = [entry for entry in entries if (*entry.key, entry.step) in bad]
+        spoiled = [entry for entry in entries if is_spoiled(entry, self.record.non_finite)]
+        ends = {one.key: one for one in reversed(spoiled)}, {one.key: one for one in spoiled}
+        chosen = [one for one in entries if (*one.key, one.step) in bad or one in (end.get(one.key) for end in ends)]
         steps = list(self.record.steps(chosen)) if chosen else []  # the file may not exist yet
-        steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in bad]
+        taken = {(step.model, step.phase, step.step) for step in steps}
+        steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in taken]
         courses = self.record.courses()
         found = [report for step in steps for report in _in_full(step, courses.get(step.model))]
         places = []

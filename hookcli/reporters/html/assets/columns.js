@@ -71,6 +71,7 @@ function tableColumn(column, rows, from, { view, group = "", key = column.name, 
     text: (row) => (from(row) ? cell(from(row), column, float) : ""),
     tone: (row) => toneOf(from(row), column),
   };
+  if (kind === "elements" && rows.some((row) => made.value(row) === 1)) made.drop = LAST_DROP; // a tensor that is all zero
   made.shown = isShown(column, rows.map(made.value), view);
   return made.look ? Object.assign(made, { share: shareOf(made, rows) }) : made;
 }

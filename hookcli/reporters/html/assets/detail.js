@@ -1,7 +1,7 @@
 // The pane beside a chosen row: all that the reports say about one module.
 
 import { declared, isStatistic, spoken } from "./declared.js";
-import { button, h } from "./dom.js";
+import { button, h, phrases } from "./dom.js";
 import { cell, count, num, number, setting, shape } from "./format.js";
 import { histogram } from "./histogram.js";
 import { relativeName } from "./names.js";
@@ -150,7 +150,7 @@ function attributesText({ settings: [row] }) {
   const text = (value) => (value === null ? "None" : typeof value === "string" ? value : setting(value));
   const said = Object.entries(row?.attributes ?? {}).map(([name, value]) => `${name} ${text(value)}`);
   if (row?.source) said.push(`forward at ${row.source}`);
-  return said.length ? h("p", { class: "detail-attributes" }, said.map((each) => each.replaceAll(" ", "\u00a0")).join(" · ")) : null;
+  return said.length ? h("p", { class: "detail-attributes" }, phrases(said)) : null;
 }
 
 /** A table whose lines have a name and a text per column. */

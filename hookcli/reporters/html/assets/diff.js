@@ -3,7 +3,7 @@
 import { columnsOf, spoken } from "./declared.js";
 import { callsTable, detailName, detailSection, statisticsTable } from "./detail.js";
 import { agreement, errorsOf, firstBeyond, isOverSteps, nameInB, ownRows, tensorKind } from "./diff_model.js";
-import { button, h } from "./dom.js";
+import { button, h, phrases } from "./dom.js";
 import { cell, count, num, number } from "./format.js";
 import { histogram } from "./histogram.js";
 import { ownerOf } from "./names.js";
@@ -31,7 +31,7 @@ export function mountDiffSummary(container, { payload, comparison }) {
 function unlike({ diffs: [diff] }) {
   const [a, b] = ["a", "b"].map((side) => diff.meta[side] ?? {});
   const differ = Object.keys(a).filter((key) => key in b && JSON.stringify(a[key]) !== JSON.stringify(b[key]) && typeof a[key] !== "object" && !/seconds|value|record/.test(key));
-  return differ.length ? h("p", { class: "diff-dim" }, "The runs differ: ", differ.map((key) => `${key} ${a[key]} → ${b[key]}`).join(" · ")) : null;
+  return differ.length ? h("p", { class: "diff-dim" }, "The runs differ: ", phrases(differ.map((key) => `${key} ${a[key]} → ${b[key]}`))) : null;
 }
 
 /** Parameters and operations, where the sides have other numbers of them. */
@@ -39,7 +39,7 @@ function sizes({ a, b }) {
   const totals = [a, b].map((side) => Object.assign({}, ...side.reports.map((report) => report.totals)));
   const named = [["params", "parameters"], ["macs", "MACs"], ["kept_bytes", "bytes kept for backward"]];
   const differ = named.filter(([key]) => totals.every((each) => Object.hasOwn(each, key)) && totals[0][key] !== totals[1][key]);
-  return differ.length ? h("p", { class: "diff-dim" }, differ.map(([key, title]) => `${title} ${count(totals[0][key])} → ${count(totals[1][key])}`).join(" · ")) : null;
+  return differ.length ? h("p", { class: "diff-dim" }, phrases(differ.map(([key, title]) => `${title} ${count(totals[0][key])} → ${count(totals[1][key])}`))) : null;
 }
 
 function diffSummary(diff, several, { meta }) {
@@ -128,7 +128,7 @@ function rowParts(comparison, part, row) {
 
 function distances(diff, row) {
   const measured = columnsOf([diff]).filter(({ name, about }) => about === "distance" && num(row[name]) !== null);
-  return measured.length ? h("p", { class: "diff-dim" }, measured.map((column) => `${spoken(column)} ${cell(row, column, true)}`).join(" · ")) : null;
+  return measured.length ? h("p", { class: "diff-dim" }, phrases(measured.map((column) => `${spoken(column)} ${cell(row, column, true)}`))) : null;
 }
 
 function callsOfSides({ a, b }, fqn, row) {

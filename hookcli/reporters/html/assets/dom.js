@@ -48,6 +48,11 @@ export function button(attributes, run, ...children) {
   return h("button", { type: "button", class: "button", ...attributes, on: { click: run } }, ...children);
 }
 
+/** Texts in a line that breaks between them, and within none that fits a line. */
+export function phrases(texts) {
+  return texts.map((text, i) => [h("span", { class: "phrase" }, text, i < texts.length - 1 ? " ·" : ""), " "]);
+}
+
 /** Save a JSON text as a file of the browser. */
 export function save(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));

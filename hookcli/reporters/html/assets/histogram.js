@@ -1,6 +1,6 @@
 // The distribution of one tensor, from counts by sign and power of two as hookcli/table/histogram.py keeps them.
 import { count, counted, num, number, shape } from "./format.js";
-import { button, h, s } from "./dom.js";
+import { button, h, phrases, s } from "./dom.js";
 import { finiteOf } from "./merge.js";
 import { tickText } from "./chart_values.js";
 
@@ -17,7 +17,7 @@ const AXIS_HEIGHT = 18;
 const TOP_HEIGHT = 14; // of the figure of the highest bar
 const CUT_FROM = 1.25; // height of a bar of zeros, relative to the highest other bar, from which it is cut
 const WIDEST_BAR = 32;
-const LABEL_WIDTH = 6.2; // width of a character of the axis
+const LABEL_WIDTH = 7; // width of a character of the axis
 const NEAR_ZERO = 16; // parts of a linear axis, of which those next to 0 are one bar
 const MOST_NEAR_ZERO = 0.8; // share of the elements there, above which powers of two show more
 let chosenScale = null; // of all histograms: "linear" or "powers", as the reader chose
@@ -29,7 +29,7 @@ let chosenScale = null; // of all histograms: "linear" or "powers", as the reade
 export function histogram(row, title) {
   const head = h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ")));
   const bins = row.hist ? binsOf(row) : [];
-  const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean).map(({ text, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, text));
+  const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean).map(({ texts, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, phrases(texts)));
   if (!bins.length || num(row.min) === num(row.max)) return h("figure", { class: "hist" }, head, h("p", { class: "hist-none" }, histAbsence(row)), said);
   const linear = linearBars(row, bins);
   const body = h("div", {});
@@ -100,23 +100,17 @@ function quantilesText(row) {
   const ends = [num(row.min), 0.01, 0.5, 0.99, num(row.max)];
   const [p1, median, p99] = ends.slice(1, 4).map((share) => number(quantileOf(row, share)));
   const said = [`min ${number(ends[0])}`, `1% ${p1}`, `50% ${median}`, `99% ${p99}`, `max ${number(ends[4])}`];
-  return { text: unbroken(said) };
-}
-
-/** Texts in a line that breaks only between them. */
-function unbroken(texts) {
-  return texts.map((text) => text.replaceAll(" ", "\u00a0")).join(" · ");
+  return { texts: said };
 }
 
 /** Zeros, elements that are not finite, and those outside narrower formats. */
 function* oddTexts(row) {
-  if (row.zeros) yield { text: `zeros ${partOf(row.zeros, row.numel)} (${count(row.zeros)})` };
+  if (row.zeros) yield { texts: [`zeros ${partOf(row.zeros, row.numel)} (${count(row.zeros)})`] };
   const bad = [[row.nan, "NaN"], [row.inf, "Inf"]].filter(([n]) => n);
   const said = bad.map(([n, name]) => `${count(n)} ${name} (${partOf(n, row.numel)})`);
-  if (said.length) yield { text: said.join(" · "), bad: true };
+  if (said.length) yield { texts: said, bad: true };
   const outside = row.hist ? NARROW_FORMATS.map((format) => [format.title, outsideOf(row, format)]).filter(([, n]) => n) : [];
-  const parts = outside.map(([title, n]) => `${title} ${partOf(n, row.numel)}`);
-  if (parts.length) yield { text: `outside ${unbroken(parts)}` };
+  if (outside.length) yield { texts: outside.map(([title, n], i) => `${i ? "" : "outside "}${title} ${partOf(n, row.numel)}`) };
 }
 
 function partOf(count, numel) {
@@ -128,7 +122,7 @@ function partOf(count, numel) {
 /** The bars over an axis of values, with what they and the axis show; a bar holds `share` of the height. */
 function histBars(row, { bars, labels, most, axis }, title) {
   const shades = bars.filter(isOutside).map(({ left, width }) => histRect("hist-outside", left, 0, width, BARS_HEIGHT));
-  const label = `${title}: ${quantilesText(row)?.text ?? ""}; ${row.zeros ?? 0} zeros of ${row.numel} elements; ${axis}`;
+  const label = `${title}: ${quantilesText(row)?.texts.join(", ") ?? ""}; ${row.zeros ?? 0} zeros of ${row.numel} elements; ${axis}`;
   const box = `0 ${-TOP_HEIGHT} ${BARS_WIDTH} ${TOP_HEIGHT + BARS_HEIGHT + AXIS_HEIGHT}`;
   const line = s("path", { class: "hist-axis", d: `M0 ${BARS_HEIGHT + 0.5}H${BARS_WIDTH}` });
   const top = s("text", { class: "hist-label", x: 0, y: -4 }, most);

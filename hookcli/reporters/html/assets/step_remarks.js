@@ -60,7 +60,9 @@ export function recordNotes({ run, remarks, digits, tracks }) {
 export function firstBadSection(context, steps, goTo) {
   const [found] = steps.non_finite;
   if (!found) return null;
-  const go = button({}, () => goTo(found), `Go to ${found.fqn || "the model"} at step ${count(found.step)}`);
+  const { steps: recorded = [found.step] } = steps.tracks.find(({ model, phase }) => model === found.model && phase === found.phase) ?? {};
+  const step = recorded.find((each) => each >= found.step) ?? recorded.at(-1); // its own may not be recorded
+  const go = button({}, () => goTo({ ...found, step }), `Go to ${found.fqn || "the model"} at step ${count(step)}`);
   const about = h("summary", {}, "Rows before it, in the order in which they were measured; its own is the last one");
   const tables = found.reports.map((place) => reportBox(context, context.payload.reports[place]));
   const rows = tables.length ? h("details", { class: "first-bad-rows", open: true }, about, tables) : null;

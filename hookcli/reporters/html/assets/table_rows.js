@@ -11,6 +11,7 @@ const WIDEST = [80, 56, 40, 32, 24, 18]; // characters of words, as there is roo
 const NAME = 28; // characters of a name that always have room
 const CHARACTER = 7.3; // pixels
 const PADDING = 12;
+const HEADING = 0.85; // of a character, in a smaller font
 
 /**
  * Widths of columns as a grid template: the longest text of a sample of rows, cut where there is no room for all.
@@ -19,19 +20,22 @@ const PADDING = 12;
 export function gridTemplate(columns, state, { first, room }) {
   const lengths = lengthsOf(columns, state);
   const found = WIDEST.map((most) => cut(columns, lengths, most)).find((widths) => pixels(widths) <= room) ?? cut(columns, lengths, WIDEST.at(-1));
+  if (room) found[0] += Math.max(0, Math.min(lengths[0] - found[0], Math.floor((room - pixels(found)) / CHARACTER))); // what others leave
   const widths = found.map((width, i) => (i === 0 && first ? `${first}px` : `calc(${width}ch + ${PADDING}px)`));
   return [...widths, "minmax(0, 1fr)"].join(" ");
 }
 
 /** The columns without those that have no room, even if words are cut: as in the terminal, the lowest `drop` leaves first. */
 export function fitting(columns, state, { first, room }) {
-  const lengths = lengthsOf(columns, state);
-  const widths = cut(columns, lengths, WIDEST.at(-1)).map((width, i) => (i === 0 && first ? first : pixels([width])));
+  const lengths = new Map(lengthsOf(columns, state).map((length, i) => [columns[i], length]));
   const leaving = columns.filter(({ drop }, i) => i && (drop ?? null) !== null).sort((a, b) => a.drop - b.drop);
-  const left = new Set();
-  for (let over = widths.reduce((sum, width) => sum + width, 0) - room; over > 0 && leaving.length; over -= widths[columns.indexOf(leaving.shift())]) left.add(leaving[0]);
-  const names = new Set([...left].map(ofBothSides));
-  return columns.filter((column) => !names.has(ofBothSides(column)));
+  const needs = (shown) => {
+    const [name, ...others] = cut(shown, shown.map((column) => lengths.get(column)), WIDEST.at(-1));
+    return (first || pixels([name])) + pixels(others);
+  };
+  let shown = columns;
+  for (const one of leaving) if (needs(shown) > room) shown = shown.filter((column) => ofBothSides(column) !== ofBothSides(one));
+  return shown;
 }
 
 /** A column's name without the side of a comparison: its figures leave together. */
@@ -46,7 +50,8 @@ function lengthsOf(columns, state) {
 }
 
 function cut(columns, lengths, most) {
-  return lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, Math.max(most, i ? (columns[i].least ?? 0) : NAME))));
+  const heading = (i) => (columns[i].group && columns[i].group !== columns[i - 1]?.group && columns[i].group !== columns[i + 1]?.group ? HEADING * columns[i].group.length : 0); // of one column
+  return lengths.map((length, i) => (columns[i].numeric ? Math.max(length, heading(i)) : Math.min(length, Math.max(most, i ? (columns[i].least ?? 0) : NAME))));
 }
 
 function pixels(widths) {

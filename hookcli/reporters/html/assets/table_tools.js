@@ -42,7 +42,7 @@ function leaveSearch(event, table, apply) {
   if (["Escape", "Enter", "ArrowDown"].includes(event.key)) {
     event.preventDefault();
     table.scroller.focus();
-    if (event.key !== "Escape") table.move(0);
+    if (event.key !== "Escape") table.move(Math.max(table.state.visible.findIndex((row) => table.state.found?.has(row)), 0));
   }
 }
 
