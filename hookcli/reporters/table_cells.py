@@ -75,14 +75,15 @@ def tabulated(report: Report, view: View) -> Table:
     report = for_people(report)
     if (findings := entries(report, view)) is not None:
         return _of_findings(report, findings, view)
-    table = _laid_out(report, _shown(report, view, _AROUND), view)
-    if (
-        view.height and view.depth is None and table.lines(view.width) > view.height
-    ):  # the verdict would leave the screen
-        if len(table.cells) > _LEAST:
-            table = _laid_out(report, _shown(report, view, _AROUND), view, tight=True)
-        if (more := table.lines(view.width) - view.height) > 0:
-            table = _laid_out(report, _shown(report, view, _AROUND + more), view, tight=True)
+    shown = _shown(report, view, _AROUND)
+    table = _laid_out(report, shown, view)
+    if not view.height or view.depth is not None or table.lines(view.width) <= view.height:
+        return table
+    # The first line, which has the verdict, would leave the screen.
+    if len(table.cells) > _LEAST:
+        table = _laid_out(report, shown, view, tight=True)
+    if (more := table.lines(view.width) - view.height) > 0:
+        table = _laid_out(report, _shown(report, view, _AROUND + more), view, tight=True)
     return table
 
 

@@ -134,14 +134,13 @@ def with_remarks(
     lead = [" " * (len(line[0]) - len(line[0].lstrip()) + 2) for line in cells]
     rows = zip(shown.rows, cells, lead, beside, strict=True)
     remarks = ["" if stays or not line[-1] else before + signed(row, line[-1]) for row, line, before, stays in rows]
-    faults = [is_fault(remark) for remark in remarks]
-    signs = tight and sum(faults) > _FEW
-    left_out = [text for text, fault in zip(remarks, faults, strict=True) if text and tight and (signs or not fault)]
-    for line, stays, fault in zip(cells, beside, faults, strict=True):
-        line[-1] = line[-1] if stays else SIGN if signs and fault else ""
-    remarks = ["" if text in left_out else text for text in remarks]
+    signs = tight and sum(map(is_fault, remarks)) > _FEW
+    below = [remark if not tight or (is_fault(remark) and not signs) else "" for remark in remarks]
+    for line, stays, remark in zip(cells, beside, remarks, strict=True):
+        line[-1] = line[-1] if stays else SIGN if signs and is_fault(remark) else ""
     widths["mark"] = max(cell_len(line[-1]) for line in cells)
-    return (columns if widths["mark"] else columns[:-1]), remarks if any(remarks) else [], left_out
+    left_out = [remark for remark, kept in zip(remarks, below, strict=True) if remark and not kept]
+    return (columns if widths["mark"] else columns[:-1]), below if any(below) else [], left_out
 
 
 def kept(

@@ -145,21 +145,22 @@ def alarms(report: Report) -> bool:
 
 
 def with_verdict(report: Report) -> Report:
-    """The report with its worst fault as its verdict, unless it has a verdict already; before warnings, what got no
-    gradient.
+    """The report with its worst fault as its verdict, unless it has a verdict already.
+
+    Parameters without a gradient come after errors and before warnings. A slope of gradients is noted in its row.
     """
     report = _with_slope(report)
     if "verdict" in report.totals:
         return report
-    found = [one for one in faults(report) if one]
-    said = without_gradient(report)
-    if found:
-        first, others = worst(found)
+    of_rows = [one for one in faults(report) if one]
+    verdict = without_gradient(report)
+    if of_rows:
+        first, others = worst(of_rows)
         what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
         more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
         text = f"{first.fqn or '(model)'}: {first.words}{more}"
-        said = "; ".join(filter(None, (text, said) if first.severity == _ERROR else (said, text)))
-    return replace(report, totals={**report.totals, "verdict": said}) if said else report
+        verdict = "; ".join(filter(None, (text, verdict) if first.severity == _ERROR else (verdict, text)))
+    return replace(report, totals={**report.totals, "verdict": verdict}) if verdict else report
 
 
 def without_gradient(report: Report) -> str:
@@ -174,17 +175,21 @@ def without_gradient(report: Report) -> str:
 
 def _with_slope(report: Report) -> Report:
     """Gradients of parameters, with a `slope` in words at the weight from which on they vanish or explode."""
+    if report.probe != "grads":
+        return report
     rows = [row for row in report.rows if row.get("kind") == "parameter" and len(row.get("shape") or ()) > 1]
     norms = {
         row.fqn: row.stats.l2 for row in rows if row.stats and row.stats.l2 > 0 and not row.stats.nan + row.stats.inf
     }
-    if report.probe != "grads" or len(norms) < len({row.fqn for row in rows}):
+    if len(norms) < len({row.fqn for row in rows}):
         return report
     for word, limit in _SLOPES.items():
-        if found := slope(norms, limit, above=limit > 1):
-            said = f"{word} from here to {found.until} ({found.utmost:.2g} of that near the loss)"
-            noted = [
-                replace(r, values={**r.values, "slope": said}) if r.fqn == found.begins else r for r in report.rows
+        if there := slope(norms, limit, above=limit > 1):
+            slope_of = {"slope": f"{word} from here to {there.until} ({there.utmost:.2g} of that near the loss)"}
+            begins = (row.fqn == there.begins for row in report.rows)
+            rows = [
+                replace(row, values={**row.values, **slope_of}) if here else row
+                for row, here in zip(report.rows, begins, strict=True)
             ]
-            return replace(report, rows=noted)
+            return replace(report, rows=rows)
     return report

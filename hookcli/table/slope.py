@@ -33,11 +33,12 @@ def slope(figures: Mapping[str, float], limit: float, *, above: bool) -> Slope |
         return None
     near_loss = median(figures[name] for name in names[:quarter])
     ratios = [figures[name] / near_loss for name in names]
-    beyond = [ratio > limit if above else ratio < limit for ratio in (median(ratios[-quarter:]), *ratios)]
-    if not beyond.pop(0):
+    figure = median(ratios[-quarter:])
+    if not (figure > limit if above else figure < limit):
         return None
+    beyond = [ratio > limit if above else ratio < limit for ratio in ratios]
     ends = len(beyond) - 1 - beyond[::-1].index(True)
     begins = ends - [*beyond[ends::-1], False].index(False) + 1
     until = "the input" if ends == len(beyond) - 1 else names[ends]
     utmost = (max if above else min)(ratios)
-    return Slope(names[begins], until, utmost, names[ratios.index(utmost)], median(ratios[-quarter:]))
+    return Slope(names[begins], until, utmost, names[ratios.index(utmost)], figure)

@@ -80,9 +80,8 @@ def shown_columns(documents: Sequence[Mapping[str, Any]], names: Iterable[str] =
     """How the page shows each column of reports in JSON, each key of their rows, and columns of these names."""
     declared = [from_dict(column) for report in documents for column in report["columns"]]
     keys: set[str] = set().union(*(row for report in documents for row in report["rows"]))
-    return looks(
-        {"calls", *names, *keys, *(column.name for column in declared)}, declared
-    )  # calls are counted by the page
+    keys |= {"calls", *names, *(column.name for column in declared)}  # calls are counted by the page
+    return looks(keys, declared)
 
 
 def _explained(reports: Sequence[Report]) -> dict[str, dict[str, str]]:

@@ -140,8 +140,9 @@ class RecordPage:
         bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
         entries = self.record.entries
         spoiled = [entry for entry in entries if is_spoiled(entry, self.record.non_finite)]
-        ends = {one.key: one for one in reversed(spoiled)}, {one.key: one for one in spoiled}
-        chosen = [one for one in entries if (*one.key, one.step) in bad or one in (end.get(one.key) for end in ends)]
+        firsts, lasts = ({entry.key: entry for entry in order} for order in (reversed(spoiled), spoiled))
+        ends = [*firsts.values(), *lasts.values()]
+        chosen = [entry for entry in entries if (*entry.key, entry.step) in bad or entry in ends]
         steps = list(self.record.steps(chosen)) if chosen else []  # the file may not exist yet
         taken = {(step.model, step.phase, step.step) for step in steps}
         steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in taken]
