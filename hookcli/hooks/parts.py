@@ -17,7 +17,7 @@ Select = Callable[[str, Any], bool]
 
 
 def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:
-    """Return whether a parameter is watched: because of its own name, or because its module is."""
+    """Return whether a parameter is watched, by its own name or with its module."""
     owner_fqn = fqn.rpartition(".")[0]
     owner = model.get_submodule(owner_fqn)
     return select is None or select(fqn, owner) or select(owner_fqn, owner)

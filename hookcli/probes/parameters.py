@@ -1,4 +1,4 @@
-"""What a model holds before it runs: parameters and floating-point buffers, and the settings of its modules."""
+"""Statistics of parameters and floating-point buffers before the run, and the settings of modules."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SettingsProbe(Probe):
     """A row per module that has settings: its public attributes that are numbers, words, flags or tuples of these.
 
     Modules of torch.nn and torchvision keep there what they were made with. Those of other classes may keep counters
-    and paths, too, so only what they declare counts: what `extra_repr` shows as `name=`, and `__constants__`.
+    and paths, too, so only declared attributes count: those that `extra_repr` shows as `name=`, and `__constants__`.
     `for_people` adds all that is plain, whatever declares it, and where the module's code begins.
     """
 
@@ -113,8 +113,8 @@ def _is_short(value: object) -> bool:
 def settings_of(module: nn.Module, *, floats: bool = False) -> dict[str, object]:
     """The settings of one module.
 
-    `floats`: all its floats, too, which between two models that have not run yet are no counters: the epsilon of a
-    normalization that declares nothing.
+    `floats`: include all floats, such as the epsilon of a normalization that declares nothing. Before a run none of
+    them is a counter.
     """
     attributes = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("_")}
     if not type(module).__module__.startswith(_KNOWN):

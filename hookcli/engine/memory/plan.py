@@ -87,7 +87,7 @@ def checkpoint_modules(model: nn.Module, patterns: Sequence[str]) -> list[str]:
 
 
 def _recomputed(forward: Callable[..., object], *args: object, **kwargs: object) -> object:
-    """Run a forward under `checkpoint`, which has keywords of its own: the module's go around it."""
+    """Run a forward under `checkpoint`; the module's keyword arguments bypass it, as some share its own names."""
     return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
 
 

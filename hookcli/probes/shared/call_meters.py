@@ -213,9 +213,8 @@ def recomputed(running: Sequence[Call]) -> bool:
     """True while a region is run again in the course of backward, as in reentrant checkpointing, by these running
     calls.
 
-    What such a region saves is freed again as the pass goes on. A model that differentiates in its forward is in a
-    pass, too, but in one that began within a call of the model; and what `create_graph` adds to a graph belongs to no
-    module.
+    Tensors saved in such a region are freed again as the pass goes on. A model that differentiates in its forward is in
+    a pass, too, but that pass began within a call of the model. Nodes that `create_graph` adds belong to no module.
     """
     if not in_backward():
         return False

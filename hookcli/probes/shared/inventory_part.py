@@ -1,4 +1,4 @@
-"""What the inventory gathers call by call: rows of one or a few kinds."""
+"""Parts of the inventory, each of which gathers rows of one or a few kinds, call by call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two recorded runs do not share: settings (of optimizers, input, modules, arguments, versions), steps, an end."""
+"""Differences between two recorded runs: in settings (optimizers, input, modules, arguments, versions), steps, ends."""
 
 from __future__ import annotations
 

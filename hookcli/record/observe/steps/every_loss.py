@@ -166,7 +166,7 @@ class EveryLoss:
         self._unread.append(_Step(model, number, [[loss]], whole=True))
 
     def notes(self) -> list[str]:
-        """What the program has left out, for losses that were not finite."""
+        """A note on losses that were not finite in steps that the program skipped; none if there were no such."""
         if not self._left_out:
             return []
         (model, number), more = self._left_out[0], len(self._left_out) - 1
