@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 _LEAST_LAYERS = 4  # with fewer there is no depth for anything to vanish over
 
@@ -31,6 +30,8 @@ def slope(figures: Mapping[str, float], limit: float, *, above: bool) -> Slope |
     names, quarter = list(figures), len(figures) // 4
     if len(names) < _LEAST_LAYERS:
         return None
+    from statistics import median  # imports fractions and decimals, 6 ms
+
     near_loss = median(figures[name] for name in names[:quarter])
     ratios = [figures[name] / near_loss for name in names]
     figure = median(ratios[-quarter:])
