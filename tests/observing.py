@@ -47,13 +47,17 @@ class Seen:
     ran: dict[str, ModelRun] = field(default_factory=dict)
     others: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, int]] = field(default_factory=list)
 
     def step(self, step: RecordedStep) -> None:
         self.recorded.append(cast(RecordedStep, parsed(step.to_dict(), HERE)))
 
     def losses(self, losses: StepLosses) -> None:
         read = cast(StepLosses, parsed(losses.to_dict(), HERE))
-        self.every_loss.setdefault(read.model, {}).update(enumerate(read.values, read.first))
+        if read.taken:
+            self.every_loss.setdefault(read.model, {}).update(enumerate(read.values, read.first))
+        else:
+            self.skipped.append((read.model, read.first))
 
     def non_finite(self, found: NonFinite) -> None:
         self.non_finites.append(cast(NonFinite, parsed(found.to_dict(), HERE)))

@@ -172,7 +172,9 @@ class LossNotFinite(Check):
     """The loss of a recorded run was NaN or infinite in some step, recorded or not.
 
     `hookcli run --check` judges the loss of every step: the number on which `backward()` was called, or the sum of
-    several whose gradients one optimizer's step took. The finding names the first such step of the model.
+    several whose gradients one optimizer's step took. The finding names the first such step of the model. A loss counts
+    even if the program skips the optimizer's step; gradients that overflow under a GradScaler don't, as long as the loss
+    without its scale is finite.
     """
 
     id = "HK038"
@@ -185,7 +187,7 @@ class LossNotFinite(Check):
 
     def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
         if fault := measured.losses.fault():
-            yield self.finding("", f"the loss was {fault}", measured.losses.first_not_finite)
+            yield self.finding("", f"the loss was {fault}", measured.losses.first_fault)
 
 
 def _is_mask(row: Row) -> bool:

@@ -102,7 +102,7 @@ class RecordSink:
     def losses(self, losses: StepLosses) -> None:
         """Append the losses of steps, once there is a file. Raises OSError if it can take no more."""
         self._unwritten.append(losses)
-        self._courses.setdefault(losses.model, LossCourse()).add(losses.first, losses.values)
+        self._courses.setdefault(losses.model, LossCourse()).add(losses.first, losses.values, taken=losses.taken)
         if self.opened:
             self._write_others()
 
@@ -112,8 +112,8 @@ class RecordSink:
 
     @property
     def lost(self) -> bool:
-        """True if the loss of a step was NaN or infinite."""
-        return any(course.not_finite for course in self._courses.values())
+        """True if a loss was NaN or infinite."""
+        return any(course.fault() for course in self._courses.values())
 
     @property
     def found_in_module(self) -> bool:

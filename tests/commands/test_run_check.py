@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -61,6 +62,26 @@ def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")
     assert ran.returncode == 1
     assert "the loss was NaN in 1 of 60 steps, the first is step 37" in run(tmp_path, "show").stderr
+
+
+def test_a_lost_step_that_the_program_skips_fails_too(tmp_path: Path) -> None:
+    guarded = LOST.replace("    optimizer.step()", "    if loss.isfinite():\n        optimizer.step()")
+    (tmp_path / "train.py").write_text(guarded)
+    fault = "Sequential: the loss was NaN before step 37; the program skipped the optimizer's step"
+    ran = run(tmp_path, "run", "--check", "train.py", "37", "39", "0")
+    assert ran.returncode == 1 and "passed" not in ran.stderr and "HK038  error" in ran.stderr
+    at_once, first, *rest = [line for line in ran.stderr.splitlines() if "recording in" not in line]
+    assert at_once == "hookcli: the loss is NaN (Sequential, step 37); the program skipped the optimizer's step"
+    assert first == f"hookcli: {fault}" and rest[-1] == f"hookcli: exit code 1: {fault}"
+    losses = read_record(tmp_path / "train.run.jsonl").losses_of("Sequential")
+    assert list(losses) == list(range(58)) and all(map(math.isfinite, losses.values()))
+    shown = run(tmp_path, "show", "train.run.jsonl")
+    assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
+    plain = run(tmp_path, "run", "-o", "plain.jsonl", "train.py", "37", "38", "0")
+    assert plain.returncode == 0 and f"hookcli: {fault}\n" in plain.stderr
+    assert f"B: {fault}\n" in run(tmp_path, "diff", "train.run.jsonl", "plain.jsonl").stderr
+    page = run(tmp_path, "report", "train.run.jsonl", "-o", "page.html")
+    assert "the loss was NaN before step 37; the program skipped" in (tmp_path / "page.html").read_text(), page.stderr
 
 
 def test_a_step_that_was_stopped_before_its_backward_pass_has_no_missing_gradients(tmp_path: Path) -> None:

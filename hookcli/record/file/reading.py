@@ -102,13 +102,17 @@ class Record:
 
     def losses_of(self, model: str) -> dict[int, float]:
         """The loss of every step of a model, as far as it is known; empty in records before schema 3."""
-        lines = (line for line in self.losses if line.model == model)
+        lines = (line for line in self.losses if line.model == model and line.taken)
         numbered = (item for line in lines for item in enumerate(line.values, line.first))
         return {step: loss for step, loss in numbered if loss is not None}
 
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained."""
-        return {model: LossCourse.of(self.losses_of(model)) for model in dict.fromkeys(x.model for x in self.losses)}
+        courses = {model: LossCourse.of(self.losses_of(model)) for model in dict.fromkeys(x.model for x in self.losses)}
+        for line in self.losses:
+            if not line.taken:
+                courses[line.model].add(line.first, line.values, taken=False)
+        return courses
 
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:
         """The last step of each model and phase, among these entries or all.

@@ -201,7 +201,8 @@ class End(_Line):
 class StepLosses(_Line):
     """The losses of consecutive steps of one model, recorded or not, from the step `first` on.
 
-    Each is the sum over the backward passes whose gradients the step took; None if it is not known.
+    Each is the sum over the backward passes whose gradients the step took; None if it is not known. If not `taken`, the
+    program skipped the optimizer's step at a loss that was not finite, before the step `first`.
     """
 
     kind: ClassVar[str] = "losses"
@@ -209,6 +210,7 @@ class StepLosses(_Line):
     model: str
     first: int
     values: Sequence[float | None]
+    taken: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,4 +231,6 @@ def is_spoiled(step: RecordedStep | StepEntry, non_finite: Iterable[NonFinite]) 
 
 UNSEARCHED = "where it begins was not searched"
 """The cause of a loss that is not finite in a run without a search."""
+SKIPPED = "the program skipped the optimizer's step"
+"""The cause of one whose gradients no optimizer's step took."""
 Line = Header | RecordedStep | NonFinite | StepLosses | ModelSettings | End

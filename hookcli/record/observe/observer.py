@@ -70,7 +70,7 @@ class Observer:
                 self._forwards.fail()
                 for step in self._steps:
                     self._steps.leave(step)
-                self._steps.losses.flush(all_of_them=True)
+                self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
         self._active = False
         self._steps.discard()
         return True
@@ -90,7 +90,7 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def notes(self) -> list[str]:
-        return [*torch_private.notes(), *self.models.notes, *self._steps.losses.notes()]
+        return [*torch_private.notes(), *self.models.notes]
 
     def child_notes(self) -> list[str]:
         """Notes on child processes, for a record that has no parts for them."""

@@ -15,6 +15,7 @@ from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.table import Row
 from hookcli.table.columns.recorded import SETTINGS
 from hookcli.table.formatting import counted, listed
+from hookcli.table.losses import LossCourse, faults
 
 _OF_STEPS = ("input", "dtype", "device", "mode")
 _NAMED = 3
@@ -145,11 +146,13 @@ def record_remarks(a: Record, b: Record) -> Iterator[str]:
 
 
 def ending_remarks(label: str, record: Record) -> Iterator[str]:
-    """Remarks on one of several records: that it is still written, failed, or is damaged."""
+    """Remarks on one of several records: that it is still written, failed, skipped steps at a NaN, or is damaged."""
     if record.end is None:
         yield f"{label} ({record.path}): no end is recorded; it is still running, or was killed"
     elif record.end.error:
         yield f"{label} ({record.path}): ended with {record.end.error.partition(':')[0]}"
+    if skipped := faults({name: LossCourse(skipped=course.skipped) for name, course in record.courses().items()}):
+        yield f"{label}: {skipped}"
     if damage := record.damage():
         yield f"{label}: {damage}"
 

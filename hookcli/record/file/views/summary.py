@@ -13,7 +13,7 @@ from hookcli.checks.base import ERROR
 from hookcli.checks.judgement import fails
 from hookcli.errors import shortened
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record_lines import UNSEARCHED, End, Header, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
@@ -186,8 +186,8 @@ def non_finite_line(value: NonFinite) -> str:
     where = "the loss" if value.what == "loss" else of_module
     cause = f"; {value.cause}" if value.cause else ""
     place = f"{value.model}, step {value.step:,}{phase}"
-    if value.cause == UNSEARCHED:
-        return f"the loss is {'NaN' if value.nan else 'Inf'} ({place}); {UNSEARCHED}"
+    if value.cause in (UNSEARCHED, SKIPPED):
+        return f"the loss is {'NaN' if value.nan else 'Inf'} ({place}); {value.cause}"
     kept = f"; {value.kept}" if value.kept else ""
     return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"
 

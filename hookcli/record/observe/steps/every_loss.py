@@ -12,9 +12,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from hookcli.record.file.record_lines import UNSEARCHED, NonFinite, StepLosses
+from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, NonFinite, StepLosses
 from hookcli.record.observe.steps.losses import Held, HeldGradients
-from hookcli.table.formatting import counted
 from hookcli.tensors.weak import WeakIds
 
 _AT_ONCE = 100
@@ -76,8 +75,9 @@ class EveryLoss:
     """Takes the loss of each backward pass as it begins, and gives the sum to the next optimizer's step in its thread.
 
     A pass counts for the optimizers that it gave gradients to, unless the program clears these before the step.
-    `notes` tell of those that began from NaN or infinity; if no step comes after one, the step that did not come has
-    that loss. `write` receives the losses of consecutive steps, `found` the first one that is NaN or infinite.
+    One that begins from NaN or infinity, and that no step takes, is a skipped loss before the next step; if none comes,
+    it is the loss of the step that did not come. `write` receives the losses of consecutive steps and skipped ones,
+    `found` the first one that is NaN or infinite, and before it the first that was skipped.
 
     A thread reads the gradients of its own optimizers alone: autograd writes, and PyTorch frees, without Python's lock.
     """
@@ -85,8 +85,7 @@ class EveryLoss:
     def __init__(self, write: Callable[[StepLosses], None], found: Callable[[NonFinite], None]) -> None:
         self._write = write
         self._found = found
-        self._is_found = False
-        self._left_out: list[tuple[str, int]] = []  # models and steps before which a loss was not finite
+        self._found_by: set[str] = set()  # causes
         self._threads: dict[int, _Thread] = {}
         self._owners: WeakIds[Optimizer, int] = WeakIds()  # the threads in which optimizers have stepped
         self._unread: list[_Step] = []
@@ -165,20 +164,17 @@ class EveryLoss:
         """A recorded step knows which passes count: the gradients of some are cleared before the optimizer's step."""
         self._unread.append(_Step(model, number, [[loss]], whole=True))
 
-    def notes(self) -> list[str]:
-        """A note on losses that were not finite in steps that the program skipped; none if there were no such."""
-        if not self._left_out:
-            return []
-        (model, number), more = self._left_out[0], len(self._left_out) - 1
-        others = f" and {counted(more, 'more step')}" if more else ""
-        return [f"{model}: the loss was NaN or infinite before step {number:,}{others}; no optimizer's step took it"]
+    def end(self, models: Iterable[str]) -> None:
+        """Write all losses. Where no optimizer has stepped, one that was not finite is the first of the `models`'."""
+        for thread in self._threads.values():
+            thread.leave_out(thread.passes)
+            following = thread.following or next(((model, 0) for model in models), None)
+            if following and _not_finite(thread.left_out) is not None:
+                self._unread.append(_Step(*following, [thread.left_out]))
+        self.flush(all_of_them=True)
 
     def flush(self, *, all_of_them: bool = False) -> None:
         """Write the losses, but for those of each model's last step, to which further optimizers may add."""
-        for thread in self._threads.values() if all_of_them else ():
-            thread.leave_out(thread.passes)
-            if thread.following and not all(map(_is_finite, thread.left_out)):
-                self._unread.append(_Step(*thread.following, [thread.left_out]))
         self._read_all()
         for model, losses in self._read.items():
             steps = sorted(losses)
@@ -193,16 +189,22 @@ class EveryLoss:
         for step in unread:
             losses, loss = self._read.setdefault(step.model, {}), step.loss
             before = None if step.whole else losses.get(step.number)
-            self._left_out += [step[:2]] if not all(map(_is_finite, step.left_out)) else []
             losses[step.number] = before if loss is None else loss + (before or 0.0)
-            if loss is not None and not math.isfinite(loss) and not self._is_found:
-                self._is_found = True
-                nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
-                self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], UNSEARCHED))
+            if (skipped := _not_finite(step.left_out)) is not None:
+                self._write(StepLosses(step.model, step.number, [skipped], taken=False))
+                self._tell(step, skipped, SKIPPED)
+            if loss is not None and not math.isfinite(loss):
+                self._tell(step, loss, UNSEARCHED)
+
+    def _tell(self, step: _Step, loss: float, cause: str) -> None:
+        if self._found_by.isdisjoint((cause, UNSEARCHED)):
+            self._found_by.add(cause)
+            nan, inf = int(math.isnan(loss)), int(math.isinf(loss))
+            self._found(NonFinite(step.model, "train", step.number, "", "loss", nan, inf, [], cause))
 
 
-def _is_finite(term: Tensor | float) -> bool:
-    return math.isfinite(float(term))
+def _not_finite(terms: Iterable[Tensor | float]) -> float | None:
+    return next((term for term in map(float, terms) if not math.isfinite(term)), None)
 
 
 def _folded(terms: list[Tensor | float]) -> list[Tensor | float]:

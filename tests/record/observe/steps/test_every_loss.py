@@ -27,6 +27,8 @@ from record.observe.steps.loss_programs import (
     steps_left_out_by_the_program,
 )
 
+from hookcli.record.file.record_lines import SKIPPED
+
 
 @pytest.mark.parametrize("every", [1, 10**6])
 @pytest.mark.parametrize(
@@ -50,7 +52,25 @@ def test_it_is_known_whether_a_step_is_recorded_or_not(program: Callable[[], Los
 def test_a_loss_that_is_not_finite_is_told_though_no_step_took_it() -> None:
     with observing(every=10**6) as seen:
         steps_left_out_by_the_program()
-    assert seen.notes == ["Sequential: the loss was NaN or infinite before step 2; no optimizer's step took it"]
+    assert seen.skipped == [("Sequential", 2)]
+    assert [(one.step, one.nan, one.cause) for one in seen.non_finites] == [(2, 1, SKIPPED)]
+
+
+def test_gradients_that_overflow_under_a_scaler_are_no_fault_of_the_loss() -> None:
+    with observing(every=10**6) as seen:
+        steps_left_out_by_a_scaler()
+    assert not (seen.skipped or seen.non_finites)
+
+
+def test_the_loss_of_a_program_that_skips_all_its_steps_is_not_finite() -> None:
+    with observing(every=10**6) as seen:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (loss_of(model, X) * math.nan).backward()
+    assert [*seen.every_loss] == ["Sequential"] and math.isnan(seen.every_loss["Sequential"][0] or 0.0)
+    assert [(one.step, one.nan) for one in seen.non_finites] == [(0, 1)]
 
 
 def test_the_loss_of_a_run_whose_last_steps_were_all_left_out_is_not_finite() -> None:
