@@ -71,6 +71,8 @@ def _is_figure(report: Report, column: Column) -> bool:
     is_other = side in against(report) and any(one.name == base for one in report.columns)
     names = _of_runs(report, column.name)
     has_figures = any(not math.isnan(_finite(row.get(name))) for row in report.rows for name in names)
+    losses = report.meta.get("loss_of_steps", ()) if column.name == "loss" else ()
+    has_figures = has_figures or any(math.isfinite(loss) for of_run in losses for _, loss in of_run)
     return has_figures and column.name not in WHERE and not is_other
 
 
@@ -223,7 +225,7 @@ def above(report: Report) -> str:
     """Describe the run and its recorded steps."""
     steps = [row["step"] for row in report.rows]
     if not steps:
-        return f"{footer.run_line(report)} · nothing was recorded"
+        return f"{footer.run_line(report)} · no recorded step"
     where = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
     what = "recorded forward" if report.meta.get("mode") == "no grad" else "recorded step"
     return f"{footer.run_line(report)} · {counted(len(steps), what)} ({where})"

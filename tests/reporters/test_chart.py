@@ -56,7 +56,7 @@ def test_what_never_changes_is_one_line() -> None:
 
 def test_without_any_figure_there_is_no_chart() -> None:
     assert drawn([math.nan, None]) == ["Net · 2 recorded steps (0 to 100)"]
-    assert drawn([]) == ["Net · nothing was recorded"]
+    assert drawn([]) == ["Net · no recorded step"]
 
 
 def test_orders_of_magnitude_are_logarithms() -> None:

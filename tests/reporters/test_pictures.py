@@ -77,7 +77,7 @@ def test_what_is_not_finite_is_a_gap_with_a_cross_and_what_is_flat_a_line_of_tex
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    assert "Net · nothing was recorded" in words(drawn(over_time([])))
+    assert "Net · no recorded step" in words(drawn(over_time([])))
     assert "Net · 1 recorded step (0)" in words(drawn(over_time([{"loss": math.nan}])))
 
 

@@ -121,7 +121,7 @@ def charted(reports: Sequence[Report], smooth: int | None, x: str) -> list[Repor
 
 def runs(records: Sequence[Record], model: str | None = None) -> list[Report]:
     """For each model that was trained, or the one named, a report with a row for each run; its verdict is on losses."""
-    trained = [[*dict.fromkeys(e.model for e in record.entries if e.phase == "train")] for record in records]
+    trained = [record.trained() for record in records]
     reports = []
     for name in trained[0] if model is None else [model] * (model in trained[0]):
         called = [name, *(namesakes(trained[0], theirs).get(name) for theirs in trained[1:])]

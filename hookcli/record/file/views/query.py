@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.record.file.views.over_time import every_step, needed, of_figure, over_time, report_title, spoken
+from hookcli.record.file.views.over_time import every_step, history, needed, of_figure, over_time, report_title, spoken
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Shown, Skipped
+from hookcli.table.columns import columns_named
 from hookcli.table.formatting import listed
 
 
@@ -83,8 +84,8 @@ class Query:
 
     def _known(self, record: Record) -> list[StepEntry]:
         for what, given, known in (
-            ("--model", self.model, [entry.model for entry in record.entries]),
-            ("--phase", self.phase, [entry.phase for entry in record.entries]),
+            ("--model", self.model, [*(entry.model for entry in record.entries), *record.trained()]),
+            ("--phase", self.phase, [*(entry.phase for entry in record.entries), *["train"] * bool(record.losses)]),
         ):
             if given is not None and given not in known:
                 raise UsageError(unknown(what, given, dict.fromkeys(known)))
@@ -98,17 +99,25 @@ class Query:
     def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
         shown = finished(record, entries)
         reports = over_time(record.steps(shown, needed(fqn)), fqn)
+        of_losses = self._of_losses(record, entries) if fqn in ("", "loss") else []
         if not reports:
             known = {name for step in record.last(entries) for name in known_names(step)}
-            if entries and not known:
+            if entries and not (known or of_losses):
                 raise NothingToShowError(self._nothing(record, entries, ()))
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: no statistics were recorded for it")
-            reports = self._figure(record, fqn, shown, known)
+            reports = self._figure(record, fqn, shown, known) if known or not of_losses else []
         if fqn in ("", "loss"):
-            reports = [_with_every_loss(report, record) for report in reports]
+            reports = [_with_every_loss(report, record) for report in [*reports, *of_losses]]
         left_out = [entry for entry in entries if entry not in shown]
         return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in reports]
+
+    def _of_losses(self, record: Record, entries: Sequence[StepEntry]) -> list[Report]:
+        """Reports without rows of the models that have losses, but no recorded training step that can be read."""
+        read = {step.model for step in record.last(entries) if step.phase == "train"}
+        models = [model for model in record.trained() if model not in read and record.losses_of(model)]
+        chosen = [model for model in models if self.model in (None, model) and self.phase in (None, "train")]
+        return [replace(history(model, "train", []), columns=columns_named("step", "forward", "loss")) for model in chosen]
 
     def _figure(self, record: Record, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
         """A figure of the models themselves over time. Raises UsageError if there is none of this name."""
