@@ -12,7 +12,7 @@ from typing import Any
 from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.footer import next_line
-from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves, x_label
+from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves, time_marks, x_label
 from hookcli.reporters.table_text import table_text
 from hookcli.system.escaping import visible, wrapped
 from hookcli.table import Report, formatting
@@ -125,7 +125,7 @@ def several_curves(figure: Curves, marks: Sequence[str], size: tuple[int, int]) 
     low, high = _limits(heights)
 
     def at_column(step: float) -> float:
-        return (step - steps[0]) / max(steps[-1] - steps[0], 1) * (columns - 1)
+        return (step - steps[0]) / ((steps[-1] - steps[0]) or 1) * (columns - 1)
 
     def at_line(height: float) -> float:
         return (height - low) / (high - low) * (lines - 1)
@@ -192,7 +192,8 @@ def _built(plt: Any) -> Iterator[str]:
 
 
 def _ticks(steps: Sequence[float], over_time: bool) -> tuple[list[float], list[str]]:
-    places = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
+    places = time_marks(steps[0], steps[-1], _TICKS) if over_time else []
+    places = places or sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
     return places, [x_label(step, over_time=over_time) for step in places]
 
 

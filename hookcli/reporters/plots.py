@@ -14,11 +14,11 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from hookcli.reporters import footer, moments
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
-from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves, x_label
+from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves, time_marks, x_label
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.formatting import letter
@@ -94,6 +94,8 @@ class _Part:
         if self.drawn:
             over_time = self.drawn[-1].over_time
             axes[-1].set_xlabel("time" if over_time else "step")
+            if over_time:
+                axes[-1].xaxis.set_major_locator(FixedLocator(time_marks(*axes[-1].get_xlim())))
             axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda x, _: x_label(x, over_time=over_time)))
         if self.drawn and (names := against(self.report)):
             lines, _ = axes[0].get_legend_handles_labels()
