@@ -9,7 +9,7 @@ from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsWeightsAndGrads
 from hookcli.table import Finding, Row
 from hookcli.table.formatting import number
-from hookcli.table.slope import slope
+from hookcli.table.slope import EXPLODES, VANISHES, slope
 
 
 def _slope(check: Check, measured: ReadsWeightsAndGrads, above: bool) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ class VanishingGradients(Check):
     look = "grads"
     needs = ("inventory", "grads")
     threshold = Threshold(
-        "relative gradient near the input, divided by that near the loss; smaller is reported", 1e-4, 0.0, 1.0
+        "relative gradient near the input, divided by that near the loss; smaller is reported", VANISHES, 0.0, 1.0
     )
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ class ExplodingGradients(Check):
     look = "grads"
     needs = ("inventory", "grads")
     threshold = Threshold(
-        "relative gradient near the input, divided by that near the loss; larger is reported", 1e4, 1.0
+        "relative gradient near the input, divided by that near the loss; larger is reported", EXPLODES, 1.0
     )
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:

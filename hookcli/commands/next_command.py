@@ -22,9 +22,7 @@ _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check":
 _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
 """Options that a command does not have."""
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
-_FAULTS = {"activations": ("HK003", "HK010"), "inputs": ("HK003", ""), "grads": ("HK004", "HK009")}
-"""The checks that explain a table's faults: what is not finite, and what is all zero."""
-_SLOPES = {"vanishes": "HK012", "explodes": "HK013"}
+_JUDGED = ("activations", "inputs", "grads")
 
 
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
@@ -58,19 +56,16 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
 
     A check of operators names the line where values that are not finite begin. It has no --edit, and runs alone.
     """
-    judged = [with_verdict(report) for report in reports[:1] if report.probe in _FAULTS]
+    judged = [with_verdict(report) for report in reports[:1] if report.probe in _JUDGED]
     of_table = [one for report in judged for one in faults(report) if one]
     if not of_table:
         return "hookcli explain HK008" if any(map(without_gradient, judged)) else ""
-    not_finite, zero = _FAULTS[reports[0].probe]
     fault = worst(of_table)[0]
     if fault.severity == SEVERITIES[0] and not (options.ops or options.edit or options.nproc or world().size > 1):
         typed = [word for name in _RUN if name != "train" for word in as_typed(options, name)]
         typed += [word for name in _BACKWARD["check"] for word in as_typed(step, name)]
         return shlex.join(["hookcli", "check", spec, *typed, "--ops", *([] if train else ["--eval"])])
-    check = not_finite if fault.severity == SEVERITIES[0] else zero if fault.words.endswith("all zero") else ""
-    check = next((rule for word, rule in _SLOPES.items() if word in fault.words), check)
-    return f"hookcli explain {check}" if check else ""
+    return f"hookcli explain {fault.check}" if fault.check else ""
 
 
 def compared_again(sides: Sequence[str], own: Any, step: StepOptions, options: Options, more: str) -> str:

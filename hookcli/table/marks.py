@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import methodcaller
 
 from hookcli.table import SEVERITIES, Reason, Report, Row
 from hookcli.table.columns.recorded import RUNS_PROBE
 from hookcli.table.names import around, is_operator, relative
-from hookcli.table.slope import slope
+from hookcli.table.slope import EXPLODES, VANISHES, slope
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 _JUDGED = ("activations", "grads", "step", "run")  # probes whose tensors should carry information
@@ -19,7 +20,8 @@ _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh", "mish", "hardswish", 
 _MIDDLES = dict.fromkeys(("Sigmoid", "Hardsigmoid"), 0.5)  # of gates whose input is tiny, as of fresh models
 SIGN = "▲"  # of a fault
 _ENOUGH = 8  # elements that are not equal by chance; see HK010
-_SLOPES = {"vanishes": 1e-4, "explodes": 1e4}  # as HK012 and HK013, which divide by the norms of the weights
+_SLOPES = {"vanishes": (VANISHES, "HK012"), "explodes": (EXPLODES, "HK013")}
+"""Limits, and the checks, which divide by the norms of the weights, of what a slope of gradients does."""
 
 
 def mark(row: Row) -> str:
@@ -31,7 +33,7 @@ def mark(row: Row) -> str:
         words.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     words += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    words += [text for text in (_not_finite(row), _all_zero(row), _sloping(row)) if text and text not in note]
+    words += [text for text in (_not_finite(row), _all_zero(row), *map(row.get, _SLOPES)) if text and text not in note]
     words += ["empty"] if row.stats and not row.stats.numel else []
     return ", ".join(words)
 
@@ -53,32 +55,36 @@ def _constant(row: Row) -> str:
     return f"all {stats.min:.4g}" if stats and same and "kind" not in row.values else ""
 
 
-def _sloping(row: Row) -> str:
-    return str(row.get("slope") or "")
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule for one row: the words for its fault, "" if it has none. `carries`: only for values that should vary."""
+    """A rule for one row: the words for its fault, "" or None if it has none. `carries`: only for values that should
+    vary. `checks`: those that explain the fault, by the probe of its report.
+    """
 
     severity: str
-    words: Callable[[Row], str]
+    words: Callable[[Row], str | None]
+    checks: Mapping[str, str]
     carries: bool = False
 
 
 _ERROR, _WARNING = SEVERITIES
-_VARIED = (Rule(_WARNING, words, carries=True) for words in (_all_zero, _constant))
-RULES = (Rule(_ERROR, _not_finite), *_VARIED, Rule(_WARNING, _sloping))
+RULES = (
+    Rule(_ERROR, _not_finite, {"activations": "HK003", "inputs": "HK003", "grads": "HK004"}),
+    Rule(_WARNING, _all_zero, {"activations": "HK010", "grads": "HK009"}, carries=True),
+    Rule(_WARNING, _constant, {}, carries=True),
+    *(Rule(_WARNING, methodcaller("get", word), {"grads": check}) for word, (_, check) in _SLOPES.items()),
+)
 """The rules that need no second run, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The worst fault of a row: its place in the model, its severity and words."""
+    """The worst fault of a row: its place in the model, its severity and words, and the check that explains it."""
 
     fqn: str
     severity: str
     words: str
+    check: str = ""
 
 
 def fault(row: Row, probe: str) -> Fault | None:
@@ -88,7 +94,8 @@ def fault(row: Row, probe: str) -> Fault | None:
     varies = _should_vary(row, probe)
     for rule in RULES:
         if (varies or not rule.carries) and (words := rule.words(row)):
-            return Fault(row.fqn, rule.severity, f"gradient {words}" if probe == "grads" else words)
+            words = f"gradient {words}" if probe == "grads" else words
+            return Fault(row.fqn, rule.severity, words, rule.checks.get(probe, ""))
     return None
 
 
@@ -183,9 +190,9 @@ def _with_slope(report: Report) -> Report:
     }
     if len(norms) < len({row.fqn for row in rows}):
         return report
-    for word, limit in _SLOPES.items():
+    for word, (limit, _) in _SLOPES.items():
         if there := slope(norms, limit, above=limit > 1):
-            slope_of = {"slope": f"{word} from here to {there.until} ({there.utmost:.2g} of that near the loss)"}
+            slope_of = {word: f"{word} from here to {there.until} ({there.utmost:.2g} of that near the loss)"}
             begins = (row.fqn == there.begins for row in report.rows)
             rows = [
                 replace(row, values={**row.values, **slope_of}) if here else row

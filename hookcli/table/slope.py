@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+VANISHES, EXPLODES = 1e-4, 1e4
+"""The limits for gradients of weights; see HK012 and HK013."""
 _LEAST_LAYERS = 4  # with fewer there is no depth for anything to vanish over
 
 
