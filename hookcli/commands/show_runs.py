@@ -17,6 +17,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.table import Report
 from hookcli.table.columns.recorded import RUNS
 from hookcli.table.formatting import letter
+from hookcli.table.validation import HEADLINES
 
 
 def show_runs(names: Sequence[str], query: Query, output: Output, smooth: int | None, x: str) -> int:
@@ -51,7 +52,8 @@ def report_runs(names: Sequence[str], page: Page) -> int:
 
 def _say_verdicts(tables: Sequence[Report], output: Output) -> None:
     for table in tables:
-        remark(table.totals["verdict"], output.options)
+        for key in filter(table.totals.get, HEADLINES):
+            remark(table.totals[key], output.options)
 
 
 def _opened(names: Sequence[str], progress: Progress) -> list[Record]:

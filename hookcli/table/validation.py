@@ -166,8 +166,8 @@ META: Mapping[str, Fits] = {
     **dict.fromkeys(("replicas", "smooth"), lambda value: is_count(value) and value > 0),
 }
 """The tests of what `meta` holds: those of its types, and of what a type does not say."""
-HEADLINES = ("verdict", "settings", "first")
-"""Totals that are printed before all else: the verdict, its cause, and where it begins."""
+HEADLINES = ("verdict", "settings", "apart", "first")
+"""Totals that are printed before all else: the verdict, its cause, how far apart runs are, and where that begins."""
 SENTENCES = (*HEADLINES, "held", "phases", "checkpointing", "structure", "grew", "weights", "times")
 """Totals that are printed on separate lines."""
 OF_PEAK = ("peak_phase", "peak_fqn", "peak_operator", "largest_batch", "limit_bytes", "recomputed_macs")

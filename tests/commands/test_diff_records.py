@@ -83,12 +83,12 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
     assert place["model"] == "Sequential: updates of step 0"
     twice = [row for row in place["rows"] if row["figure"] in ("update", "ratio")]
     assert len(twice) == 4 and all(row["b"] == pytest.approx(2 * row["a"], rel=1e-4) for row in twice)
-    headlines = [over["totals"][key] for key in ("verdict", "settings", "first")]
+    headlines = [over["totals"][key] for key in ("verdict", "settings", "apart", "first")]
     a, b = (losses(name, monkeypatch)[-1] for name in ("a", "rate"))
-    times = f"{a / b:.2g} times lower"
-    assert headlines[0] == f"B is better: loss {b:.4f} at step 11, where A has {a:.3f} ({times}); they part at step 1"
-    assert headlines[1] == "the runs differ: learning rate 0.05 → 0.1"
-    assert headlines[2].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
+    less = f"{a / b:.2g} times lower than A's {a:.3f}"
+    assert headlines[0] == f"B is better: loss {b:.4f} at step 11, {less}"
+    assert headlines[1:3] == ["the runs differ: learning rate 0.05 → 0.1", "they part at step 1"]
+    assert headlines[3].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
     assert over["totals"]["grew"].startswith("grew most from step 0 to 9: ") and "where A has" in over["totals"]["grew"]
     assert all(line in err for line in headlines)
 
@@ -97,8 +97,9 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
 def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: int) -> None:
     """What differs is the second line; remarks on the records come after the table."""
     text = on_terminal(columns, "diff", "short.run.jsonl", "rate.run.jsonl", NO_COLOR="1", LINES="24", both=True)
-    better, _, why = text.partition("the runs differ: ")
-    assert re.match(r"B is better: loss \d\.\d+ at step 5, the last in both, where A has \d\.\d+ \(", better), text
+    better, _, why = text.partition("\nthe runs differ: ")
+    assert re.fullmatch(r"B is better: loss \d\.\d+ at step 5, \d+ % lower than A's \d\.\d+", better), text
+    assert "\nstep 5 is the last in both; best: A " in why
     assert why.startswith("learning rate 0.05 → 0.1;") and "2 recorded steps only in B (6 to 9)" in why
     assert "first beyond tolerance: step 0, updates: 0.weight (Linear)" in " ".join(why.split())
 

@@ -22,16 +22,17 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
     ),
     "a little lower": (
         {**A, 20: 1.1},
-        ("B is better: loss 1.100 at step 20, where A has 1.200 (8.3 % lower)", "they part at step 20"),
+        ("B is better: loss 1.100 at step 20, 8.3 % lower than A's 1.200", "they part at step 20"),
     ),
     "higher, and was better": (
         {**A, 10: 1.0, 20: 6.0},
-        (f"{B_HAS} 6.000 (5 times lower)", "best: A 1.200 (step 20), B 1.000 (step 10)", "they part at step 10"),
+        (f"A is better: {AT_20}, 5 times lower than B's 6.000", "best: A 1.200 (step 20), B 1.000 (step 10)", "they part at step 10"),
     ),
     "a longer run": (
         {**A, 20: 0.9, 30: 0.8},
         (
-            "B is better: loss 0.9000 at step 20, the last in both, where A has 1.200 (25 % lower)",
+            "B is better: loss 0.9000 at step 20, 25 % lower than A's 1.200",
+            "step 20 is the last in both",
             "best: A 1.200 (step 20), B 0.8000 (step 30)",
             "they part at step 20",
         ),
@@ -63,16 +64,17 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_sentence(case: str) -> None:
     b, parts = CASES[case]
-    sentence = TwoLosses(A, b, 3.5e-4, 0.0).verdict()
-    assert sentence == "; ".join(parts)
-    mirrored = {"A": "B", "B": "A"}.get(sentence[:1], sentence[:1])
-    assert TwoLosses(b, A, 3.5e-4, 0.0).verdict()[:1] == mirrored
+    assert "; ".join(TwoLosses(A, b, 3.5e-4, 0.0).headlines().values()) == "; ".join(parts)
+    if parts:
+        verdict, mirrored = (TwoLosses(*sides, 3.5e-4, 0.0).headlines()["verdict"] for sides in ((A, b), (b, A)))
+        assert verdict.startswith(parts[0]) and not verdict.endswith(parts[-1:] if parts[1:] else ())
+        assert mirrored[:1] == {"A": "B", "B": "A"}.get(verdict[:1], verdict[:1])
 
 
 def test_both_are_nan() -> None:
     lost, nan = {0: 3.0, 20: math.nan}, "NaN from step 20 on (1 of 2 steps)"
     parts = "; ".join(["both have loss NaN at step 20", *(f"{side}'s loss was {nan}" for side in "AB")])
-    assert TwoLosses(lost, lost, 3.5e-4, 0.0).verdict() == parts
+    assert TwoLosses(lost, lost, 3.5e-4, 0.0).headlines() == {"verdict": parts}
 
 
 def noisy(mean: float, seed: int, shared: int = 0) -> Losses:
@@ -85,13 +87,15 @@ def noisy(mean: float, seed: int, shared: int = 0) -> Losses:
 def test_one_lucky_step_decides_nothing(seed: int) -> None:
     """The lower mean wins, whatever the last step says; and equal means have no winner, but for one in twenty."""
     a, b = noisy(0.42, seed), {**noisy(0.52, 100 + seed), 199: 0.01}
-    sentence = TwoLosses(a, b, 3.5e-4, 0.0).verdict()
+    told = TwoLosses(a, b, 3.5e-4, 0.0).headlines()
     low, high = (sum(own[step] for step in range(150, 200)) / 50 for own in (a, b))
-    assert sentence.startswith(f"A is better: mean loss {low:.4f} over steps 150 to 199, where B has {high:.4f} (")
-    assert sentence.endswith("; they part at step 0")
+    assert told["verdict"] == f"A is better: mean loss {low:.4f}, {100 * (1 - low / high):.2g} % lower than B's {high:.4f}"
+    assert told["apart"].startswith("means over steps 150 to 199; at step 199 A ")
+    assert told["apart"].endswith("; they part at step 0")
 
 
 def test_runs_that_only_noise_tells_apart_have_no_winner() -> None:
-    told = [TwoLosses(noisy(0.42, n), noisy(0.42, 1000 + n), 3.5e-4, 0.0).verdict() for n in range(200)]
-    undecided = [text for text in told if text.startswith("neither is clearly better: mean loss A ")]
-    assert 180 <= len(undecided) < 200 and "apart by less than their spread; at step 199 A " in undecided[0]
+    told = [TwoLosses(noisy(0.42, n), noisy(0.42, 1000 + n), 3.5e-4, 0.0).headlines() for n in range(200)]
+    undecided = [one for one in told if one["verdict"].startswith("neither is clearly better: mean loss A ")]
+    assert 180 <= len(undecided) < 200 and undecided[0]["verdict"].endswith(", within their spread")
+    assert max(len(one["verdict"]) for one in told) <= 80 and "; at step 199 A " in undecided[0]["apart"]

@@ -46,9 +46,9 @@ def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, A
     return names[0] == names[1] or shapes[0][a] == shapes[1][b]
 
 
-def whole_models(steps: Sequence[Steps], meta: Meta, better: str) -> Report:
+def whole_models(steps: Sequence[Steps], meta: Meta, better: Mapping[str, str]) -> Report:
     """The figures of the whole models in some of their steps, evenly spread; `meta` is that of the comparison, and
-    `better` the verdict on their losses, if they have any.
+    `better` the totals on their losses, if they have any.
     """
     a, b = steps[0]
     every = max(-(-len(steps) // _SHOWN), 1)
@@ -61,7 +61,7 @@ def whole_models(steps: Sequence[Steps], meta: Meta, better: str) -> Report:
     different = f"these are different models, so modules are not compared: {' and '.join(sizes)}"
     totals = {
         "steps": len(steps),
-        **({"verdict": better, "first": different} if better else {"verdict": different}),
+        **({**better, "first": different} if better else {"verdict": different}),
         "grew": f"comparable are the figures of the whole models; charts of both: hookcli show {paths}",
     }
     rows = [_row(*pair) for pair in shown]

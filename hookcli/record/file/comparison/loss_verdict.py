@@ -48,36 +48,39 @@ class TwoLosses:
         a, b = self.a[step], self.b[step]
         return times_allowed(a, b, self.rtol * abs(a) + self.atol) > 1
 
-    def verdict(self) -> str:
-        """The losses of both in a sentence; "" if they have none in common.
+    def headlines(self) -> dict[str, str]:
+        """The totals on the losses of both, which begin a comparison; empty if they have no step in common.
 
-        "B is better: loss 0.0285 at step 57, where A has 2.54; they part at step 3". One that is not finite is the
-        worst. Of 32 steps and more, means over the last quarter are compared: a single step may be luck.
+        "verdict": B is better: loss 0.0285 at step 57, 89 times lower than A's 2.54; a loss that is not finite is the
+        worst. Of 32 steps and more, means over the last quarter are compared: a single step may be luck. "apart": which
+        steps these are, the best losses, and the first step that differs.
         """
         of = {"A": self.a, "B": self.b}
         if not (common := self.a.keys() & self.b.keys()):
-            return ""
+            return {}
         last, parted, window = max(common), self.parting(), _window(common)
-        when = f"step {last:,}{', the last in both' if max(self.a) != max(self.b) else ''}"
-        not_finite = [text for side, own in of.items() if (text := _not_finite(side, own))]
-        if not any(map(self._differ, window)):
-            after = [] if parted is None else [f"they part at step {parted:,} and meet again"]
-            return "; ".join([f"both have loss {text_of(self.b[last])} at {when}", *not_finite, *after])
-        parting = f"they part at step {parted:,}"
+        lead, steps = f"both have loss {text_of(self.b[last])} at step {last:,}", ""
         means = {side: sum(own[step] for step in window) / len(window) for side, own in of.items()}
         better, worse = sorted(of, key=lambda side: _rank(means[side]))
-        low, high = means[better], means[worse]
-        best = [_best(of)] if any(_best_step(own) not in (None, last) for own in of.values()) else []
-        if not window[1:]:
-            lead = f"loss {text_of(low)} at {when}, where {worse} has {text_of(high)}{_less(low, high)}"
-            return "; ".join([f"{better} is better: {lead}", *not_finite, *best, parting])
-        over = f"over steps {window[0]:,} to {last:,}"
-        single = f"at step {last:,} A {text_of(self.a[last])}, B {text_of(self.b[last])}"
-        if _is_clear([self.b[step] - self.a[step] for step in window]):
-            lead = f"{better} is better: mean loss {text_of(low)} {over}, where {worse} has {text_of(high)}"
-            return "; ".join([lead + _less(low, high), *not_finite, single, *best, parting])
-        lead = f"neither is clearly better: mean loss A {text_of(means['A'])}, B {text_of(means['B'])} {over}"
-        return "; ".join([f"{lead}, apart by less than their spread", *not_finite, single, *best, parting])
+        agree, several = not any(map(self._differ, window)), len(window) > 1
+        if not agree and several and not _is_clear([self.b[step] - self.a[step] for step in window]):
+            each = ", ".join(f"{side} {text_of(mean)}" for side, mean in means.items())
+            lead = f"neither is clearly better: mean loss {each}, within their spread"
+        elif not agree:
+            mean, when = ("mean ", "") if several else ("", f" at step {last:,}")
+            versus = _versus(means[better], means[worse], worse)
+            lead = f"{better} is better: {mean}loss {text_of(means[better])}{when}, {versus}"
+        if not agree and several:
+            steps = f"means over steps {window[0]:,} to {last:,}; at step {last:,} A {text_of(self.a[last])}, "
+            steps += f"B {text_of(self.b[last])}"
+        elif max(self.a) != max(self.b):
+            steps = f"step {last:,} is the last in both"
+        not_finite = [_not_finite(side, own) for side, own in of.items()]
+        is_best_earlier = any(_best_step(own) not in (None, last) for own in of.values())
+        best = _best(of) if is_best_earlier and not agree else ""
+        parting = "" if parted is None else f"they part at step {parted:,}{' and meet again' if agree else ''}"
+        told = {"verdict": [lead, *not_finite], "apart": [steps, best, parting]}
+        return {key: "; ".join(filter(None, parts)) for key, parts in told.items() if any(parts)}
 
 
 def _window(common: AbstractSet[int]) -> list[int]:
@@ -100,7 +103,7 @@ def _is_clear(differences: Sequence[float]) -> bool:
 def lowest(of: Mapping[str, Losses]) -> str:
     """The run with the lowest loss in the last step that all runs with a loss have, and those that were not finite.
 
-    "C has the lowest loss: 0.0285 at step 57; next: B 0.0324 (12 % lower); A's loss was NaN from step 37 on". A lower
+    "C has the lowest loss: 0.0285 at step 57, 12 % lower than B's 0.0324; A's loss was NaN from step 37 on". A lower
     one that a run had in another step is named. "" if no run has a loss.
     """
     told = {run: own for run, own in of.items() if own}
@@ -120,18 +123,17 @@ def lowest(of: Mapping[str, Losses]) -> str:
     if not math.isfinite(low):
         return "; ".join([f"no run has a finite loss at {when}", *rest])
     above = best[least] < low and text_of(ends[least]) != text_of(low)
-    return "; ".join([*_lead(ends, low, when), *(_at_any_step(told, least) if above else ()), *rest])
+    return "; ".join([_lead(ends, low, when), *(_at_any_step(told, least) if above else ()), *rest])
 
 
-def _lead(ends: Mapping[str, float], low: float, when: str) -> list[str]:
-    """The runs with the lowest of these losses, and the next run."""
+def _lead(ends: Mapping[str, float], low: float, when: str) -> str:
+    """The runs with the lowest of these losses, beside the next run."""
     lead = [run for run, loss in ends.items() if text_of(loss) == text_of(low)]
     others = sorted((run for run in ends if run not in lead), key=lambda run: _rank(ends[run]))
     if not others:
-        return [f"all runs have loss {text_of(low)} at {when}"]
-    verb = "have" if lead[1:] else "has"
-    following = f"next: {others[0]} {text_of(ends[others[0]])}{_less(low, ends[others[0]])}"
-    return [f"{listed(lead)} {verb} the lowest loss: {text_of(low)} at {when}", following]
+        return f"all runs have loss {text_of(low)} at {when}"
+    versus = _versus(low, ends[others[0]], others[0])
+    return f"{listed(lead)} {'have' if lead[1:] else 'has'} the lowest loss: {text_of(low)} at {when}, {versus}"
 
 
 def _at_any_step(of: Mapping[str, Losses], run: str) -> list[str]:
@@ -142,13 +144,13 @@ def _rank(loss: float) -> float:
     return loss if math.isfinite(loss) else math.inf
 
 
-def _less(low: float, high: float) -> str:
-    """By how much one loss is below the other, in parentheses: a share, or a factor."""
-    if not (math.isfinite(high) and 0 < low < high):
-        return ""
-    if (factor := high / low) < _TOLD[0]:
-        return f" ({100 * (1 - low / high):.2g} % lower)"
-    return f" ({factor:.2g} times lower)" if factor < _TOLD[1] else ""
+def _versus(low: float, high: float, run: str) -> str:
+    """How a loss compares with the higher one of another run: by a share, or a factor."""
+    factor = high / low if math.isfinite(high) and 0 < low < high else math.inf
+    if factor >= _TOLD[1]:
+        return f"where {run} has {text_of(high)}"
+    less = f"{100 * (1 - low / high):.2g} %" if factor < _TOLD[0] else f"{factor:.2g} times"
+    return f"{less} lower than {run}'s {text_of(high)}"
 
 
 def _not_finite(side: str, own: Losses) -> str:

@@ -159,7 +159,7 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
     meta: Meta = {"a": {"record": str(a.path)}, "b": {"record": str(b.path)}}
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     if are_different(first.a, first.b):
-        return [whole_models([(step.a, step.b) for step in steps], meta, both.verdict())]
+        return [whole_models([(step.a, step.b) for step in steps], meta, both.headlines())]
     rows = [_row(step) for step in steps]
     structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
     totals: dict[str, object] = {
@@ -205,16 +205,18 @@ def _shown(rows: Sequence[Row]) -> list[Row]:
 
 def _verdict(parted: StepDiff | None, both: TwoLosses) -> dict[str, str]:
     """The headlines: which run is better, and the first figure beyond tolerance."""
-    better, agree = both.verdict(), both.parting() is None
+    told, agree = both.headlines(), both.parting() is None
+    better = told.get("verdict", "")
     if parted is None or parted.first is None:
-        return {"verdict": f"all within tolerance{f': {better}' if better else ''}" if agree else better}
+        return {**told, "verdict": f"all within tolerance{f': {better}' if better else ''}"} if agree else told
     probe, row = parted.first
     where = "loss" if probe == "loss" else f"{probe}: {title(row)}"
     phase = "" if parted.a.phase == "train" else f" ({parted.a.phase.replace('_', ' ')})"
     first = f"first beyond tolerance: step {parted.a.step:,}{phase}, {where}: {row['differs']}"
     if not better:
         return {"verdict": first}
-    return {"verdict": better + (f"; other figures part at step {parted.a.step:,}" if agree else ""), "first": first}
+    other = f"; other figures part at step {parted.a.step:,}" if agree else ""
+    return {**told, "verdict": better + other, "first": first}
 
 
 def _grown(steps: Sequence[StepDiff]) -> str:

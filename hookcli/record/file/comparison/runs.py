@@ -134,19 +134,22 @@ def _of_model(sides: Sequence[tuple[Record, str | None]]) -> Report:
     names = _names([record for record, _ in sides])
     steps = [_settings_of(record, model) for record, model in sides]
     first = sides[0][0]
-    rows = []
+    rows, cause = [], {}
     for place, ((record, model), (run, own), name) in enumerate(zip(sides, of.items(), names, strict=True)):
         unlike = _unlike(first, record, steps[0], steps[place]) if place else ""
         if place and model is None:
             unlike = f"has no model {sides[0][1]}"
+        elif unlike and not sides[2:]:  # the second line of all
+            cause, unlike = {"settings": f"the runs differ: {unlike}"}, ""
         rows.append(Row({"run": run, "name": name, **_course(own), **_of_run(record, steps[place]), "unlike": unlike}))
     a, b, *more = of.values()
-    verdict = lowest(of) if more else TwoLosses(a, b, *Tolerance().limits("float32")).verdict()
+    told = {"verdict": lowest(of)} if more else TwoLosses(a, b, *Tolerance().limits("float32")).headlines()
     best = min(of, key=lambda run: _last(of[run]))
     other = [*of].index(best) or 1
     meta: Meta = {"next": f"hookcli diff {shell_path(first.path)} {shell_path(sides[other][0].path)}"}
     model = ", ".join(dict.fromkeys(model for _, model in sides if model))
-    return Report(RUNS_PROBE, model, RUNS, rows, meta, {"verdict": verdict or "no loss is recorded"}, grouping="list")
+    totals = {"verdict": "no loss is recorded", **{key: text for key, text in {**told, **cause}.items() if text}}
+    return Report(RUNS_PROBE, model, RUNS, rows, meta, totals, grouping="list")
 
 
 def _last(own: Losses) -> float:

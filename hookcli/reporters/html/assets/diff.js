@@ -51,7 +51,7 @@ function diffSummary(diff, several, { meta }) {
     "section", { class: "diff-one" },
     h("p", { class: `verdict ${bad ? "error" : "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), `${name}${diff.totals.verdict ?? ""}`),
     lines(["settings"], diff.meta.a?.record ? "diff-cause" : "diff-said"), // the verdict on two models begins with them
-    several ? null : lines(["first"], "diff-said"),
+    several ? null : lines(["apart", "first"], "diff-said"),
     firstCard(diff),
     agreements(diff),
     lines(SAID, "diff-said"),
