@@ -6,13 +6,24 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.footer import next_line
-from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, chosen, curves, time_marks, x_label
+from hookcli.reporters.step_figures import (
+    WHERE,
+    Curves,
+    above,
+    against,
+    below,
+    choose,
+    chosen,
+    curves,
+    time_marks,
+    x_label,
+)
 from hookcli.reporters.table_text import table_text
 from hookcli.system.escaping import visible, wrapped
 from hookcli.table import Report, formatting
@@ -25,10 +36,12 @@ from hookcli.table.printable import printable
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
 _LOWEST, _HEIGHT, _TALLEST = 7, 9, 15  # lines of a chart, with its axis: at least, usually, and of one alone
+_NAMED = 4  # further figures on a terminal
+_AROUND = 3  # lines of a terminal for the prompt, a remark, and the next command
 
 
 class ChartReporter(Reporter):
-    """A chart for each of the first figures of a report of steps, or of the chosen ones, or of memory; plain text."""
+    """Charts of a report of steps, or of memory, as plain text: of the chosen figures, or the first that have room."""
 
     needs_one = (WHERE, moments.NEEDS, names(RUNS[:2]))
     commands = ("hookcli show --over-time", "hookcli memory")
@@ -36,27 +49,49 @@ class ChartReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Draw the charts of each report; the table of several runs stands before theirs."""
-        plain = [replace(report, meta=without(report.meta, "next")) for report in reports]
+        parts: list[str] = []
+        for report in reports:
+            plain = replace(report, meta=without(report.meta, "next"))
+            parts.append(_drawn(plain, view, sum(part.count("\n") + 1 for part in parts)))
         then = visible(next_line(reports))
-        return "\n".join([*(_drawn(report, view) for report in plain), *([then + "\n"] if then else [])])
+        return "\n".join([*parts, *([then + "\n"] if then else [])])
 
 
-def _drawn(report: Report, view: View) -> str:
+def _drawn(report: Report, view: View, used: int) -> str:
     if report.probe == RUNS_PROBE:
         return table_text([report], view)
-    lines = (_timeline if moments.is_timeline(report) else _lines)(printable(report), view)
+    shown = printable(report)
+    lines = _timeline(shown, view) if moments.is_timeline(report) else _lines(shown, view, used)
     return "\n".join(lines) + "\n"
 
 
-def _lines(report: Report, view: View) -> Iterator[str]:
+def _lines(report: Report, view: View, used: int) -> Iterator[str]:
+    """Draw the chosen figures; else those for which a terminal has room below the lines that are `used`."""
     columns, others = chosen(report, bool(view.columns))
-    lines = (view.height - 3) // max(len(columns), 1) - 1 if view.height else _HEIGHT
-    most = _HEIGHT if columns[1:] else _TALLEST
-    size = min(view.width or _WIDTH, _WIDEST), min(max(lines, _LOWEST), most)
     runs = {side.upper(): name for side, name in against(report).items()}
     signs = marks([*runs])
-    drawn = chain.from_iterable(_chart(figure, signs, size) for figure in curves(report, columns))
-    for line in chain([above(report), *_legend(runs, signs)], drawn, below(report, others)):
+    figures = list(curves(report, columns))
+    head = [wrapped(line, view.width) for line in (above(report), *_legend(runs, signs))]
+    named = _NAMED if view.height else None
+    tail = below(report, [*columns, *others], named)
+    heads, around = (
+        [wrapped(line, view.width).count("\n") + 1 for line in lines]
+        for lines in ([figure.flat or figure.heading for figure in figures], [*head, *tail])
+    )
+    room = (view.height or 0) - used - _AROUND - sum(around)
+    if view.height and not view.columns:
+        needed = accumulate(lines + _LOWEST * (not figure.flat) for lines, figure in zip(heads, figures, strict=True))
+        fitting = max(sum(lines <= room for lines in needed), int(not used))
+        figures, columns, others = figures[:fitting], columns[:fitting], [*columns[fitting:], *others]
+        if not figures:
+            yield wrapped(choose(f"{report.model}: no room for charts", others, named), view.width)
+            return
+    charts = [figure for figure in figures if not figure.flat]
+    lines = (room - sum(heads[: len(figures)])) // max(len(charts), 1) if view.height else _HEIGHT
+    size = min(view.width or _WIDTH, _WIDEST), min(max(lines, _LOWEST), _HEIGHT if columns[1:] else _TALLEST)
+    yield from head
+    drawn = chain.from_iterable(_chart(figure, signs, size) for figure in figures)
+    for line in chain(drawn, below(report, others, named)):
         yield line if line.startswith(" ") else wrapped(line, view.width)
 
 

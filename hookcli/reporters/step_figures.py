@@ -245,8 +245,8 @@ def above(report: Report) -> str:
     return f"{footer.run_line(report)} · {counted(len(steps), what)} ({where})"
 
 
-def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
-    """The steps with non-finite values, what is not shown, and further columns that could be."""
+def below(report: Report, others: Sequence[Column], most: int | None = None) -> Iterator[str]:
+    """The steps with non-finite values, what is not shown, and further columns that could be: so many by name."""
     counts = [column.name for column in report.known_columns() if column.shown == Shown.MARK]
     if steps := [row["step"] for row in report.rows if any(map(row.get, counts))]:  # which the charts leave out
         more = f" and {counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
@@ -254,5 +254,11 @@ def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
     if report.skipped:
         yield f"not shown: {footer.skipped_line(report)}"
     if others:
-        names = [column.name for column in others]
-        yield f"more figures: {', '.join(names)}; choose with --columns, for example --columns {','.join(names[:2])}"
+        yield choose("more figures", others, most)
+
+
+def choose(what: str, columns: Sequence[Column], most: int | None = None) -> str:
+    """How to draw further columns: more figures: lr, ratio; choose with --columns, for example --columns lr,ratio."""
+    names = [column.name for column in columns]
+    more = f" and {len(names[most:])} more" if most and names[most:] else ""
+    return f"{what}: {', '.join(names[:most])}{more}; choose with --columns, for example --columns {','.join(names[:2])}"

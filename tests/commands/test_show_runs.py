@@ -44,7 +44,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("columns", [80, 120, 200])
 def test_a_terminal_names_the_best_run_first(runs: Path, columns: int) -> None:
-    text = on_terminal(columns, "show", *NAMES, NO_COLOR="1", LINES="24")
+    text = on_terminal(columns, "show", *NAMES, NO_COLOR="1", LINES="60")
     lines = text.splitlines()
     assert max(map(len, lines)) <= columns and "Traceback" not in text
     first = " ".join(text.split("\nNet\n")[0].split())
@@ -67,6 +67,24 @@ def test_a_terminal_names_the_best_run_first(runs: Path, columns: int) -> None:
         *"ABD* "
     }  # C goes along the upper edge, where A and D are, too
     assert lines[-1] == "Next: hookcli diff slow.run.jsonl fast.run.jsonl"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_verdict_and_the_table_fit_a_small_screen_and_charts_only_a_larger_one(runs: Path, columns: int) -> None:
+    def lines(rows: int, *argv: str) -> list[str]:
+        return on_terminal(columns, *argv, both=True, NO_COLOR="1", LINES=str(rows)).splitlines()
+
+    small = lines(24, "show", *NAMES)
+    assert len(small) < 24 and small[0].startswith("B has the lowest loss") and not any("┤" in line for line in small)
+    told = " ".join(" ".join(small).split()).partition("Net: no room for charts: loss, param_grad, ")[2]
+    assert re.match(r"\w+, \w+ and \d+ more; choose with --columns, for example --columns loss,param_grad ", told)
+    assert any("┤" in line for line in lines(24, "show", *NAMES, "--columns", "loss,param_grad"))
+    large = lines(45, "show", *NAMES)
+    assert 24 < len(large) < 45 and any("┤" in line for line in large)
+    one = lines(24, "show", NAMES[0], "--over-time", ".")
+    assert len(one) < 24 and any("┤" in line for line in one)
+    two = lines(24, "show", *NAMES[:2])
+    assert len(two) < 24 and two[1] == "the runs differ: --lr 0.1 → 0.2"
 
 
 def test_a_loss_that_was_not_finite_is_red(runs: Path) -> None:
