@@ -173,7 +173,7 @@ class LossNotFinite(Check):
 
     `hookcli run --check` judges the loss of every step: the number on which `backward()` was called, or the sum of
     several whose gradients one optimizer's step took. The finding names the first such step of the model. A loss counts
-    even if the program skips the optimizer's step; gradients that overflow under a GradScaler don't, as long as the loss
+    even if the program skips the optimizer's step; gradients that overflow under a GradScaler do not, if the loss
     without its scale is finite.
     """
 

@@ -19,7 +19,7 @@ from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
 from hookcli.record.file.comparison.run_settings import record_remarks
-from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.ranks.ranked_record import folder_of, open_record
 from hookcli.record.file.reading import Record
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_folder, is_pipe, opened
@@ -32,10 +32,12 @@ from hookcli.tensors.files.opening import holds_tensors, open_tensors
 
 
 def is_record(text: str) -> bool:
-    """True for the name of a record: a folder of ranks, or a file that begins with a line of one."""
+    """True for the name of a record: a folder of ranks, or a file that begins with a line of one, or that such a folder
+    stands in place of.
+    """
     if is_folder(text):
         return (text.rstrip("/").endswith(".run") and not is_dump(text)) or any(Path(text).glob("rank*.jsonl"))
-    if text.endswith(".jsonl"):
+    if text.endswith(".jsonl") or folder_of(Path(text)):
         return True
     if is_pipe(text):  # a look would take from it
         return False

@@ -200,7 +200,9 @@ def test_a_page_of_several_runs(visit: Callable[..., Page], tmp_path: Any, monke
         save(tmp_path / f"{name}.run.jsonl", [HEADER, *steps, StepLosses("Net", 0, values), end()])
     assert cli("report", *(f"{name}.run.jsonl" for name in losses), "-o", "runs.html").code == 0
     page = visit(tmp_path / "runs.html")
-    assert pick(page, ".verdict.error").startswith("B has the lowest loss: 0.5000 at step 3, 2 times lower than A's 1.000")
+    assert pick(page, ".verdict.error").startswith(
+        "B has the lowest loss: 0.5000 at step 3, 2 times lower than A's 1.000"
+    )
     cells = [
         [cell.inner_text() for cell in row.locator("th, td").all()] for row in page.locator(".runs-table tr").all()
     ]

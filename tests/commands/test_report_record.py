@@ -37,6 +37,15 @@ def test_the_page_of_a_record_is_named_after_it(cli, tmp_path: Path) -> None:
     assert json.loads(ran.out)["reports"] == found["reports"]
 
 
+def test_a_folder_of_ranks_stands_for_the_file_that_was_named(cli, tmp_path: Path) -> None:
+    """`hookcli run -o ranks.run torchrun ...` writes ranks.run.parts."""
+    Path("ranks.run.parts").mkdir()
+    save(Path("ranks.run.parts/rank0.jsonl"), RUN)
+    ran: Ran = cli("report", "ranks.run", "-o", "page.html")
+    assert ran.code == 0 and "wrote page.html: 4 recorded steps" in ran.err, ran.err
+    assert cli("show", "ranks.run").code == cli("diff", "ranks.run", "ranks.run.parts").code == 0
+
+
 def test_a_record_in_a_pipe(cli) -> None:
     save(Path("a.run.jsonl"), RUN)
     command = f"cat a.run.jsonl | {sys.executable} -m hookcli report /dev/stdin -o piped.html"

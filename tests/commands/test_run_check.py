@@ -143,6 +143,11 @@ def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
     shown = run(tmp_path, "show", "train.run")
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
+    (tmp_path / "healthy.py").write_text(RANKS.replace("(21, 1)", "None"))
+    torchrun = f"{forks.python()} -m torch.distributed.run --nproc-per-node 2"
+    (tmp_path / "both.sh").write_text(f"{torchrun} healthy.py; {torchrun} train.py\n")
+    ran = run(tmp_path, "run", "--check", "bash", "both.sh")
+    assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: both-2.run.jsonl: {fault}", ran.stderr
 
 
 FORKS = """

@@ -29,8 +29,7 @@ def records_of_run(files: RecordFiles, process: int) -> Iterator[tuple[Path, Rec
         for path in (one.record, *(part for part in one.parts() if part.name.startswith("child"))):
             with suppress(UsageError):
                 record = open_record(path)
-                launch = record.header.launch if record.header else ""
-                if one is files or launch.startswith(f"{process} "):
+                if one is files or (record.header and record.header.process == process):
                     yield path, record
 
 

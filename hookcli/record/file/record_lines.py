@@ -41,7 +41,8 @@ class Header(_Line):
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
     program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps, 0 without a fixed one.
     `rank` is the process's number among the program's `ranks` processes. `launch` is the same for a program and its
-    children, or for the ranks of one launcher.
+    children, or for the ranks of one launcher; `process`, the id of the process that `hookcli run` became, for all that
+    it started.
     """
 
     kind: ClassVar[str] = "run"
@@ -55,6 +56,7 @@ class Header(_Line):
     rank: int = 0
     ranks: int = 1
     launch: str = ""
+    process: int = 0
 
 
 @dataclass(frozen=True, slots=True)

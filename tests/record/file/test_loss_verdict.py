@@ -26,7 +26,11 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
     ),
     "higher, and was better": (
         {**A, 10: 1.0, 20: 6.0},
-        (f"A is better: {AT_20}, 5 times lower than B's 6.000", "best: A 1.200 (step 20), B 1.000 (step 10)", "they part at step 10"),
+        (
+            f"A is better: {AT_20}, 5 times lower than B's 6.000",
+            "best: A 1.200 (step 20), B 1.000 (step 10)",
+            "they part at step 10",
+        ),
     ),
     "a longer run": (
         {**A, 20: 0.9, 30: 0.8},
@@ -89,7 +93,9 @@ def test_one_lucky_step_decides_nothing(seed: int) -> None:
     a, b = noisy(0.42, seed), {**noisy(0.52, 100 + seed), 199: 0.01}
     told = TwoLosses(a, b, 3.5e-4, 0.0).headlines()
     low, high = (sum(own[step] for step in range(150, 200)) / 50 for own in (a, b))
-    assert told["verdict"] == f"A is better: mean loss {low:.4f}, {100 * (1 - low / high):.2g} % lower than B's {high:.4f}"
+    assert (
+        told["verdict"] == f"A is better: mean loss {low:.4f}, {100 * (1 - low / high):.2g} % lower than B's {high:.4f}"
+    )
     assert told["apart"].startswith("means over steps 150 to 199; at step 199 A ")
     assert told["apart"].endswith("; they part at step 0")
 

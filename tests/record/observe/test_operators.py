@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -143,6 +144,10 @@ def test_the_first_bad_value_is_that_of_an_operator_with_its_line(tmp_path: Path
     trained(Broken(), 1, every=1, ops="functions", first_bad="report", output=file, keep_bad=tmp_path / "kept")
     (found,) = recorded(file).non_finite
     assert found.fqn == ":log_1" and found.inf == 32 and "test_operators.py:" in found.cause
+    (script,) = (tmp_path / "kept").glob("*.py")
+    assert found.kept.startswith(f"`python {script}` reproduces it")  # by the model's own forward, which called log
+    kept = load_file(script.with_suffix(".safetensors"))
+    assert kept["input.0"].isfinite().all() and kept["output"].shape == (8, 2) and not kept["output"].isfinite().all()
     assert "source" in [column.name for report in found.reports for column in report.columns]
 
     checked = tmp_path / "checked.jsonl"

@@ -117,7 +117,9 @@ class Query:
         read = {step.model for step in record.last(entries) if step.phase == "train"}
         models = [model for model in record.trained() if model not in read and record.losses_of(model)]
         chosen = [model for model in models if self.model in (None, model) and self.phase in (None, "train")]
-        return [replace(history(model, "train", []), columns=columns_named("step", "forward", "loss")) for model in chosen]
+        return [
+            replace(history(model, "train", []), columns=columns_named("step", "forward", "loss")) for model in chosen
+        ]
 
     def _figure(self, record: Record, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
         """A figure of the models themselves over time. Raises UsageError if there is none of this name."""

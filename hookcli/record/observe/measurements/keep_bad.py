@@ -34,15 +34,18 @@ class _Call:
 class KeepBad:
     """Copies what each module receives until it has returned finite values; keeps the first call that did not.
 
-    It waits for an accelerator after each module. The copies take as much memory as the inputs and buffers of the
-    modules that are running, one inside the other. Nothing asks for a tensor's node, which some views make only then.
+    With `operators` also those around it that return such values: an operator between their parts may have made the
+    first one. It waits for an accelerator after each module. The copies take as much memory as the inputs and buffers
+    of the modules that are running, one inside the other. Nothing asks for a tensor's node, which some views make only
+    then.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, operators: bool = False) -> None:
         self._folder = folder
+        self._operators = operators
         self._devices: list[torch.device] = []
         self._running: dict[tuple[str, int], _Call] = {}
-        self._found: tuple[str, nn.Module, _Call] | None = None
+        self._found: dict[str, tuple[nn.Module, _Call]] = {}
 
     def attach(self, session: HookSession) -> None:
         self._devices = accelerators(session.model, ())
@@ -51,7 +54,7 @@ class KeepBad:
 
     @torch.no_grad()
     def _enter(self, event: HookEvent) -> None:
-        if self._found is not None or event.module is None:
+        if self._found or event.module is None:
             return
         with suppress(RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that can't be copied
             args, kwargs = tree.replace((event.args, dict(event.kwargs)), _copy)
@@ -61,13 +64,13 @@ class KeepBad:
     @torch.no_grad()
     def _leave(self, event: HookEvent) -> None:
         call = self._running.pop((event.fqn, event.call), None)
-        if call is None or self._found is not None or event.module is None:
+        if call is None or event.module is None:
             return
         if any(map(_is_bad, (x for _, x in tree.leaves(event.output)))):
             call.output = tree.replace(event.output, _copy)
             call.state |= {key: x.detach().clone() for key, x in event.module.named_parameters()}
-            self._found = event.fqn, event.module, call
-            self._running.clear()
+            self._found[event.fqn] = event.module, call
+            self._running = self._running if self._operators else {}
 
     def write(self, fqn: str, name: str, title: str) -> tuple[str, int]:
         """Write the module's call to files of this name; with a number if an earlier run has left some.
@@ -75,11 +78,11 @@ class KeepBad:
         Returns the path of the one that reproduces it, and how many of its values a person has to fill in. The path is
         empty if the module of this fqn was not kept. Raises OSError, or what safetensors raises for other tensors.
         """
-        if self._found is None or self._found[0] != fqn:
+        if fqn not in self._found:
             return "", 0
         from safetensors.torch import save_file
 
-        _, module, call = self._found
+        module, call = self._found[fqn]
         values = _Values()
         given = [values.expression(arg, f"input.{number}") for number, arg in enumerate(call.args)]
         for key, arg in call.kwargs.items():

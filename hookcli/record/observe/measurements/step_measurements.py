@@ -111,7 +111,7 @@ class StepMeasurements:
         self._meta: Meta = {}
         self._ranks: Meta = {}
         self._searched: dict[tuple[str, str], int] = {}
-        self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
+        self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
         self.session = HookSession(
             nn.Identity() if model.hidden else module, select=watched, guard=guard, callers_run=True, ops=plan.ops
         )
