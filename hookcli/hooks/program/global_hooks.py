@@ -133,7 +133,7 @@ class GlobalHooks:
             try:
                 return original(batches)
             finally:
-                self.listener.data_wait_over()
+                self.listener.data_wait_over(batches)
 
         return next_batch
 

@@ -59,8 +59,8 @@ class Listener(Protocol):
     def data_wait_begins(self) -> None:
         """The program waits for the next batch of a DataLoader."""
 
-    def data_wait_over(self) -> None:
-        """The batch has come, or the DataLoader has raised."""
+    def data_wait_over(self, batches: object) -> None:
+        """The batch has come, or the DataLoader, whose iterator this is, has raised."""
 
     def forked(self) -> None:
         """This process is a forked child, in which the hooks are off from now on."""

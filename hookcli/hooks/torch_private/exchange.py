@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from threading import RLock
 from types import ClassMethodDescriptorType
@@ -101,3 +101,22 @@ NO_WAITING = "the time spent waiting for data is not known"
 
 DataLoaderIterator: type = private("torch.utils.data.dataloader", "_BaseDataLoaderIter", object, NO_WAITING)
 """The base class of a DataLoader's iterators, whose `__next__` waits for the next batch."""
+
+
+def batches_yielded(iterator: object) -> int:
+    """The number of batches that a DataLoader's iterator has yielded; 0 in a PyTorch that does not count them."""
+    return int(getattr(iterator, "_num_yielded", 0))
+
+
+def batches_in_all(iterator: object) -> int:
+    """The number of batches that a DataLoader's iterator yields, if PyTorch's own samplers tell; else 0.
+
+    Samplers of the program's own are not asked, whose length may depend on random numbers.
+    """
+    sampler = getattr(iterator, "_index_sampler", None)
+    asked = [getattr(type(one), "__len__", None) for one in (sampler, getattr(sampler, "sampler", sampler))]
+    if not all(str(getattr(length, "__module__", "")).startswith("torch.utils.data.") for length in asked):
+        return 0
+    with suppress(TypeError, NotImplementedError):  # a dataset without a length
+        return len(sampler)  # type: ignore[arg-type]
+    return 0

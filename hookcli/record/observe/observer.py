@@ -40,7 +40,8 @@ class Observer:
         self._forwards = Forwards(self.models, self._steps)
         self._passes = BackwardPasses(self._steps)
         self._optimizer_calls = OptimizerCalls(self.optimizer_steps, self.models, self._steps)
-        self.data_wait_begins, self.data_wait_over = self.clock.wait_begins, self.clock.wait_over
+        self.data_wait_begins = self.clock.wait_begins
+        self._batch_taken = self.safe(self._steps.epochs.taken)
         self.call_failed = self.safe(self._forwards.fail)  # at once: the program may need the memory that a step holds
         self.backward_begins = self.safe(self._begin_backward)
         self.loss_scaled = self.safe(self._passes.scaled)
@@ -141,6 +142,11 @@ class Observer:
     def call_failing(self) -> None:
         with self._lock, self._boundary:
             self._forwards.failing()
+
+    def data_wait_over(self, batches: object) -> None:
+        self.clock.wait_over()
+        if not self.clock.waiting:
+            self._batch_taken(batches)
 
     # Backward passes.
 

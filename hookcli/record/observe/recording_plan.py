@@ -19,6 +19,7 @@ from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
     from hookcli.hooks.clock import ProgramClock
+    from hookcli.record.observe.epochs import Epochs
 
 PROBES = ("activations", "grads", "updates", "optimizer", "time")
 FIRST_BAD = ("report", "stop")
@@ -144,14 +145,15 @@ class Schedule:
     """Chooses the recorded steps of a plan.
 
     Without an interval the steps are first recorded densely, then those whose number is a multiple of a power of two
-    that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million. A
-    step is left out while hookcli has spent more than 2 % of the run's time in recorded steps, or than its part of the
-    first minute; the first of them is not counted, as it has more to do. Ranks must choose alike, without a word to
-    each other: they go by numbers alone.
+    that grows with the number, so that two runs have steps in common: 51 of 60 steps, 84 of 1,000, 164 of a million.
+    The last step of an epoch, which may be that of the run, is recorded, too. A step is left out while hookcli has
+    spent more than 2 % of the run's time in recorded steps, or than its part of the first minute; the first of them is
+    not counted, as it has more to do. Ranks must choose alike, without a word to each other: they go by numbers alone.
     """
 
-    def __init__(self, plan: RecordingPlan, clock: ProgramClock) -> None:
+    def __init__(self, plan: RecordingPlan, clock: ProgramClock, epochs: Epochs) -> None:
         self._plan = plan
+        self._epochs = epochs
         self._clock = clock
         self._began = perf_counter()
         self._chosen: dict[int, bool] = {}
@@ -187,12 +189,23 @@ class Schedule:
         """True if hookcli's own work leaves time for one more step; always where an interval was asked for."""
         if self._plan.every is not None or self._plan.first_bad or joined_world().size > 1:
             return True  # a search looks at every step anyway
-        seconds, cost = perf_counter() - self._began, self._spent / max(self._recorded - 1, 1)
+        seconds, cost = self._seconds_and_cost()
         if self._spent + cost <= _AT_ONCE:
             return True
         slowly = _AT_ONCE * math.sqrt(seconds / _MINUTE)
         allowed, growth = (_AT_ONCE + slowly, slowly) if seconds < _MINUTE else (_SHARE * seconds, 2 * _SHARE * seconds)
         return self._spent + cost <= allowed and number % _power_of_two(cost * number / growth) == 0
+
+    def _seconds_and_cost(self) -> tuple[float, float]:
+        """How long the run has taken, and hookcli's own part of a recorded step."""
+        return perf_counter() - self._began, self._spent / max(self._recorded - 1, 1)
+
+    def _ends_epoch(self, number: int) -> bool:
+        """True for the last step of an epoch, if there is time: that of the first minute in full."""
+        if joined_world().size > 1 or not self._epochs.ends(number + self._plan.start):
+            return False
+        seconds, cost = self._seconds_and_cost()
+        return self._spent + cost <= _SHARE * max(seconds, _MINUTE)
 
     def look_after(self, step: int) -> None:
         """Record the steps after this one, in which something was found."""
@@ -203,7 +216,7 @@ class Schedule:
         if self._before is not None and self._recorded > 1:
             self._spent += own - self._before
         regular = number % self.interval(number + self._plan.start) == 0 and self.affordable(number)
-        chosen = number < _ALWAYS or number in self._soon or regular
+        chosen = number < _ALWAYS or number in self._soon or regular or self._ends_epoch(number)
         self._recorded += chosen
         self._before = own if chosen else None
         return chosen

@@ -9,6 +9,7 @@ import pytest
 
 from hookcli.hooks.clock import ProgramClock
 from hookcli.record.observe import recording_plan as module
+from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.system.torchrun import World
 
@@ -48,7 +49,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Run]:
 
     def started(step: float = 0.001, cost: float = 0.0, **plan: object) -> Run:
         clock.seconds = clock.own = 0.0
-        return Run(Schedule(RecordingPlan(**plan), cast(ProgramClock, clock)), clock, step, cost)  # type: ignore[arg-type]
+        return Run(Schedule(RecordingPlan(**plan), cast(ProgramClock, clock), Epochs()), clock, step, cost)  # type: ignore[arg-type]
 
     return cast("type[Run]", started)
 

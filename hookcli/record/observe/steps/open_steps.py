@@ -13,6 +13,7 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
+from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
@@ -56,7 +57,8 @@ class OpenSteps:
     def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:
         self.plan = plan
         self.clock = clock
-        self.schedule = Schedule(plan, clock)
+        self.epochs = Epochs()
+        self.schedule = Schedule(plan, clock, self.epochs)
         self._sink = sink
         self._guard = guard
         self._search = Search(plan)
