@@ -261,4 +261,6 @@ def choose(what: str, columns: Sequence[Column], most: int | None = None) -> str
     """How to draw further columns: more figures: lr, ratio; choose with --columns, for example --columns lr,ratio."""
     names = [column.name for column in columns]
     more = f" and {len(names[most:])} more" if most and names[most:] else ""
-    return f"{what}: {', '.join(names[:most])}{more}; choose with --columns, for example --columns {','.join(names[:2])}"
+    return (
+        f"{what}: {', '.join(names[:most])}{more}; choose with --columns, for example --columns {','.join(names[:2])}"
+    )
