@@ -12,18 +12,8 @@ from typing import Any
 from hookcli.reporters import moments
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.footer import next_line
-from hookcli.reporters.step_figures import (
-    WHERE,
-    Curves,
-    above,
-    against,
-    below,
-    choose,
-    chosen,
-    curves,
-    time_marks,
-    x_label,
-)
+from hookcli.reporters.step_axis import time_marks, x_label
+from hookcli.reporters.step_figures import WHERE, Curves, above, against, below, choose, chosen, curves
 from hookcli.reporters.table_text import table_text
 from hookcli.system.escaping import visible, wrapped
 from hookcli.table import Report, formatting

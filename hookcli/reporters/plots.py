@@ -18,7 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from hookcli.reporters import footer, moments
 from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
-from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves, time_marks, x_label
+from hookcli.reporters.step_axis import time_marks, x_label
+from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.formatting import letter
@@ -52,9 +53,8 @@ _LOOK = {
     "ytick.color": _DIM,
 }
 _WIDTH = 9.0  # inches
-_CHART, _FLAT_LINE, _HEAD = 1.75, 0.22, 0.5  # inches of height: a chart, a line of text, the title
+_CHART, _HISTOGRAM, _TIMELINE, _FLAT_LINE, _HEAD = 1.75, 1.9, 4.2, 0.22, 0.5  # inches of height; _HEAD is the title's
 _ACROSS = 3  # histograms in a row
-_HISTOGRAM, _TIMELINE = 1.9, 4.2  # inches of height
 _MOST_BINS, _FEWEST_BINS = 60, 8  # to draw; to take the whole width
 _LABELS = 9  # along the axis of a histogram
 _DOTTED = 40  # up to this many points are marked
@@ -92,11 +92,11 @@ class _Part:
         for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
             _draw_curves(ax, one, f"curve-{number}")
         if self.drawn:
-            over_time = self.drawn[-1].over_time
-            axes[-1].set_xlabel("time" if over_time else "step")
-            if over_time:
-                axes[-1].xaxis.set_major_locator(FixedLocator(time_marks(*axes[-1].get_xlim())))
-            axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda x, _: x_label(x, over_time=over_time)))
+            over_time, axis = self.drawn[-1].over_time, axes[-1].xaxis
+            axis.set_label_text("time" if over_time else "step")
+            marks = FixedLocator(time_marks(*axes[-1].get_xlim())) if over_time else MaxNLocator(integer=True)
+            axis.set_major_locator(marks)
+            axis.set_major_formatter(FuncFormatter(lambda x, _: x_label(x, over_time=over_time)))
         if self.drawn and (names := against(self.report)):
             lines, _ = axes[0].get_legend_handles_labels()
             axes[0].legend(lines, [f"{side.upper()}: {name}" for side, name in names.items()], loc="upper right")
@@ -116,7 +116,6 @@ def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
         ax.set_yscale("log")
     if one.limits:
         ax.set_ylim(*one.limits)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
     if one.lost:

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from commands.check_nets import Cli
 
+from hookcli.checks.selection import known_checks
+from hookcli.table.marks import RULES
+
 MODELS = """
 import torch
 from torch import nn
@@ -114,3 +117,8 @@ def test_explain_alone_lists_every_check(cli: Cli) -> None:
     assert listed[0].split(maxsplit=2) == ["HK001", "crash", "the model does not run on this input"]
     ids = [line.split()[0] for line in listed if line.startswith("HK")]
     assert len(ids) == len(set(ids)) > 30 and max(map(len, listed)) <= 100
+
+
+def test_checks_that_explain_faults_exist() -> None:
+    named = {check for rule in RULES for check in rule.checks.values()}
+    assert named == {"HK003", "HK004", "HK009", "HK010", "HK012", "HK013"} <= {kind.id for kind in known_checks()}

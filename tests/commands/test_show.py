@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import re
 import shlex
@@ -21,7 +20,6 @@ from commands.shown import on_terminal
 from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
-from hookcli.record.file.record_lines import StepLosses
 from hookcli.table import Report, TensorStats
 
 Cli = Callable[..., Any]
@@ -72,18 +70,6 @@ def test_the_latest_record_is_shown_without_a_name(cli: Cli, record: Path) -> No
     os.utime("later.run.jsonl", (0, 0))
     found = cli("show", "--over-time", "head")
     assert found.code == 0 and f"4 recorded steps in {record.name}" in found.err
-
-
-def test_the_losses_of_a_run_without_a_recorded_step(cli: Cli, record: Path) -> None:
-    save(Path("none.run.jsonl"), (HEADER, StepLosses("Net", 0, [3.0, 2.0, math.nan, 1.0]), end()))
-    for part in ("loss", "."):
-        alone = cli("show", "none.run.jsonl", "--over-time", part)
-        assert alone.code == 0 and "Net · train · no recorded step\nLoss (NaN or Inf in step 2)\n" in alone.out
-        assert all(f"{loss:.3f}┤" in alone.out for loss in (3.0, 2.0, 1.0))
-    assert "unknown module, parameter or figure 'lr'" in cli("show", "none.run.jsonl", "--over-time", "lr").err
-    assert cli("show", "none.run.jsonl", "--over-time", "loss", "--model", "Net", "-o", "a.svg").code == 0
-    both = cli("show", record.name, "none.run.jsonl", "--over-time", "loss")
-    assert both.code == 0 and both.out.startswith("A is better: loss ") and "no model" not in both.out
 
 
 def test_a_figure_of_the_model_over_time(cli: Cli, record: Path) -> None:

@@ -1,17 +1,19 @@
-"""`hookcli show` of records whose steps are damaged inside: JSON still, but not the fields of a step."""
+"""`hookcli show` of records without a step, or with steps that are damaged inside: JSON still, but not their fields."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records import HEADER, end, recorded_step, text
+from records import HEADER, RUN, end, recorded_step, save, text
 
 from hookcli.record.file import reading
 from hookcli.record.file.reading import read_record
+from hookcli.record.file.record_lines import StepLosses
 
 Cli = Callable[..., Any]
 Damage = Callable[[dict[str, Any]], object]
@@ -127,3 +129,16 @@ def test_what_was_written_of_one_row_is_said_in_the_singular(cli: Cli) -> None:
     assert ran.err.endswith("wrote a.csv: 7 rows\n")
     damaged(strings, count=1)
     assert cli("show", "r.jsonl", "--over-time", "head", "-o", "a.csv").err.endswith("wrote a.csv: 1 row\n")
+
+
+def test_the_losses_of_a_run_without_a_recorded_step(cli: Cli) -> None:
+    save(Path("train.run.jsonl"), RUN)
+    save(Path("none.run.jsonl"), (HEADER, StepLosses("Net", 0, [3.0, 2.0, math.nan, 1.0]), end()))
+    for part in ("loss", "."):
+        alone = cli("show", "none.run.jsonl", "--over-time", part)
+        assert alone.code == 0 and "Net · train · no recorded step\nLoss (NaN or Inf in step 2)\n" in alone.out
+        assert all(f"{loss:.3f}┤" in alone.out for loss in (3.0, 2.0, 1.0))
+    assert "unknown module, parameter or figure 'lr'" in cli("show", "none.run.jsonl", "--over-time", "lr").err
+    assert cli("show", "none.run.jsonl", "--over-time", "loss", "--model", "Net", "-o", "a.svg").code == 0
+    both = cli("show", "train.run.jsonl", "none.run.jsonl", "--over-time", "loss")
+    assert both.code == 0 and both.out.startswith("A is better: loss ") and "no model" not in both.out

@@ -106,17 +106,11 @@ class Record:
         numbered = (item for line in lines for item in enumerate(line.values, line.first))
         return {step: loss for step, loss in numbered if loss is not None}
 
-    def trained(self) -> list[str]:
-        """The models that were trained: with recorded training steps, or with losses alone."""
-        recorded = (entry.model for entry in self.entries if entry.phase == "train")
-        return [*dict.fromkeys([*recorded, *(line.model for line in self.losses)])]
-
     def courses(self) -> dict[str, LossCourse]:
         """The course of the loss of each model that was trained."""
         courses = {model: LossCourse.of(self.losses_of(model)) for model in dict.fromkeys(x.model for x in self.losses)}
-        for line in self.losses:
-            if not line.taken:
-                courses[line.model].add(line.first, line.values, taken=False)
+        for line in (line for line in self.losses if not line.taken):
+            courses[line.model].add(line.first, line.values, taken=False)
         return courses
 
     def last(self, entries: Iterable[StepEntry] | None = None) -> Iterator[RecordedStep]:

@@ -15,7 +15,7 @@ from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses, losse
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.query import Query, trained
 from hookcli.system.escaping import shell_path
 from hookcli.table import Column, Report, Row
 from hookcli.table.columns.recorded import RUNS, RUNS_PROBE
@@ -121,10 +121,10 @@ def charted(reports: Sequence[Report], smooth: int | None, x: str) -> list[Repor
 
 def runs(records: Sequence[Record], model: str | None = None) -> list[Report]:
     """For each model that was trained, or the one named, a report with a row for each run; its verdict is on losses."""
-    trained = [record.trained() for record in records]
+    first, *others = map(trained, records)
     reports = []
-    for name in trained[0] if model is None else [model] * (model in trained[0]):
-        called = [name, *(namesakes(trained[0], theirs).get(name) for theirs in trained[1:])]
+    for name in first if model is None else [model] * (model in first):
+        called = [name, *(namesakes(first, theirs).get(name) for theirs in others)]
         reports.append(_of_model([*zip(records, called, strict=True)]))
     return reports
 

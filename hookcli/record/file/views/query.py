@@ -84,7 +84,7 @@ class Query:
 
     def _known(self, record: Record) -> list[StepEntry]:
         for what, given, known in (
-            ("--model", self.model, [*(entry.model for entry in record.entries), *record.trained()]),
+            ("--model", self.model, [*(entry.model for entry in record.entries), *trained(record)]),
             ("--phase", self.phase, [*(entry.phase for entry in record.entries), *["train"] * bool(record.losses)]),
         ):
             if given is not None and given not in known:
@@ -115,7 +115,7 @@ class Query:
     def _of_losses(self, record: Record, entries: Sequence[StepEntry]) -> list[Report]:
         """Reports without rows of the models that have losses, but no recorded training step that can be read."""
         read = {step.model for step in record.last(entries) if step.phase == "train"}
-        models = [model for model in record.trained() if model not in read and record.losses_of(model)]
+        models = [model for model in trained(record) if model not in read and record.losses_of(model)]
         chosen = [model for model in models if self.model in (None, model) and self.phase in (None, "train")]
         return [
             replace(history(model, "train", []), columns=columns_named("step", "forward", "loss")) for model in chosen
@@ -157,6 +157,12 @@ class Query:
 def _with_every_loss(report: Report, record: Record) -> Report:
     losses = record.losses_of(report.model) if report.meta["mode"] == "train" else {}
     return replace(report, meta={**report.meta, "loss_of_steps": [sorted(losses.items())]}) if losses else report
+
+
+def trained(record: Record) -> list[str]:
+    """The models that were trained: with recorded training steps, or with losses alone."""
+    recorded = (entry.model for entry in record.entries if entry.phase == "train")
+    return [*dict.fromkeys([*recorded, *(line.model for line in record.losses)])]
 
 
 def finished(record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
