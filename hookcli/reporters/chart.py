@@ -87,12 +87,14 @@ def _lines(report: Report, view: View, used: int) -> Iterator[str]:
 
 def _timeline(report: Report, view: View) -> Iterator[str]:
     """Draw the bytes in use from the first operator of a step to the last."""
-    lines = min(max((view.height or _TALLEST + 4) - 4, _LOWEST), 2 * _TALLEST)
+    head, *tail = (wrapped(line, view.width) for line in (moments.above(report), *moments.held(report)))
+    around = sum(text.count("\n") + 1 for text in (head, *tail)) + 1  # with the prompt
+    lines = min(max(view.height - around, _LOWEST), 2 * _TALLEST) if view.height else _TALLEST
     size = min(view.width or _WIDTH, _WIDEST), lines
-    yield wrapped(moments.above(report), view.width)
+    yield head
     if report.rows:
         yield from memory_curve([row["highest"] for row in report.rows], moments.phases(report), size)
-    yield from (wrapped(line, view.width) for line in moments.held(report))
+    yield from tail
 
 
 def _legend(runs: Mapping[str, str], signs: Sequence[str]) -> list[str]:
