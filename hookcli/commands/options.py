@@ -149,7 +149,7 @@ class _Output:
     debug: bool = option(False, "Show full tracebacks of errors.")
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@dataclass(frozen=True)
 class Options(_Output, _Display, _Several, _Running, _Data, _Generated, _Building):
     """The shared options, as typed; help lists the groups from the last to the first."""
 
