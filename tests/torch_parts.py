@@ -132,6 +132,9 @@ def _compiled() -> list[str]:
     for model in (whole, part):
         for report in hookcli.capture(model, torch.ones(1, 2), ["shapes", "grads"]):
             notes.extend(report.meta.get("notes", ()))
+    breaks = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    breaks[1].register_forward_hook(lambda *_: print(end=""))
+    notes.extend(hookcli.check(breaks, torch.ones(2, 2), compile="eager").meta.get("notes", ())[:-1])
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.jsonl"
         with hookcli.watch(part, every=1, output=record):

@@ -16,9 +16,9 @@ class Crash(Check):
     model's own code. Other checks still report what they find in the part of the run before the crash, except checks
     that would mistake an unfinished run for a fault (a parameter without a gradient, a module that was never called).
     Checks that found nothing are listed as not judged, because the rest of the run is unknown. A crash is always
-    reported, whatever is selected or ignored. Some checks also run the model in eval mode; if only that run fails, the
-    training run is judged as usual and the failure is reported as well. A crash makes the exit code 2, as in every
-    command; further models are still checked.
+    reported, whatever is selected or ignored. Some checks also run the model in eval mode, or compiled (--compile); if
+    only such a run fails, the training run is judged as usual and the failure is reported as well. A crash makes the
+    exit code 2, as in every command; further models are still checked.
     """
 
     id = "HK001"
@@ -30,7 +30,8 @@ class Crash(Check):
     values = False
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
-        for crash, where in ((measured.crash, ""), (measured.eval_crash, "in eval mode: ")):
+        crashes = ((measured.crash, ""), (measured.eval_crash, "in eval mode: "), (measured.compile_crash, ""))
+        for crash, where in crashes:
             if crash:
                 yield self.finding(crash.fqn, where + " ".join(line.strip() for line in str(crash).splitlines()))
 

@@ -11,6 +11,7 @@ from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError, UsageError, shortened
 from hookcli.table import Report
+from hookcli.table.compilation import Compilation
 from hookcli.table.losses import LossCourse
 
 _SPEC = re.compile(
@@ -81,7 +82,8 @@ class Measurements:
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
     are there. `again` holds one more `inventory` per repetition. `crash` is the error of a model that failed; the
-    reports then end where it failed. `eval_crash` is the error of a model that passed its run and failed in eval mode.
+    reports then end where it failed. `eval_crash` is the error of a model that passed its run and failed in eval mode,
+    `compile_crash` of one that failed under torch.compile.
     """
 
     inventory: Report | None = None
@@ -97,9 +99,11 @@ class Measurements:
     expected: Sequence[Expected] | None = None
     baseline: Baseline | None = None
     losses: LossCourse | None = None
+    compilation: Compilation | None = None
     tolerance: Tolerance = Tolerance()
     crash: ModelError | None = None
     eval_crash: ModelError | None = None
+    compile_crash: ModelError | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
 

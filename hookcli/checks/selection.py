@@ -14,7 +14,7 @@ from hookcli.checks.measurements import Expected, parse_expected
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import PluginError, UsageError, unknown
-from hookcli.hooks.option_values import OPS
+from hookcli.hooks.option_values import COMPILE, OPS
 
 _COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -141,12 +141,14 @@ def _is_whole(word: str, checks: Sequence[type[Check]]) -> bool:
     return len(checks) == 1 and word.lower() in (checks[0].id.lower(), checks[0].name)
 
 
+_COMPILED = ("HK039", "HK040", "HK041", "HK042")
+_BREAKS = "HK043"
 _SEE = "`hookcli check --list` lists them"
 
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """The checks to run and the runs that they need. `ops`: also judge operators."""
+    """The checks to run and the runs that they need. `ops`: also judge operators; `compile`: a backend or mode."""
 
     checks: Sequence[Check]
     backward: bool = True
@@ -156,6 +158,7 @@ class CheckPlan:
     tolerance: Tolerance = Tolerance()
     keep: bool = False
     ops: str | None = None
+    compile: str | None = None
 
     @property
     def needs(self) -> set[str]:
@@ -178,6 +181,7 @@ class CheckSettings(TypedDict, total=False):
     rtol: float | None
     atol: float | None
     ops: str | None
+    compile: str | bool | None
 
 
 def make_plan(
@@ -192,18 +196,22 @@ def make_plan(
     backward, repeat, against = settings.get("backward", True), settings.get("repeat", 1), settings.get("against")
     expected = [parse_expected(text) for text in _listed(settings.get("expect_output"))]
     limits = parse_thresholds(settings.get("thresholds") or {}, "--threshold " if typed else "thresholds: ")
+    compiles = COMPILE[0] if (chosen := settings.get("compile")) is True else chosen or None
     asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
+    asked |= dict.fromkeys(_COMPILED, compiles)
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(settings, values)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         limit = "max-activation-memory"
         raise UsageError(f"--{limit} limits the memory saved for backward: remove --no-backward", option=limit)
+    if limits.keys() & {_BREAKS} and not compiles and _BREAKS in {check.id for check in checks}:
+        raise UsageError(f"{'--' * typed}max-graph-breaks limits those of a compiled run: give {'--' * typed}compile")
     if (ops := settings.get("ops")) not in (None, OPS[0]):
         raise UsageError(f"{'--ops' if typed else 'ops'} {ops}: checks judge PyTorch's functions; give {OPS[0]}")
     runs = max(repeat, 2) if any("again" in check.needs for check in checks) else 1
     baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
-    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops)
+    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops, compiles)
 
 
 def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
@@ -217,6 +225,7 @@ def require_judgeable(settings: Mapping[str, Any], values: bool) -> None:
             ("expected", settings.get("expect_output"), f"give {check.asked_by}"),
             ("baseline", settings.get("against"), f"give {check.asked_by}"),
             ("grads", settings.get("backward", True), "remove --no-backward"),
+            ("compilation", settings.get("compile"), "give --compile"),
         )
         todo = [advice for need, setting, advice in sources if need in check.needs and not setting]
         todo += ["remove --meta"] if check.values and not values else []

@@ -11,7 +11,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, tolerance_option, words_of
-from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, Options, model_argument
+from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, CompileOptions, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.run_options import loss_option
 from hookcli.commands.typer_classes import typed_names
@@ -26,6 +26,7 @@ EXAMPLES = (
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M",
     "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK007,HK01",
     "hookcli check net.py:Net --ops",
+    "hookcli check net.py:Net --compile",
     "hookcli check net.py:Net --data train.py:loader --batches 50",
     "hookcli check resnet18 --save baseline.json",
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
@@ -38,7 +39,7 @@ _MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT
 
 
 @dataclass(frozen=True)
-class CheckOptions(CacheOptions):
+class CheckOptions(CacheOptions, CompileOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
     panel = "Checks"
@@ -58,6 +59,7 @@ class CheckOptions(CacheOptions):
     max_peak_memory: str | None = option(
         None, "Limit on memory at the peak of a training step, for example 8GiB.", metavar="BYTES"
     )
+    max_graph_breaks: str | None = option(None, "Limit on graph breaks under --compile.", metavar="COUNT")
     optimizer: str = option(
         MEMORY_OPTIMIZER, "Optimizer of the step of --max-peak-memory.", metavar="NAME", words=MEMORY_OPTIMIZERS
     )

@@ -26,13 +26,14 @@ from hookcli.hooks.option_values import MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
-BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory")
+BUDGETS = ("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "max_graph_breaks")
 _DEFAULTS: dict[str, object] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
-_DEFAULTS |= {"save": None, "against": None}
+_DEFAULTS |= {"save": None, "against": None, "compile": None}
 # Pairs of settings that exclude each other, with the reason.
 _CONTRADICTIONS = (
     ("meta", "repeat", "without values there is nothing to compare"),
     ("meta", "split_batch", "without values there is nothing to compare"),
+    ("meta", "compile", "nothing is compiled for the meta device"),
     ("meta", "save", "a baseline holds values, and the meta device has none"),
     ("meta", "against", "a baseline holds values, and the meta device has none"),
     ("backward", "loss", "nothing is differentiated without a backward pass"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.checks.crash import with_crash
+from hookcli.checks.crash import Crash, with_crash
 from hookcli.checks.judgement import fails, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.commands.cached_report import CachedReport
@@ -128,6 +129,8 @@ def _with_next(report: Report, job: Job) -> Report:
         memory += ["--optimizer", job.settings["optimizer"]]
     for finding in report.findings[:1]:
         command = next_command(finding, job.spec, job.options, step, memory)
+        if finding.check == Crash.id and job.settings["compile"]:
+            command += f" --compile={shlex.quote(job.settings['compile'])}"
         report = replace(report, meta={**report.meta, "next": command})
     return report
 

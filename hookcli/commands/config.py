@@ -52,7 +52,7 @@ _TOLERANCE = _Kind(
 _FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
 _KEYS = {
     **dict.fromkeys(("weights", "task", "fill", "device", "dtype", "loss", "fail-on", "against", "optimizer"), _TEXT),
-    **dict.fromkeys(("data", "tokenizer", "ops"), _TEXT),
+    **dict.fromkeys(("data", "tokenizer", "ops", "compile"), _TEXT),
     **dict.fromkeys(("image", "text", "input-file"), _TEXTS),
     "batches": _Kind(
         "give a whole number from 1, or 'all'", lambda value: value == "all" or _is_whole(value, 1, 10**9 - 1)
@@ -64,6 +64,7 @@ _KEYS = {
     "repeat": _count(MOST_RUNS),
     "seed": _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value, 0, _GREATEST)),
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory", "max-peak-memory"), _FIGURE),
+    "max-graph-breaks": _FIGURE,
     **dict.fromkeys(("rtol", "atol"), _TOLERANCE),
     "thresholds": _Kind(
         "give a table of checks and figures, as in {HK012 = 1e-5}",

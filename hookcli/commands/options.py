@@ -164,6 +164,17 @@ class TimeOptions:
 
 
 @dataclass(frozen=True)
+class CompileOptions:
+    """The option of commands that run a model under torch.compile."""
+
+    panel = "Run"
+
+    compile: str | None = option(
+        None, "Compile the model: a backend, or a mode of torch.compile [inductor].", metavar="[BACKEND|MODE]"
+    )
+
+
+@dataclass(frozen=True)
 class CacheOptions:
     """The option of commands whose reports are cached."""
 

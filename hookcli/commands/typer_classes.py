@@ -10,7 +10,7 @@ from typer import TyperException
 from typer.core import TyperCommand
 
 from hookcli.commands.help_pages import Details, command_page
-from hookcli.hooks.option_values import OPS
+from hookcli.hooks.option_values import COMPILE, OPS
 from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
@@ -55,7 +55,7 @@ def _show_help(ctx: Any, parameter: object, wanted: bool) -> None:
         ctx.exit()
 
 
-_BARE = {"--ops": OPS}
+_BARE = {"--ops": OPS, "--compile": COMPILE}
 """Options whose value may be left out, with the values to choose from, the first of which is meant then."""
 
 

@@ -33,6 +33,7 @@ from hookcli.table import Finding, Report, Row
 from hookcli.table.meta import Meta
 from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
+from hookcli.tensors.torch_private import noted
 
 _SHOWN = ("shapes", "flow", "activations", "grads", "settings", "parameters")
 
@@ -80,7 +81,8 @@ def check(
     `expect_output` says what the model returns; `backward=False` runs no backward pass; `repeat` runs the model so
     often and compares the results; `split_batch` compares with halves of the batch; `against` is a file with a baseline
     of this `name`, compared within `rtol` and `atol`: give both runs the same values, under the same seed.
-    `ops="functions"` judges operators, too.
+    `ops="functions"` judges operators, too. `compile` is a backend or mode of torch.compile (True: the default), under
+    which the model runs once more; what the process has compiled before is then compiled again (torch.compiler.reset).
 
     Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
     random state are afterwards as they were. Raises UsageError for unknown names.
@@ -133,11 +135,13 @@ def examine(
         measured.baseline.require_same_run(measured.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks
     judgement = judge(checks, measured, values=examiner.values)
+    if measured.compilation:
+        judgement = replace(judgement, notes=[*judgement.notes, measured.compilation.remark])
     inventory = measured.inventory
     sources = {row.fqn: str(row["source"]) for row in (inventory.rows if inventory else ()) if row.get("source")}
     judgement = replace(judgement, findings=[_located(finding, run.model, sources) for finding in judgement.findings])
     meta: Meta = {
-        **(inventory.meta if inventory else finished(run.info)),
+        **noted(inventory.meta if inventory else finished(run.info)),
         "seconds": time.perf_counter() - started,
         "hookcli_seconds": ProgramClock.total - own,
     }
@@ -149,6 +153,8 @@ def examine(
 
 def _located(finding: Finding, model: nn.Module, sources: Mapping[str, str]) -> Finding:
     """Add a file and line in the working directory: of an operator's call, else of the innermost module there."""
+    if finding.file:
+        return finding
     file, _, line = sources.get(finding.fqn, "").rpartition(":")
     if file and not Path(file).is_absolute() and Path(file).is_file():
         return replace(finding, file=file, line=int(line))

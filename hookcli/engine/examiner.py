@@ -11,6 +11,7 @@ import torch
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
+from hookcli.engine.compiling import compile_run, compile_settings
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
@@ -44,10 +45,12 @@ class Examiner:
         self.model = model = run.model
         self.error: ModelError | None = None
         self.missing: dict[str, str] = {}
+        if plan.compile:
+            compile_settings(plan.compile)  # before anything runs
         self.baseline = plan.against.of(run.name) if plan.against else None
         self.values = not any(x.is_meta for x in (*model.parameters(), *model.buffers()))
-        trained = any(p.requires_grad for p in model.parameters())
-        self.backward = plan.backward and trained and bool({"grads", "again"} & self.needs)
+        self.trained = any(p.requires_grad for p in model.parameters())
+        self.backward = plan.backward and self.trained and bool({"grads", "again"} & self.needs)
         if not self.backward:
             self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
 
@@ -68,6 +71,7 @@ class Examiner:
             measured = replace(measured, **absent, crash=self.error)
         else:
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
+            measured = self._with_compilation(measured)
         if self.in_full:
             try:
                 self.further += layout()
@@ -131,6 +135,20 @@ class Examiner:
             self.error = error
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
         return measured
+
+    def _with_compilation(self, measured: Measurements) -> Measurements:
+        """The measurements with those of a compiled run, if checks read them; its failure is a crash of its own."""
+        if "compilation" not in self.needs or not self.plan.compile:
+            return measured
+        self._stage(f" under torch.compile ({self.plan.compile})")
+        try:
+            made = compile_run(self.run, self.plan.compile, self.plan.backward and self.trained)
+        except ModelError as error:
+            self.error = self.error or error
+            self.missing["compilation"] = "the model fails under torch.compile"
+            return replace(measured, compile_crash=error)
+        self.missing["compilation"] = "this PyTorch tells nothing of compilations"
+        return replace(measured, compilation=made)
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():

@@ -25,3 +25,7 @@ MEMORY_OPTIMIZER = "adamw"
 """The optimizer of a step whose memory is computed, unless another is chosen."""
 IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
 MEMORY_DEVICES = ("cpu", "cuda")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+"""The modes of torch.compile, all of its default backend."""
+COMPILE = ("inductor", "aot_eager", "eager", "cudagraphs", *COMPILE_MODES)
+"""Modes and backends that PyTorch comes with; others, as plugins register them, are given as --compile=NAME."""

@@ -66,6 +66,11 @@ BUILT_IN = {
         "HK036": "hookcli.checks.wiring:InputChanged",
         "HK037": "hookcli.checks.wiring:PlainWeight",
         "HK038": "hookcli.checks.finite:LossNotFinite",
+        "HK039": "hookcli.checks.compiling:GraphBroken",
+        "HK040": "hookcli.checks.compiling:CompiledAgain",
+        "HK041": "hookcli.checks.compiling:RecompileLimit",
+        "HK042": "hookcli.checks.compiling:LeftUncompiled",
+        "HK043": "hookcli.checks.compiling:TooManyBreaks",
     },
     "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

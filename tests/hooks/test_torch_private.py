@@ -25,6 +25,7 @@ USES = {
     "hookcli.hooks.torch_private.overrides": "shapes",
     "hookcli.hooks.torch_private.frames": "run",
     "hookcli.hooks.torch_private.dynamo": "compiled",
+    "hookcli.hooks.torch_private.compilations": "compiled",
     "hookcli.hooks.torch_private.exchange": "run",
     "hookcli.hooks.torch_private.distributed": "comm",
 }

@@ -1,0 +1,142 @@
+"""The work of torch.compile on a model or a program: its graphs, their breaks, recompilations, and the time it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from hookcli.table.formatting import clock, counted
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A line at which torch.compile ends a graph, runs the line in Python, and begins another graph.
+
+    `place` is the innermost line of the user's own code ("net.py:31") and `code` its text; `inner` is the line of a
+    library that it leads to, "" if there is none. `reason` and `advice` are for people.
+    """
+
+    place: str
+    code: str
+    reason: str
+    advice: str = ""
+    inner: str = ""
+
+    def __str__(self) -> str:
+        inside = f", in {self.inner}" if self.inner else ""
+        at = f"{self.place} `{self.code}` " if self.place else ""
+        return f"{at}({self.reason}{inside})"
+
+
+@dataclass(frozen=True, slots=True)
+class Recompiled:
+    """A function that was compiled again, and the guards that failed, each once.
+
+    `times` counts recompilations of all its parts between graph breaks, `most` those of one part. `sizes`: all guards
+    are on sizes of tensors, and torch.compile replaces such a size by a symbol when it compiles again.
+    """
+
+    place: str
+    function: str
+    times: int
+    most: int
+    guards: Sequence[str]
+    sizes: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.function}: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """The first guard that failed, and the number of others."""
+        return f"{self.guards[0]}{f' and {len(self.guards) - 1} more' if self.guards[1:] else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftEager:
+    """A function that runs without torch.compile; `limit`: it was compiled too often, and is not compiled again."""
+
+    place: str
+    function: str
+    reason: str
+    limit: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.function} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """The compilations of a run, in order. `complete` is False if there were more than PyTorch keeps notes of.
+
+    Of a model that hookcli has run itself: the `backend` or mode that it was compiled with ("": the model's own), the
+    sizes of the `batches`, and `untried`, why there were no others.
+    """
+
+    graphs: int = 0
+    seconds: float = 0.0
+    breaks: Sequence[GraphBreak] = ()
+    recompiled: Sequence[Recompiled] = ()
+    eager: Sequence[LeftEager] = ()
+    complete: bool = True
+    untried: str = ""
+    backend: str = ""
+    batches: Sequence[int] = ()
+
+    @property
+    def remark(self) -> str:
+        """torch.compile (inductor): 3 graphs, 4.1 s of compilation, on batches of 2, 3 and 4"""
+        sizes = " and ".join(filter(None, [", ".join(map(str, self.batches[:-1])), *map(str, self.batches[-1:])]))
+        on = f", on {'batches' if self.batches[1:] else 'a batch'} of {sizes}" if self.batches else ""
+        how = self.backend or "as the model is compiled"
+        return f"torch.compile ({how}): {counted(self.graphs, 'graph')}, {clock(self.seconds)} of compilation{on}"
+
+    @property
+    def recompilations(self) -> int:
+        return sum(one.times for one in self.recompiled)
+
+    def line(self, of: float | None = None) -> str:
+        """3 graphs, 1 graph break (train.py:31 print(x) (...)), 2 recompilations (...), 14 s of compilation."""
+        limit = [one for one in self.eager if one.limit]
+        left = [one for one in self.eager if not one.limit]
+        parts = [counted(self.graphs, "graph")]
+        for items, number, what in (
+            (self.breaks, len(self.breaks), "graph break"),
+            (self.recompiled, self.recompilations, "recompilation"),
+            (limit, len(limit), "recompile limit hit"),
+            (left, len(left), "function left eager"),
+        ):
+            parts += [counted(number, what, _SEVERAL.get(what, "")) + _examples(items)] if items else []
+        share = f", {self.seconds / of:.0%} of the run" if of else ""
+        least = "" if self.complete else "at least "
+        return f"{least}{', '.join(parts)}, {clock(self.seconds)} of compilation{share}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; keys of later versions are left out."""
+        return cls(**{name: _LISTS[name](value) if name in _LISTS else value for name, value in _known(cls, data)})
+
+
+_SEVERAL = {"function left eager": "functions left eager", "recompile limit hit": "recompile limits hit"}
+_NAMED = 2  # places that a line names
+
+
+def _examples(items: Sequence[object]) -> str:
+    more = f"; and {len(items) - _NAMED} more" if items[_NAMED:] else ""
+    return f" ({'; '.join(map(str, items[:_NAMED]))}{more})"
+
+
+def _known(kind: Any, data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    names = {one.name for one in fields(kind)}
+    return [(name, value) for name, value in data.items() if name in names]
+
+
+def _list_of(kind: Any) -> Any:
+    return lambda items: tuple(kind(**dict(_known(kind, item))) for item in items)
+
+
+_LISTS = {"breaks": _list_of(GraphBreak), "recompiled": _list_of(Recompiled), "eager": _list_of(LeftEager)}

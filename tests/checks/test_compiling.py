@@ -1,0 +1,225 @@
+"""Graph breaks, recompilations and functions left uncompiled, planted in models, and as PyTorch tells of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo as dynamo
+from checks import compiled_nets as nets
+from support import untouched
+from torch import nn
+from torch._dynamo import utils
+
+from hookcli import check
+from hookcli.errors import UsageError
+from hookcli.table import Report
+
+ALL = ("HK039", "HK040", "HK041", "HK042", "HK043")
+BROKEN = [nets.Prints, nets.Item, nets.Branch, nets.Timed, nets.Array, nets.LeftOut]
+LEFT = [nets.Loop, nets.Tries]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.compiler.reset()
+    utils.counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+def compiled(model: nn.Module, backend: str = "eager", **settings: Any) -> Report:
+    return check(model, nets.example(), compile=backend, **settings)
+
+
+def found(report: Report, *ids: str) -> list[tuple[str, str, str]]:
+    """The check, the place, and the message of each finding of these checks that is more than a remark."""
+    rows = [one for one in report.findings if one.check in (ids or ALL) and one.severity != "info"]
+    return [(one.check, f"{Path(one.file or '').name}:{one.line}", one.message) for one in rows]
+
+
+@pytest.mark.parametrize("net", [nets.Plain, *BROKEN, *LEFT, nets.Counts], ids=lambda net: net.__name__)
+def test_what_is_planted_is_found_at_its_line_and_nothing_else(net: type[nn.Module]) -> None:
+    expected = nets.marked(net)
+    items = found(compiled(net()))
+    assert [(check, place) for check, place, _ in items] == list(expected)
+    for (_, _, message), words in zip(items, expected.values(), strict=True):
+        assert words in message
+
+
+@pytest.mark.parametrize("net", BROKEN, ids=lambda net: net.__name__)
+def test_breaks_and_graphs_are_those_that_pytorch_explains(net: type[nn.Module]) -> None:
+    explained = dynamo.explain(net())(nets.example())
+    frames = {(Path(one.user_stack[-1].filename).name, one.user_stack[-1].lineno) for one in explained.break_reasons}
+    torch.compiler.reset()
+    report = compiled(net(), backward=False)
+    places = {place for _, place, _ in found(report, "HK039")}
+    assert places == {f"{file}:{line}" for file, line in frames if file == "compiled_nets.py"}
+    assert f" {explained.graph_count} graph" in " ".join(report.meta["notes"])
+
+
+class Messages(logging.Handler):
+    """Counts the messages that PyTorch logs of recompilations."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.number = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.number += record.getMessage().startswith("Recompiling function")
+
+
+@pytest.fixture
+def logged() -> Iterator[Messages]:
+    logger, handler = logging.getLogger("torch._dynamo.guards.__recompiles"), Messages()
+    torch._logging.set_logs(recompiles=True)
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+    torch._logging.set_logs()
+
+
+@pytest.mark.parametrize("net", [nets.Plain, nets.Counts, nets.Prints], ids=lambda net: net.__name__)
+def test_recompilations_are_those_that_pytorch_logs(net: type[nn.Module], logged: Messages) -> None:
+    report = compiled(net(), "aot_eager")
+    assert logged.number == sum(one.value or 0 for one in report.findings if one.check == "HK040") > 0
+
+
+def test_a_model_that_is_compiled_as_often_as_allowed_is_an_error() -> None:
+    report = compiled(nets.CountsOn())
+    (limit,) = [one for one in report.findings if one.check == "HK041"]
+    (again,) = [one for one in report.findings if one.check == "HK040"]
+    assert limit.severity == "error" and "self.calls ==" in limit.message and limit.file and limit.line
+    assert again.value == dynamo.config.recompile_limit - 1
+
+
+def test_other_sizes_are_a_remark_or_not_judged() -> None:
+    (finding,) = [one for one in compiled(nets.Plain()).findings if one.check in ALL]
+    assert (finding.check, finding.severity) == ("HK040", "info")
+    assert "x.size(0) was 4, is 5" in finding.message and "mark_dynamic" in finding.remedy
+    torch.compiler.reset()
+    report = compiled(nets.OneSize())
+    assert found(report) == []
+    (skipped,) = [item for item in report.skipped if item.fqn.startswith("HK040")]
+    assert "a batch of 5 fails" in skipped.reason
+
+
+@pytest.mark.parametrize(("limit", "judged"), [(0, ["HK043"]), (1, [])])
+def test_a_budget_of_graph_breaks(limit: int, judged: list[str]) -> None:
+    report = compiled(nets.Prints(), thresholds={"max-graph-breaks": limit})
+    assert [one.check for one in report.findings if one.severity == "error"] == judged
+
+
+def test_nothing_stays_behind() -> None:
+    x, model, level = nets.example(), nets.Counts(), logging.getLogger("torch._dynamo").level
+    kept = utils._compilation_metrics.maxlen
+    with untouched(model):
+        check(model, x, compile="aot_eager")
+    assert logging.getLogger("torch._dynamo").level == level and utils._compilation_metrics.maxlen == kept
+    assert not dynamo.eval_frame._debug_get_cache_entry_list(nets.Counts.forward)
+
+
+def test_a_model_that_is_compiled_already_runs_as_it_is() -> None:
+    model: Any = torch.compile(nets.Prints(), backend="aot_eager")
+    report = compiled(model, "eager")
+    assert found(report) and "as the model is compiled" in " ".join(report.meta["notes"])
+
+
+def many_breaks(number: int, folder: Path) -> nn.Module:
+    """A model with this number of lines that break the graph, more than PyTorch keeps metrics of."""
+    lines = [f"        x = x + {n}\n        print({n})\n" for n in range(number)]
+    code = (
+        "from torch import nn\nclass Many(nn.Module):\n    def forward(self, x):\n"
+        + "".join(lines)
+        + "        return x\n"
+    )
+    (folder / "many.py").write_text(code)
+    space: dict[str, Any] = {"__name__": "many"}
+    exec(compile(code, str(folder / "many.py"), "exec"), space)
+    model: nn.Module = space["Many"]()
+    return model
+
+
+def test_more_compilations_than_pytorch_keeps_metrics_of(tmp_path: Path) -> None:
+    report = check(many_breaks(70, tmp_path), torch.ones(2, 2), compile="eager")
+    assert len([one for one in report.findings if one.check == "HK039"]) == 70
+    assert " 70 graphs" in " ".join(report.meta["notes"]) or " 71 graphs" in " ".join(report.meta["notes"])
+
+
+LIBRARY = """
+def trace(x):
+    y = x * 2
+    print("library")
+    return y + 1
+"""
+USER = """
+from torch import nn
+import printing_library
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.fc(x)
+        y = printing_library.trace(y)  # \x1b[31m red
+        return y
+"""
+
+
+def test_a_library_is_named_after_the_users_own_line(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "printing_library.py").write_text(LIBRARY)
+    (tmp_path / "net.py").write_text(USER)
+    monkeypatch.syspath_prepend(str(library))
+    monkeypatch.chdir(tmp_path)
+    ran = cli("check", "net.py:Net", "--compile", "eager", "-i", "4x8", "--fail-on", "warning", "--select", "HK039")
+    line = USER.splitlines().index(next(text for text in USER.splitlines() if "trace(y)" in text)) + 1
+    (row,) = [text for text in ran.out.splitlines() if text.startswith("HK039")]
+    assert ran.code == 1 and f"net.py:{line} `y = printing_library.trace(y)" in row
+    assert "in printing_library.py:4 trace" in row and "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--compile=nonsense"], "unknown --compile 'nonsense'"),
+        (["--max-graph-breaks", "0"], "give --compile"),
+        (["--select", "HK040"], "give --compile"),
+        (["--compile", "--meta"], "--meta and --compile"),
+    ],
+)
+def test_mistakes(cli: Callable[..., Any], net: Path, words: list[str], message: str) -> None:
+    ran = cli("check", "net.py:Net", "-i", "2x3x4x4", *words)
+    assert ran.code == 2 and message in ran.err and ran.err.count("\n") == 1
+
+
+def test_compilation_that_is_switched_off_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    with pytest.raises(UsageError, match="TORCH_COMPILE_DISABLE"):
+        compiled(nets.Plain())
+
+
+def test_a_model_that_cannot_be_compiled(cli: Callable[..., Any], net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> Any:
+        raise NotImplementedError("no compiler here")
+
+    monkeypatch.setitem(dynamo.backends.registry._COMPILER_FNS, "refuses", refuses)
+    monkeypatch.setitem(dynamo.backends.registry._BACKENDS, "refuses", None)
+    ran = cli("check", "net.py:Net", "-i", "2x3x4x4", "--compile=refuses")
+    assert ran.code == 2 and "HK001" in ran.out and "HK039 graph-break and 3 more: not judged" in ran.out
+    assert "under torch.compile (refuses)" in ran.err and "no compiler here" in ran.err
+    assert "--compile=refuses" in next(line for line in ran.out.splitlines() if line.startswith("Next:"))
+
+
+def test_with_inductor_as_people_type_it(cli: Callable[..., Any], net: Path) -> None:
+    ran = cli("check", "net.py:Net", "-i", "2x3x4x4", "--no-backward", "--compile")
+    assert ran.code == 0 and "torch.compile (inductor): 1 graph" in ran.out
