@@ -122,8 +122,10 @@ def _compiled() -> list[str]:
     import hookcli
     from hookcli.engine.lockstep.side import compiled
     from hookcli.engine.run_info import finished
+    from hookcli.hooks.torch_private.unwrap import unwrapped
 
-    with compiled(nn.Linear(2, 2), "*", "eager"):
+    (in_place := nn.Linear(2, 2)).compile(backend="eager")
+    with compiled(*unwrapped(in_place)):
         notes = list(finished({}).get("notes", ()))
     whole, part = torch.compile(nn.Linear(2, 2), backend="eager"), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     whole(torch.ones(1, 2))

@@ -83,9 +83,10 @@ class DumpRuns:
             inputs, described, data = given.first[0], given.described, given.of_side(0)
         else:
             inputs, described = data.first.inputs, str(reader.dump.meta.get("input", data.first.described))
-        unseen = unseen_parts(built.prepared.model, spec.compile)
+        model_side = live.side(built, inputs)
+        unseen = unseen_parts(model_side.model, model_side.compile)
         if options.ops:
-            parts += operators_of(live.side(built, inputs), live.step_of(built, backward), options.ops, unseen)
+            parts += operators_of(model_side, live.step_of(built, backward), options.ops, unseen)
         comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
         asked = [_PROBES[kind] for kind in KINDS if kind in reader.dump.kinds]
         probes: list[Probe] = [load("probes", name)(*of, sink=comparison) for name, *of in asked]

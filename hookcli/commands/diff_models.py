@@ -18,7 +18,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.batches import DataBatches
 from hookcli.engine.capture import Hooking, capture_run
 from hookcli.engine.lockstep import Side, compare
-from hookcli.engine.lockstep.side import alignment_of, compiled, copy_weights
+from hookcli.engine.lockstep.side import alignment_of, compiled, compiled_by, copy_weights
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.step import Step
@@ -68,6 +68,7 @@ class ModelRuns:
         given, selection = pair.given, Selection(self.options)
         self._remark_unknown(tolerance.settings, pair)
         sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
+        sides = [replace(side, compile=side.compile or x.compiled) for side, x in zip(sides, pair.built, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         report = compare(
             *sides,
@@ -130,7 +131,7 @@ class ModelRuns:
             if built.tree:
                 stack.enter_context(built.tree())
             if side.compile:
-                stack.enter_context(compiled(side.model, side.compile, side.backend))
+                stack.enter_context(compiled(side.model, side.compile))
             return capture_run(replace(run, info=info, data=data), probes, hooking)
 
     def built(self, spec: SideSpec, backward: bool) -> BuiltSide:
@@ -145,17 +146,17 @@ class ModelRuns:
         """A built side, and how it runs."""
         with built.tree() if built.tree else nullcontext():
             edits = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]
+        model, spec = built.prepared.model, built.spec
         return Side(
-            built.prepared.model,
+            model,
             inputs,
-            name=built.spec.text,
-            fastpath=built.spec.options.fastpath,
+            name=spec.text,
+            fastpath=spec.options.fastpath,
             edits=edits,
-            compile=built.spec.compile,
-            backend=built.spec.backend,
+            compile=compiled_by(spec.backend, model, spec.compile) if spec.compile else {},
             tree=built.tree,
             info={
-                **describe_run(built.prepared.model, inputs),
+                **describe_run(model, inputs),
                 "seed": built.setting.seed,
                 "weights": built.setting.weights,
                 **built.recipe.meta,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hookcli.engine.lockstep.lockstep import SourceTree
     from hookcli.engine.prepare import PreparedRun
     from hookcli.engine.setting import Feedback, Setting
+    from hookcli.hooks.torch_private.unwrap import Compile
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.
@@ -98,19 +99,21 @@ def _side(
 
 @dataclass
 class BuiltSide:
-    """A side's model with its recipe, setting and source tree."""
+    """A side's model with its recipe, setting and source tree; `compiled` are the parts that it came with compiled."""
 
     spec: SideSpec
     recipe: Recipe
     setting: Setting
     prepared: PreparedRun
     tree: SourceTree | None
+    compiled: dict[str, Compile]
 
 
 def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
     """Build a side's model, in a source tree of the side's if its code comes from files."""
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
+    from hookcli.hooks.torch_private.unwrap import unwrapped
 
     train = backward if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=backward), needs_input=False, data=None)
@@ -119,7 +122,9 @@ def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
-        return BuiltSide(spec, recipe, setting, prepare_run(recipe, setting, feedback=feedback), tree)
+        run = prepare_run(recipe, setting, feedback=feedback)
+        model, compiled = unwrapped(run.model)
+        return BuiltSide(spec, recipe, setting, replace(run, model=model), tree, compiled)
 
 
 def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:

@@ -83,7 +83,7 @@ class Meta(Source, total=False):
     rank: int | Sequence[int] | None
     """The process, or those whose rows are shown beside each other."""
     backend: Plain[str]
-    """The backend of torch.distributed, or in one side of a comparison that of torch.compile."""
+    """The backend of torch.distributed."""
     parallel: str | None
     """How the processes share the model: ddp, fsdp ..."""
     fastpath: Plain[bool]
@@ -200,7 +200,7 @@ class Meta(Source, total=False):
     record: Plain[str]
     """Path of the record that is one side of a comparison."""
     compile: Plain[str]
-    """Modules of one side that torch.compile compiled, as a pattern."""
+    """Modules of one side that torch.compile has compiled."""
     against: Mapping[str, str]
     """The paths of records whose steps are beside each other, as `a`, `b` ..."""
     of: Plain[str]

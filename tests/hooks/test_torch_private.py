@@ -26,6 +26,7 @@ USES = {
     "hookcli.hooks.torch_private.frames": "run",
     "hookcli.hooks.torch_private.dynamo": "compiled",
     "hookcli.hooks.torch_private.compilations": "compiled",
+    "hookcli.hooks.torch_private.unwrap": "compiled",
     "hookcli.hooks.torch_private.exchange": "run",
     "hookcli.hooks.torch_private.distributed": "comm",
 }

@@ -182,10 +182,10 @@ class _Comparison:
         weights = self.state_diff.rows(tolerance)
         rows = with_state_rows(self.pairs.rows(tolerance, info["complete"]), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        metas = [
-            finished(own) | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
-            for side, own in zip(self.sides, self.infos, strict=True)
-        ]
+        metas = [finished(own) for own in self.infos]
+        for side, own in zip(self.sides, metas, strict=True):
+            if side.compile:
+                own["compile"] = ", ".join(fqn or "(model)" for fqn in side.compile)
         columns = with_operators(TENSORS) if self.ops else TENSORS
         report = verdict.report(
             rows,
@@ -213,7 +213,7 @@ class _Comparison:
             for number, side in enumerate(self.sides):
                 stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
-                    stack.enter_context(compiled(side.model, side.compile, side.backend))
+                    stack.enter_context(compiled(side.model, side.compile))
                 torch.manual_seed(seed)
                 if self.ops:
                     operators.append(operators_of(side, self.step, self.ops, self.watched.hidden[number]))

@@ -5,10 +5,11 @@ These find operators before the comparison, and after it the origin of a differe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from hookcli.hooks.observing_mode import without_mode
 from hookcli.hooks.parts import Select, compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import use_fake_tensors
+from hookcli.hooks.torch_private.unwrap import Compile
 from hookcli.table import Report
 from hookcli.table.meta import Meta
 from hookcli.table.names import is_within_any, no_match, operator_owner
@@ -45,8 +47,8 @@ BatchOfBoth = tuple[object, object, object]
 class Side:
     """One of two models to compare, and how to run it; `inputs` and `edits` are those of `capture`.
 
-    `compile` is a glob: the outermost modules that match are compiled, each by itself, with `backend`. `tree` has the
-    modules imported from the side's own folder. `info` describes the run if `describe_run` does not suffice.
+    `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `tree` has the modules
+    imported from the side's own folder. `info` describes the run if `describe_run` does not suffice.
     """
 
     model: nn.Module
@@ -54,8 +56,7 @@ class Side:
     name: str = ""
     fastpath: bool = True
     edits: Sequence[str | Edit] = ()
-    compile: str | None = None
-    backend: str = "inductor"
+    compile: Mapping[str, Compile] = field(default_factory=dict)
     tree: SourceTree | None = None
     info: Meta | None = None
 
@@ -102,12 +103,20 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
     return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"
 
 
-def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    """The outermost modules that match a glob; "(model)" and `*` match the whole model. Raises UsageError for none."""
-    chosen: dict[str, nn.Module] = {}
-    for fqn, module in model.named_modules():
+def compiled_by(backend: str, model: nn.Module, pattern: str) -> dict[str, Compile]:
+    """What compiles the outermost modules that match a glob; "(model)" and `*` match the whole model.
+
+    Raises UsageError if none matches, and for an unknown backend.
+    """
+    backends = torch.compiler.list_backends(exclude_tags=())
+    if backend not in backends:
+        raise UsageError(unknown("--compile-backend", backend, backends))
+    # Inductor's dropout would draw other random numbers than eager mode does.
+    options: Any = {"fallback_random": True} if backend == "inductor" else None
+    chosen: dict[str, Compile] = {}
+    for fqn, _ in model.named_modules():
         if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, chosen):
-            chosen[fqn] = module
+            chosen[fqn] = partial(torch.compile, backend=backend, options=options)
     if not chosen:
         raise UsageError(f"--compile: {no_match(pattern, dict(model.named_modules()), 'module')}")
     return chosen
@@ -116,26 +125,21 @@ def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
 UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
 
 
-def unseen_parts(model: nn.Module, pattern: str | None) -> set[str]:
-    """The modules whose hooks do not fire, since they lie in modules that are compiled, or that match the pattern."""
-    chosen = outermost(model, pattern) if pattern else {}
-    return {fqn for fqn, _ in model.named_modules() if is_within_any(fqn, chosen)} | {*compiled_parts(model)}
+def unseen_parts(model: nn.Module, compiled: Collection[str]) -> set[str]:
+    """The modules whose hooks do not fire, since they lie in modules that are compiled, or in those of `compiled`."""
+    return {fqn for fqn, _ in model.named_modules() if is_within_any(fqn, compiled)} | {*compiled_parts(model)}
 
 
 @contextmanager
-def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
-    """Compile the outermost modules that match; hooks fire on them, not inside. Raises UsageError for the backend."""
-    backends = torch.compiler.list_backends(exclude_tags=())
-    if backend not in backends:
-        raise UsageError(unknown("--compile-backend", backend, backends))
-    # Inductor's dropout would draw other random numbers than eager mode does.
-    options: Any = {"fallback_random": True} if backend == "inductor" else None
+def compiled(model: nn.Module, ways: Mapping[str, Compile]) -> Iterator[None]:
+    """Compile these modules; hooks fire on them, not inside."""
     use_fake_tensors()  # the sides run in threads of their own
     with ExitStack() as stack:
-        for module in outermost(model, pattern).values():
+        for fqn, way in ways.items():
+            module = model.get_submodule(fqn)
             own = vars(module).get("forward")
             put_back = (setattr, module, "forward", own) if own else (delattr, module, "forward")
-            module.forward = without_mode(torch.compile(module.forward, backend=backend, options=options))
+            module.forward = without_mode(way(module.forward))
             stack.callback(*put_back)
         yield
 
@@ -151,8 +155,9 @@ class Watched:
         self._model, self._select = sides[A].model, select
         parts = [unseen_parts(side.model, side.compile) for side in sides]
         self.hidden = self._on_both(*parts)
-        compiled = [{*outermost(side.model, side.compile)} if side.compile else set[str]() for side in sides]
-        self._without_operators = self._on_both(*(own | more for own, more in zip(parts, compiled, strict=True)))
+        self._without_operators = self._on_both(
+            *(own | {*side.compile} for own, side in zip(parts, sides, strict=True))
+        )
 
     def __call__(self, side: int, fqn: str, part: object) -> bool:
         """True if a module, or an operator by its function, is compared."""

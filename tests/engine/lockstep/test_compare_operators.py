@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
+from hookcli.engine.lockstep.side import compiled_by
 from hookcli.engine.step import Step
 from hookcli.table import Report, Row
 
@@ -198,7 +199,7 @@ def test_compiled_parts_are_left_alone() -> None:
 
     a = Outer()
     b = copy.deepcopy(a)
-    report = compare(Side(a, X), Side(b, X, compile="inner", backend="eager"), ops="functions")
+    report = compare(Side(a, X), Side(b, X, compile=compiled_by("eager", b, "inner")), ops="functions")
     assert [row.fqn for row in report.rows] == ["", "inner", "last", ":mul_1"]
     assert not report.totals["beyond"] and [item.fqn for item in report.skipped] == ["inner.layer"]
 

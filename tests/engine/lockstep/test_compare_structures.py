@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
+from hookcli.engine.lockstep.side import compiled_by
 from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
 from hookcli.reporters.table import TableReporter
@@ -214,13 +215,13 @@ def test_edits_of_one_side() -> None:
 def test_compiled_parts_are_compared_as_wholes() -> None:
     a, b = net(), net()
     with untouched(b):
-        report = compare(Side(a, x()), Side(b, x(), compile="0", backend="aot_eager"))
+        report = compare(Side(a, x()), Side(b, x(), compile=compiled_by("aot_eager", b, "0")))
     names = {row.fqn for row in report.rows}
     assert "0" in names and "0.conv" not in names and "1.conv" in names
     assert {item.fqn for item in report.skipped} == {f"0.{part}" for part in ("conv", "norm", "relu", "drop")}
     assert "forward" not in vars(b[0]) and report.totals["beyond"] == 0
     with pytest.raises(UsageError, match="no module matches"):
-        compare(Side(a, x()), Side(b, x(), compile="nope"))
+        compiled_by("aot_eager", b, "nope")
 
 
 def test_select_is_by_the_names_of_a() -> None:

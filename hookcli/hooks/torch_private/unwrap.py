@@ -1,0 +1,76 @@
+"""Takes modules out of what torch.compile puts around them, so that they have the names of the model as written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import getclosurevars
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.hooks.torch_private.dynamo import optimized_module
+from hookcli.tensors.torch_private import private
+
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Compiles a function."""
+_CALL = "_compiled_call_impl"
+_LOST = "a part that was compiled in place is compiled again by inductor"
+
+
+def unwrapped(model: nn.Module) -> tuple[nn.Module, dict[str, Compile]]:
+    """The model without what torch.compile put around its modules, for good, so that it runs uncompiled.
+
+    Also returns, by fqn, how the outermost compiled modules had their forward compiled. A forward that is decorated in
+    its class stays compiled.
+    """
+    wrapper = optimized_module()
+    ways: dict[int, Compile] = {}
+
+    def inside(module: Any) -> nn.Module:
+        while wrapper is not None and isinstance(module, wrapper):
+            way: Any = module.dynamo_ctx
+            ways[id(module._orig_mod)] = way
+            module = module._orig_mod
+        return module  # type: ignore[no-any-return]
+
+    root = inside(model)
+    for holder in [*root.modules()] if wrapper is not None else ():
+        for name, part in [*holder.named_children()]:
+            if (inner := inside(part)) is not part and not isinstance(holder, wrapper or ()):
+                setattr(holder, name, inner)
+    compiled: dict[str, Compile] = {}
+    for fqn, module in [*root.named_modules()] if wrapper is not None else ():
+        own = _taken_away(module)
+        way = ways.get(id(module), own)
+        if way and not any(not outer or fqn.startswith(f"{outer}.") for outer in compiled):
+            compiled[fqn] = way
+    return root, compiled
+
+
+def _taken_away(module: Any) -> Compile | None:
+    """How `module.compile()`, or its own attribute or class, had a forward compiled; taken off the module itself."""
+    own = vars(module)
+    if call := own.get(_CALL):
+        setattr(module, _CALL, None)
+        return _way_of(call)
+    if not _is_compiled(module.forward):
+        return None
+    if "forward" not in own:
+        return lambda forward: forward
+    way, before = _way_of(module.forward), module.forward._torchdynamo_orig_callable
+    del module.forward
+    if before != module.forward:
+        module.forward = before
+    return way
+
+
+def _is_compiled(function: object) -> bool:
+    return hasattr(function, "_torchdynamo_orig_callable") and not hasattr(function, "_torchdynamo_disable")
+
+
+def _way_of(function: Callable[..., Any]) -> Compile:
+    """What made this of a function, with its backend and options."""
+    way: Compile = private(SimpleNamespace(**getclosurevars(function).nonlocals), "self", torch.compile, _LOST)
+    return way
