@@ -76,7 +76,7 @@ def test_every_kind_of_tensor(way: str) -> None:
         for (name, x, _, _), found in zip(taken, resolve([pending for *_, pending, _ in taken]), strict=True):
             [expected] = resolve([measure(x, hist=True)])
             assert_stats(found, expected)
-            assert found.hist == expected.hist or "1e-310" in name, name
+            assert expected.hist and (found.hist == expected.hist.with_linear() or "1e-310" in name), name
         apart = [pair for *_, pair in taken if pair is not None]
         assert all(found.max_abs == 0 for found in distance.resolve(apart))
 
@@ -163,7 +163,7 @@ def test_histograms_where_a_program_asks_for_deterministic_algorithms() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     [found], [expected] = resolve([pending]), resolve([measure(x, hist=True)])
-    assert found.hist == expected.hist
+    assert expected.hist and found.hist == expected.hist.with_linear()
 
 
 WATCHED = PROBES | {"inventory": lambda: InventoryProbe(backward=True, bits=True)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 from hookcli.table import Row, TensorStats, formatting
@@ -11,6 +13,10 @@ from hookcli.table.histogram import Histogram, bound
 
 NEEDS = ("p50", "zeros")
 """Columns of a report that was made with `--hist`."""
+_NEAR_ZERO, _MOST_NEAR_ZERO = 16, 0.8  # if more are in this part of the range, next to 0, powers of two show more
+_FEWEST = 12  # bins, of tensors with few elements
+_ENOUGH = 8  # bins of equal width, even if there are more powers of two
+_LEAST_POWER = -1000  # width of bins, below which floats have too few digits
 
 
 class Bin(NamedTuple):
@@ -64,13 +70,46 @@ def percent(count: int, numel: int) -> str:
 def fitted(stats: TensorStats, most: int) -> list[Bin]:
     """The bins from the most negative to the most positive, as narrow as so many at most allow.
 
-    Those at the ends reach to the smallest and largest element.
+    They are of equal width, or by powers of two where these show more. Those at the ends reach to the smallest and
+    largest element.
     """
     assert stats.hist is not None
     step = 1
     while len(found := _bins(stats.hist, stats.zeros, step)) > most:
         step *= 2
+    linear = _linear_bins(stats, stats.hist, most)
+    if linear and len(linear) >= min(len(found), _ENOUGH):
+        return linear
     return [Bin(max(low, stats.min), min(high, stats.max), count) for low, high, count in found]
+
+
+def _linear_bins(stats: TensorStats, hist: Histogram, most: int) -> list[Bin]:
+    """Bins of equal width, a power of two, so that each cell lies within one; zeros are a bin of their own.
+
+    Outliers are in the first and the last bin. Empty if elements were not counted so, or if most are next to 0.
+    """
+    if not hist.has_linear or stats.min == stats.max or hist.linear_power < _LEAST_POWER:
+        return []
+    first, last = (hist.quantile(share, stats.zeros, stats.min, stats.max) for share in (0.01, 0.99))
+    beside = (last - first) / 2 or math.inf
+    low, high = max(stats.min, first - beside), min(stats.max, last + beside)
+    if stats.zeros:
+        low, high = min(low, 0.0), max(high, 0.0)
+    most = min(most, max(_FEWEST, math.isqrt(4 * stats.finite)))
+    power = math.ceil(math.log2(high / 2 - low / 2) + 1 - math.log2(most - 3))
+    step = 2.0 ** max(power, hist.linear_power)
+    begin, end = math.floor(low / step), math.ceil(high / step)
+    counts, near = [0] * (end - begin), 0
+    for lower, upper, count in hist.cells(0):
+        place = math.floor(lower / step) if lower >= 0 else math.ceil(upper / step) - 1
+        counts[min(max(place, begin), end - 1) - begin] += count
+        near += count if max(-lower, upper) <= (high / _NEAR_ZERO - low / _NEAR_ZERO) else 0
+    if near > _MOST_NEAR_ZERO * sum(counts):
+        return []
+    edges = [stats.min, *(place * step for place in range(begin + 1, end)), stats.max]
+    bins = list(starmap(Bin, zip(edges, edges[1:], counts, strict=False)))
+    bins[-begin:-begin] = [Bin(0.0, 0.0, stats.zeros)] if stats.zeros else []
+    return bins
 
 
 def _bins(hist: Histogram, zeros: int, step: int) -> list[Bin]:

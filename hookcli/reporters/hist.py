@@ -1,4 +1,4 @@
-"""Distributions drawn with characters: how many elements of a tensor lie between which powers of two."""
+"""Distributions drawn with characters: how many elements of a tensor lie between which values."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def histograms(reports: Sequence[Report], form: str) -> bytes:
 
 
 def _draw_histogram(ax: Any, row: Row, across: int) -> None:
-    """Draw bars over powers of two, as wide as each other; zeros are a bar of their own between the signs."""
+    """Draw bars over bins, as wide as each other; zeros are a bar of their own between the signs."""
     letters = _LETTERS // across
     ax.set_title("\n".join(textwrap.wrap(title(row), int(letters * 0.8))), fontsize=7.5)
     ax.set_xlabel("\n".join(textwrap.wrap(absence(row) or quantiles(row), letters)), fontsize=6.5, loc="left")
@@ -188,13 +188,14 @@ def _is_outside_float16(one: Bin) -> bool:
 
 
 def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:
-    """Marks between bins, evenly: every so many powers of two, and the place of 0 among them."""
+    """Marks between bins, evenly: every so many bins, and the place of 0 among them."""
     every = math.ceil(len(bins) / most)
-    edges = {place - 0.5: one.low for place, one in enumerate(bins) if not one.is_zeros and place % every == 0}
+    marked = [(place, one) for place, one in enumerate(bins) if place % every == 0 and len(bins) - place > every / 2]
+    edges = {place - 0.5: one.low for place, one in marked if not one.is_zeros}
     edges |= {} if bins[-1].is_zeros else {len(bins) - 0.5: bins[-1].high}
     zero = next((float(place) for place, one in enumerate(bins) if one.is_zeros), None)
     if zero is None and bins[0].low < 0 < bins[-1].high:
-        zero = next(place - 0.5 for place, one in enumerate(bins) if one.low > 0)
+        zero = next(place - 0.5 for place, one in enumerate(bins) if one.high > 0)
     kept = {x: value for x, value in edges.items() if zero is None or abs(x - zero) > every / 2}
     kept |= {zero: 0.0} if zero is not None else {}
     return list(kept), [f"{value:.3g}" for value in kept.values()]

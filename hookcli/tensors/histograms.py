@@ -1,4 +1,4 @@
-"""Counts of a chunk's elements by sign and power of two, from the bits of their exponents."""
+"""Counts of a chunk's elements by sign and power of two, from the bits of their exponents, and in equal bins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hookcli.table.histogram import FORMATS, Histogram
+from hookcli.table import raised
+from hookcli.table.histogram import FORMATS, LINEAR, Histogram
 from hookcli.tensors.devices import launch
 
 
@@ -30,6 +31,18 @@ _LAYOUTS = {torch.float32: _Layout(torch.int32, 23, 256), torch.float64: _Layout
 
 def histogram(chunk: Tensor) -> Histogram:
     """The histogram of a one-dimensional chunk on the CPU, of any real dtype."""
+    powers = _powers(chunk)
+    if not powers.negative:
+        return powers
+    values = chunk.to(torch.float64)
+    values = values[torch.isfinite(values) & (values != 0)]
+    places = raised(values.abs(), -powers.linear_power).long() + LINEAR * (values > 0)
+    counts = torch.bincount(places, minlength=2 * LINEAR).tolist()
+    return powers.with_linear(counts[:LINEAR], counts[LINEAR:])
+
+
+def _powers(chunk: Tensor) -> Histogram:
+    """The histogram by powers of two alone."""
     if chunk.dtype is not torch.float32:
         narrow = chunk.dtype.is_floating_point and chunk.dtype.itemsize <= 2  # float32 has all of its values
         chunk = chunk.to(torch.float32 if narrow else torch.float64)
@@ -42,15 +55,16 @@ def histogram(chunk: Tensor) -> Histogram:
     if not counts[0] + counts[layout.exponents]:
         return normal
     tiny = chunk[(fields == 0) | (fields == layout.exponents)].double()  # zeros, and subnormals
-    raised = tiny[tiny != 0] * 2.0**_RAISED  # to normal numbers, exactly
-    lowered = histogram(raised).scaled(2.0**-_RAISED) if len(raised) else None
+    larger = tiny[tiny != 0] * 2.0**_RAISED  # to normal numbers, exactly
+    lowered = _powers(larger).scaled(2.0**-_RAISED) if len(larger) else None
     return Histogram.merge([normal, lowered]) if lowered else normal
 
 
 def device_counts(chunk: Tensor) -> Tensor:
     """The counts of a chunk on its device, as float64 numbers for `from_device`; nothing is read back.
 
-    Subnormals of float64 count as its smallest normal numbers. Those of float32 do so on MPS, which has no float64.
+    They are counts by powers of two alone: bins of equal width would need another kernel. Subnormals of float64 count
+    as its smallest normal numbers. Those of float32 do so on MPS, which has no float64.
     """
     counts = launch.exponents(chunk)
     return torch.stack([_piece_counts(piece) for piece in chunk.split(_PIECE)]).sum(0) if counts is None else counts

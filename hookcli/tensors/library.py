@@ -10,6 +10,7 @@ import ctypes
 import math
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +18,14 @@ import torch
 from torch import Tensor
 
 from hookcli.table import STATS_KEYS
-from hookcli.table.histogram import FORMATS, Histogram
+from hookcli.table.histogram import FORMATS, LINEAR, Histogram
 from hookcli.tensors.chunks import is_gapless
 from hookcli.tensors.torch_private import is_copy_on_write
 
 _FILE = Path(__file__).with_name("_sums.so")  # on all systems: no part of it is Python's
 _SHORT = 8  # elements of a row, each of which costs as much to begin as several elements
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+_BEFORE_EXPONENTS = 2 + len(FORMATS) + 2 * LINEAR
 _LIMITS = [math.nextafter(form.most, math.inf) if form.beyond else form.most for form in FORMATS]
 
 
@@ -63,7 +65,10 @@ class Library:
         self._use_openmp = library.hookcli_use_openmp
         self._use_openmp.argtypes = (_POINTER,)
         self.shares_threads = self.share_threads()
-        self._room = ctypes.c_int64 * _INT64.in_dll(library, "hookcli_histogram_size").value
+        *sizes, exponents = (_INT64 * 3).in_dll(library, "hookcli_histogram_sizes")
+        if sizes != [len(FORMATS), LINEAR]:
+            raise ValueError("other histograms")
+        self._room = _INT64 * (_BEFORE_EXPONENTS + 2 * exponents)
         self._limits = (ctypes.c_double * len(_LIMITS))(*_LIMITS)
 
     def share_threads(self, share: bool = True) -> bool:
@@ -96,9 +101,12 @@ class Library:
             return None
         if room is None:
             return list(figures), None
-        (low, bins), begin = room[:2], 2 + len(FORMATS)
-        counts = room[begin : begin + 2 * bins]
-        return list(figures), Histogram(low, tuple(counts[:bins]), tuple(counts[bins:]), tuple(room[2:begin]))
+        low, bins, *counts = room[: _BEFORE_EXPONENTS + 2 * room[1]]
+        left = iter(counts)
+        sizes = (len(FORMATS), LINEAR, LINEAR, bins, bins)
+        overflows, *linear, negative, positive = (tuple(islice(left, size)) for size in sizes)
+        sides = [side if any(side) else () for side in linear]
+        return list(figures), Histogram(low, negative, positive, overflows, *sides)
 
     def distance(self, a: Tensor, b: Tensor) -> Apart | None:
         """The sums over two tensors of float32, float16 or bfloat16 of one size; None if one is not for the library."""

@@ -102,10 +102,11 @@ struct Memory {
   }
 };
 
-// Writes the lowest exponent and the number of exponents, the overflows, and the counts of negative and positive numbers.
-inline void write_histogram(std::vector<Exponents>& parts, int64_t* out) {
+// Writes the lowest exponent and the number of exponents, the overflows, and the counts of negative and positive numbers:
+// in bins of equal width, and by exponents.
+inline void write_histogram(std::vector<Exponents>& parts, bool narrow, int64_t* out) {
   Exponents& whole = parts[0];
-  for (Exponents& part : parts) part.finish();
+  for (Exponents& part : parts) narrow ? part.finish<float>() : part.finish<double>();
   for (size_t i = 1; i < parts.size(); ++i) whole.add(parts[i]);
   int low = 0, high = kSide;
   const auto empty = [&](int i) { return !whole.counts[i] && !whole.counts[kSide + i]; };
@@ -114,6 +115,7 @@ inline void write_histogram(std::vector<Exponents>& parts, int64_t* out) {
   *out++ = low < high ? low + kLowest : 0;
   *out++ = high - low;
   out = std::copy(whole.overflows, whole.overflows + kFormats, out);
+  for (const auto& side : whole.linear.counts) out = std::copy(side, side + kLinear, out);
   for (int side : {0, kSide}) out = std::copy(&whole.counts[side + low], &whole.counts[side + high], out);
 }
 
@@ -130,7 +132,7 @@ using namespace hookcli;
 HOOKCLI_EXPORT const char* const hookcli_types = &HOOKCLI_TYPES(HOOKCLI_TYPE) " byte"[1];
 HOOKCLI_EXPORT const char* const hookcli_strided_statistics_fields = &HOOKCLI_STATISTICS(HOOKCLI_NAME)[1];
 HOOKCLI_EXPORT const char* const hookcli_distance_of_types_fields = &HOOKCLI_APART(HOOKCLI_NAME)[1];
-HOOKCLI_EXPORT const int64_t hookcli_histogram_size = 2 + kFormats + 2 * kSide;
+HOOKCLI_EXPORT const int64_t hookcli_histogram_sizes[] = {kFormats, kLinear, kSide};
 
 // Have the threads of PyTorch's OpenMP runtime do the work. `parallel`: its GOMP_parallel.
 HOOKCLI_EXPORT void hookcli_use_openmp(void* parallel) { Threads::own().openmp = reinterpret_cast<OpenMP>(parallel); }
@@ -145,12 +147,12 @@ HOOKCLI_EXPORT bool hookcli_strided_statistics(
     threads = threads_for(n, threads);
     std::vector<Exponents> exponents(limits ? threads : 0);
     const bool narrow = is_narrow(static_cast<Type>(type));
-    for (Exponents& each : exponents) narrow ? each.prepare<float>() : each.prepare<double>();
+    for (Exponents& each : exponents) narrow ? each.prepare<float>(n) : each.prepare<double>(n);
     const Memory memory = {
         static_cast<const char*>(data), n, static_cast<Type>(type), dims, sizes, strides, bytes, threads, limits ? &exponents : nullptr, limits};
     const Moments found = moments(memory);
     HOOKCLI_STATISTICS(HOOKCLI_PUT)
-    if (limits) write_histogram(exponents, histogram);
+    if (limits) write_histogram(exponents, narrow, histogram);
     return true;
   } catch (const std::exception&) {
     return false;

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -138,24 +139,50 @@ def drawn_heights(page: Any) -> list[float]:
     return [height for _, height in sorted(places)]
 
 
-@pytest.mark.parametrize("mean", [0.0, 0.7])
+def drawn_bars(page: Any) -> list[tuple[float, float, int]]:
+    """Where each bar of a distribution begins and ends, and its number of elements; without that of zeros."""
+    titles = page.locator(".hist").first.locator("title").all_text_contents()
+    parts = [title.replace(",", "").replace(":", " ").split() for title in titles]
+    return [(float(part[0]), float(part[2]), int(part[3])) for part in parts if part[1] == "to"]
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.7, 10.0, -10.0])
 def test_normal_logits_are_one_hump_over_linear_values(visit: Visit, mean: float) -> None:
+    """The bars are those of numpy, of one width, wherever the mean is."""
     torch.manual_seed(0)
-    reports = hookcli.capture(nn.Identity(), torch.randn(400, 100) + mean, [ActivationsProbe(hist=True)])
+    values = torch.randn(400, 100) + mean
+    reports = hookcli.capture(nn.Identity(), values, [ActivationsProbe(hist=True)])
     page = visit(registry.load("reporters", "html")().render(reports, View()))
     page.locator(".table-row").first.click()
     figure = page.locator(".hist").first
-    heights = drawn_heights(page)
-    top = heights.index(max(heights))
-    assert len(heights) > 5 and heights[: top + 1] == sorted(heights[: top + 1])
-    assert heights[top:] == sorted(heights[top:], reverse=True)
-    *ticks, most = figure.locator("svg text").all_text_contents()
-    assert {"-2", "0", "2"} <= set(ticks) and "value, linear; height: density" in figure.inner_text()
-    assert float(most.removeprefix("density ")) == pytest.approx(0.39, abs=0.02)  # of the normal distribution's middle
+    bars = drawn_bars(page)
+    edges = [*(low for low, _, _ in bars), bars[-1][1]]
+    assert 24 <= len(bars) <= 42 and {high - low for low, high, _ in bars} == {0.25}
+    assert [count for *_, count in bars] == np.histogram(values.double().numpy(), edges)[0].tolist()
+    heights, most = drawn_heights(page), max(count for *_, count in bars)
+    assert heights == pytest.approx([96 * count / most if count else 0 for *_, count in bars], abs=1)
+    *ticks, top = figure.locator("svg text").all_text_contents()
+    assert {f"{2 * int(mean // 2) + n}" for n in (-2, 0, 2)} <= set(ticks) and top == f"{most:,} elements"
+    assert "value, linear; height: number of elements\n" in figure.inner_text()
     figure.get_by_role("button", name="linear").click()
-    heights = drawn_heights(page)
-    assert min(heights[3:-3]) < max(heights[:4]) / 4  # two humps, which the axis explains
     assert "for each power of two; height: number of elements" in figure.inner_text()
+    heights = drawn_heights(page)
+    if abs(mean) < 1:
+        assert min(heights[3:-3]) < max(heights[:4]) / 4  # two humps, which the axis explains
+
+
+def test_a_report_of_an_older_hookcli_has_linear_bars_too(visit: Visit) -> None:
+    """From counts by powers of two, spread evenly."""
+    torch.manual_seed(0)
+    (report,) = hookcli.capture(nn.Identity(), torch.randn(4000), [ActivationsProbe(hist=True)])
+    data = report.to_dict()
+    for row in data["rows"]:
+        row["hist"] = {key: value for key, value in row["hist"].items() if not key.startswith("linear")}
+    page = visit(registry.load("reporters", "html")().render([Report.from_dict(data)], View()))
+    page.locator(".table-row").first.click()
+    bars = drawn_bars(page)
+    assert sum(count for *_, count in bars) == pytest.approx(4000, abs=60)
+    assert len({count for low, high, count in bars if low >= 1 and high <= 2}) == 1  # of a power of two
 
 
 def test_labels_of_powers_keep_apart(visit: Visit) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -128,6 +129,20 @@ def test_bins_hold_what_lies_between_their_ends() -> None:
             inside = (x == 0) if low == high == 0 else (x >= low) & (x < high) if low >= 0 else (x > low) & (x <= high)
             assert int(inside.sum()) == count, (low, high)
         assert math.isclose(bins[0][0], stats.min) and math.isclose(bins[-1][1], stats.max)
+
+
+@pytest.mark.parametrize("mean", [0.0, 10.0, 100.0])
+def test_bins_are_of_equal_width_where_the_values_allow(mean: float) -> None:
+    """As numpy counts them. Beside an outlier, powers of two show more."""
+    from hookcli.reporters.distributions import fitted
+
+    x = torch.randn(4000, generator=torch.Generator().manual_seed(5)) * 3 + mean
+    bins = fitted(resolve([measure(x, hist=True)])[0], 40)
+    edges = [bins[0].low, *(one.high for one in bins)]
+    assert [one.elements for one in bins] == np.histogram(x.double().numpy(), edges)[0].tolist()
+    assert len({one.high - one.low for one in bins[1:-1]}) == 1 and len(bins) > (20 if mean < 100 else 8)
+    bins = fitted(resolve([measure(torch.cat([x - mean, torch.tensor([1e4])]), hist=True)])[0], 40)
+    assert bins[-1].low == 2.0**13 and len(bins) > 15
 
 
 def test_bars_of_nothing_to_compare_are_none() -> None:

@@ -67,11 +67,11 @@ def by_kernels(x: Tensor, hist: bool = False) -> TensorStats:
 
 
 def pairs(tensors: Iterable[tuple[str, Tensor]], histograms: Sequence[str]) -> Iterator[tuple[str, list[object]]]:
-    """By kind of tensor, the figures and the histogram by the kernels and by the CPU's path."""
+    """By kind of tensor, the figures and the histogram, by powers of two, by the kernels and by the CPU's path."""
     for name, x in tensors:
         hist = name.startswith(tuple(histograms))
         both = by_kernels(x, hist), resolve([measure(x, hist=hist)])[0]
-        yield name, [[stats.floats(), stats.hist.to_dict() if stats.hist else None] for stats in both]
+        yield name, [[stats.floats(), stats.hist.with_linear().to_dict() if stats.hist else None] for stats in both]
 
 
 @given(

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,8 @@ def test_the_counts_on_an_accelerator_are_those_of_the_cpu(dtype: torch.dtype) -
     x = wild(dtype)
     if dtype is torch.float64:
         x = x[(x == 0) | ~(x.abs() < torch.finfo(dtype).smallest_normal)]
-    found = histograms.from_device(histograms.device_counts(x).tolist())
-    assert found == of(x).hist
+    found, expected = histograms.from_device(histograms.device_counts(x).tolist()), of(x).hist
+    assert expected and found == expected.with_linear() and found != expected
 
 
 class Operators(TorchDispatchMode):
@@ -132,6 +133,8 @@ def test_parts_merge_exactly() -> None:
     assert of(x).hist == TensorStats.merge(map(of, x.split(3000))).hist
     assert bins(of(x).hist) == counted(x)
     assert TensorStats.merge([of(x), stats(x)]).hist is None
+    older = replace(of(x), hist=of(x).hist.with_linear())
+    assert TensorStats.merge([of(x), older]).hist == Histogram.merge([of(x).hist, of(x).hist]).with_linear()
     assert TensorStats.merge([of(x), stats(torch.zeros(3))]).hist == of(x).hist  # zeros need none
 
 

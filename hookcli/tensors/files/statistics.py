@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookcli.table import TensorStats, raised
-from hookcli.table.histogram import FORMATS, Histogram
+from hookcli.table.histogram import FORMATS, LINEAR, Histogram
 from hookcli.tensors.files.stored import BLOCK, CODINGS, Floats, StoredTensor, Values, table
 
 Counts = NDArray[np.int64]
@@ -104,7 +104,11 @@ def _histogram(values: Values, counts: Counts | None) -> Histogram:
         side = negative if values[place] < 0 else positive
         power = math.frexp(sizes[place])[1] - 1
         side[power] = side.get(power, 0) + (1 if counts is None else int(counts[place]))
-    return Histogram.of(negative, positive, overflows)
+    powers = Histogram.of(negative, positive, overflows)
+    solid = sizes > 0
+    places = np.ldexp(sizes[solid], -powers.linear_power).astype(np.int64) + LINEAR * (values[solid] > 0)
+    linear = np.bincount(places, None if counts is None else counts[solid], 2 * LINEAR).astype(np.int64).tolist()
+    return powers.with_linear(linear[:LINEAR], linear[LINEAR:])
 
 
 Rows = Callable[[], Iterable[Floats]]

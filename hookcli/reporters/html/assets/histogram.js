@@ -1,4 +1,4 @@
-// The distribution of one tensor, from counts by sign and power of two as hookcli/table/histogram.py keeps them.
+// The distribution of one tensor, from counts by sign and size as hookcli/table/histogram.py keeps them.
 import { count, counted, num, number, shape } from "./format.js";
 import { button, h, phrases, s } from "./dom.js";
 import { finiteOf } from "./merge.js";
@@ -18,8 +18,11 @@ const TOP_HEIGHT = 14; // of the figure of the highest bar
 const CUT_FROM = 1.25; // height of a bar of zeros, relative to the highest other bar, from which it is cut
 const WIDEST_BAR = 32;
 const LABEL_WIDTH = 7; // width of a character of the axis
-const NEAR_ZERO = 16; // parts of a linear axis, of which those next to 0 are one bar
-const MOST_NEAR_ZERO = 0.8; // share of the elements there, above which powers of two show more
+const HALVINGS = 6; // from the end of the last power of two to a bin of equal width
+const MOST_BARS = 40; // of a linear axis, and more than half as many
+const FEWEST_BARS = 10; // of tensors with few elements
+const NEAR_ZERO = 16; // parts of a linear axis
+const MOST_NEAR_ZERO = 0.8; // share of the elements in the part next to 0, above which powers of two show more
 let chosenScale = null; // of all histograms: "linear" or "powers", as the reader chose
 
 /**
@@ -31,7 +34,7 @@ export function histogram(row, title) {
   const bins = row.hist ? binsOf(row) : [];
   const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean).map(({ texts, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, phrases(texts)));
   if (!bins.length || num(row.min) === num(row.max)) return h("figure", { class: "hist" }, head, h("p", { class: "hist-none" }, histAbsence(row)), said);
-  const linear = linearBars(row, bins);
+  const linear = linearBars(row);
   const body = h("div", {});
   const isLinear = () => chosenScale === "linear" || (!chosenScale && linear.suits);
   const draw = () => {
@@ -68,14 +71,26 @@ function binsOf({ hist, zeros = 0 }) {
   return used.length ? all.slice(used[0], used[used.length - 1] + 1) : [];
 }
 
+/** The narrowest bins that were counted: of a large power of two those of equal width in it. */
+function cellsOf(row) {
+  const { hist } = row;
+  const width = 2 ** (hist.low + hist.positive.length - HALVINGS);
+  return binsOf(row).flatMap((bin) => {
+    const [counts, first] = [bin.low < 0 ? hist.linear_negative : hist.linear_positive, Math.min(Math.abs(bin.low), Math.abs(bin.high)) / width];
+    if (!counts?.length || first < 2 || !width) return [bin];
+    const cells = counts.slice(first, 2 * first).map((count, i) => ({ low: (first + i) * width, high: (first + i + 1) * width, count }));
+    return bin.low < 0 ? cells.reverse().map(({ low, high, count }) => ({ low: -high, high: -low, count })) : cells;
+  });
+}
+
 /**
- * The value below which a share of the finite elements lies, to within its bin; `Histogram.quantile` in Python.
+ * The value below which a share of the finite elements lies, to within its cell; `Histogram.quantile` in Python.
  * @param {object} row with hist
  * @returns {number} NaN without an element
  */
 function quantileOf(row, share) {
   const [least, most] = [num(row.min), num(row.max)];
-  const bins = binsOf(row);
+  const bins = cellsOf(row);
   const total = bins.reduce((sum, bin) => sum + bin.count, 0);
   let left = share * (total - 1);
   for (const { low, high, count } of bins) {
@@ -130,39 +145,49 @@ function histBars(row, { bars, labels, most, axis }, title) {
   return s("svg", { class: "hist-bars", viewBox: box, role: "img", "aria-label": label }, ...parts);
 }
 
-/** Bars of one width for each power of two: the height is the number of elements. */
+/** Bars of one width for each power of two. */
 function powerBars(row, bins) {
   const width = Math.min(BARS_WIDTH / bins.length, WIDEST_BAR);
   const start = (BARS_WIDTH - bins.length * width) / 2;
-  const most = Math.max(...bins.map((bin) => (bin.low === bin.high ? 0 : bin.count)), 1);
-  const top = bins.some((bin) => bin.low === bin.high && bin.count > most) ? most * CUT_FROM : most;
-  const bars = bins.map((bin, i) => ({ ...bin, left: start + i * width, width, share: bin.count / top }));
-  return { bars, labels: histLabels(bars), most: counted(most, "element"), axis: "value, a bar for each power of two; height: number of elements" };
+  const bars = bins.map((bin, i) => ({ ...bin, left: start + i * width, width }));
+  return { ...withHeights(bars), labels: histLabels(bars), axis: "value, a bar for each power of two; height: number of elements" };
 }
 
 /**
- * Bars as wide as their values are apart: an area is a number of elements, so that one hump is drawn as one. Bins near
- * 0, too narrow to be seen, are one bar. An axis that outliers would stretch ends before them.
+ * Bars for values of one width, a power of two, so that each cell lies within a bar, or is spread evenly over several. An
+ * axis that outliers would stretch ends before them.
  */
-function linearBars(row, bins) {
-  const [least, most] = [num(row.min), num(row.max)];
+function linearBars(row) {
   const [first, last] = [0.01, 0.99].map((share) => quantileOf(row, share));
-  const [low, high] = [Math.max(least, first - (last - first) / 2), Math.min(most, last + (last - first) / 2)];
+  const [least, most] = [num(row.min), num(row.max)];
+  const beside = last > first ? (last - first) / 2 : Infinity;
+  const [from, to] = [Math.max(least, first - beside), Math.min(most, last + beside)];
+  const step = 2 ** Math.ceil(Math.log2((to - from) / Math.min(MOST_BARS, Math.max(FEWEST_BARS, 2 * Math.sqrt(finiteOf(row))))));
+  const ends = (lower, upper) => [-step * outerEnd(-lower / step), step * outerEnd(upper / step)];
+  const [[low, high], [lowest, highest]] = [ends(from, to), ends(least, most)];
   const place = (value) => ((value - low) / (high - low)) * BARS_WIDTH;
-  const isNear = (bin) => Math.max(-bin.low, bin.high) <= (high - low) / NEAR_ZERO;
-  const solid = bins.filter((bin) => bin.low !== bin.high);
-  const [near, far] = [solid.filter(isNear), solid.filter((bin) => !isNear(bin))];
-  const middle = { low: near[0]?.low, high: near.at(-1)?.high, count: near.reduce((sum, bin) => sum + bin.count, 0) };
-  const joined = [...far, ...(near.length ? [middle] : [])].map((bin) => ({ ...bin, low: Math.max(bin.low, least), high: Math.min(bin.high, most) }));
-  const shown = joined.filter((bin) => bin.high > low && bin.low < high && bin.high > bin.low).sort((a, b) => a.low - b.low);
-  const density = (bin) => bin.count / (bin.high - bin.low);
-  const top = Math.max(...shown.map(density));
-  const bars = shown.map((bin) => ({ ...bin, left: Math.max(place(bin.low), 0), share: density(bin) / top })).map((bar) => ({ ...bar, width: Math.min(place(bar.high), BARS_WIDTH) - bar.left }));
-  const zero = row.zeros ? [{ low: 0, high: 0, count: row.zeros, left: Math.min(Math.max(place(0) - 2, 0), BARS_WIDTH - 4), width: 4, share: 1 }] : [];
-  const beyond = finiteOf(row) - [...shown, ...zero].reduce((sum, bin) => sum + bin.count, 0);
-  const axis = `value, linear; height: density, so that a bar's area is its share of elements${beyond > 0 ? `; ${partOf(beyond, row.numel)} beyond the ends` : ""}`;
-  const suits = top > 0 && middle.count <= MOST_NEAR_ZERO * solid.reduce((sum, bin) => sum + bin.count, 0);
-  return { bars: [...bars, ...zero], labels: linearLabels(low, high, place), most: `density ${number(top / row.numel)}`, axis, suits };
+  const solid = cellsOf(row).filter((cell) => cell.low !== cell.high && cell.count).map((cell) => ({ ...cell, low: Math.max(cell.low, lowest), high: Math.min(cell.high, highest) }));
+  const share = (cell, bar) => Math.max(Math.min(cell.high, bar + step) - Math.max(cell.low, bar), 0) / (cell.high - cell.low);
+  const bars = Array.from({ length: Math.min((high - low) / step, 2 * MOST_BARS) }, (_, i) => low + i * step).map((bar) => ({ low: bar, high: bar + step, left: place(bar), width: place(low + step), count: solid.reduce((sum, cell) => sum + cell.count * share(cell, bar), 0) }));
+  const zero = row.zeros ? [{ low: 0, high: 0, count: row.zeros, left: Math.min(Math.max(place(0) - 2, 0), BARS_WIDTH - 4), width: 4 }] : [];
+  const beyond = Math.round(finiteOf(row) - [...bars, ...zero].reduce((sum, bar) => sum + bar.count, 0));
+  const spread = solid.some((cell) => cell.high - cell.low > step && cell.high > low && cell.low < high) ? ", spread evenly where bins are wider" : "";
+  const axis = `value, linear; height: number of elements${spread}${beyond > 0 ? `; ${partOf(beyond, row.numel)} beyond the ends` : ""}`;
+  const near = solid.filter((cell) => Math.max(-cell.low, cell.high) <= (high - low) / NEAR_ZERO);
+  const [all, close] = [solid, near].map((cells) => cells.reduce((sum, cell) => sum + cell.count, 0));
+  return { ...withHeights([...bars, ...zero]), labels: linearLabels(low, high, place), axis, suits: close <= MOST_NEAR_ZERO * all };
+}
+
+/** The end of a value's bar of width 1 that is farther up; bars begin at whole numbers, and hold their end next to 0. */
+function outerEnd(value) {
+  return value > 0 ? Math.floor(value) + 1 : Math.ceil(value);
+}
+
+/** The bars with their shares of the height. One of zeros is cut if it would leave the others no room. */
+function withHeights(bars) {
+  const most = Math.max(...bars.map((bar) => (bar.low === bar.high ? 0 : bar.count))) || 1;
+  const top = bars.some((bar) => bar.low === bar.high && bar.count > most) ? most * CUT_FROM : most;
+  return { bars: bars.map((bar) => ({ ...bar, share: bar.count / top })), most: counted(Math.round(most) || 1, "element") };
 }
 
 /** True for a bin whose magnitudes float16 has no place for. */
@@ -175,7 +200,7 @@ function isOutside({ low, high }) {
 function histBarOf({ low, high, count: elements, left, width, share }, numel) {
   const shown = elements ? Math.max(Math.min(share, 1) * BARS_HEIGHT, 1) : 0;
   const isZero = low === high;
-  const text = `${isZero ? "0" : `${number(low)} to ${number(high)}`}: ${count(elements)} (${partOf(elements, numel)})`;
+  const text = `${isZero ? "0" : `${number(low)} to ${number(high)}`}: ${count(Math.round(elements))} (${partOf(elements, numel)})`;
   const inner = Math.max(width - 1, width * 0.8);
   const kind = isZero ? "hist-bar hist-zero" : "hist-bar";
   const cut = share > 1 ? [histRect("hist-cut", left, 8, width, 3)] : [];
