@@ -77,8 +77,9 @@ def _command(name: str) -> object:
     if name in COMMANDS:
         module = import_module(f"hookcli.commands.{name}")
         function = takes_options(getattr(module, name))
-        example = getattr(module, "example", None)
-        details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", ""), example)
+        parts = ("COLUMNS", "FIRST", "ELSEWHERE")
+        given = {part.lower(): getattr(module, part) for part in parts if hasattr(module, part)}
+        details = Details(module.EXAMPLES, example=getattr(module, "example", None), **given)
         text, settings = inspect.getdoc(function), getattr(module, "SETTINGS", None)
     else:
         from hookcli.commands.probe_command import probe_command

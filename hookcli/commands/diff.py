@@ -11,7 +11,7 @@ import typer
 
 from hookcli.commands.diff_files import compare_records, compare_weights, is_record
 from hookcli.commands.diff_files import example as example_of
-from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.diff_sides import IN_QUOTES, SideSpec, both_sides, parse_side
 from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.next_command import compared_again, with_next
 from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
@@ -42,17 +42,19 @@ _SHARED = (*RUNNING, *DATA, "fastpath", "edit", "ops", "depth", "match", "type",
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
     "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
-    "hookcli diff vit_b_16 'vit_b_16 --no-fastpath' --depth 1",
     "hookcli diff net.py:Net 'net.py:Net --weights new.pt' -i 1x3x8x8",
     "hookcli diff 'net.py:Net --path old' 'net.py:Net --path new' -i 1x3x8x8",
-    "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
+    "hookcli diff 'vit_b_16 --amp' --depth 1",
+    "hookcli diff 'net.py:Net --compile' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
     "hookcli diff dumped/ 'resnet18 --device cuda'",
     "hookcli diff base.safetensors tuned.safetensors",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = TENSORS
+ELSEWHERE = IN_QUOTES
 _A = "A model, a saved report (FILE.json), a record, a dump, or a file of weights."
+_B = "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16' [A without such options]."
 FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
 
 
@@ -81,7 +83,7 @@ def example(typed: Sequence[str]) -> str:
 def diff(
     ctx: typer.Context,
     a: Annotated[str, model_argument("A", _A)],
-    b: Annotated[str, model_argument("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
+    b: Annotated[str | None, model_argument("B", _B)] = None,
     *,
     own: DiffOptions,
     step: OnePassOptions,
@@ -91,15 +93,19 @@ def diff(
     """Compare two models, reports, records, dumps or files of weights.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
-    tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
-    from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
-    apply to both. Of two records from `hookcli run`: which run is better, in which settings they differ, the first step
-    and module beyond tolerance, and what grew from there. A folder that --dump has written is compared tensor by
-    tensor with another one, or with a model, which runs on the same inputs. Of two files or folders of weights
-    (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed, and which changes are of low
-    rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a module of two models has another
-    setting that can change figures of this run (an eps, a stride; not Dropout's p in eval mode).
+    tensor. Options within the quotes apply to that model alone: those under Model and Run, --amp [DTYPE] to run it
+    under autocast, --compile [BACKEND|MODE], --attention KERNEL (math, flash, efficient or cudnn), and --path DIR to
+    import it from DIR. Options outside the quotes apply to both. Without B, a model with such options is compared with
+    itself without them: hookcli diff 'resnet18 --amp'. Of two records from `hookcli run`: which run is better, in
+    which settings they differ, the first step and module beyond tolerance, and what grew from there. A folder that
+    --dump has written is compared tensor by tensor with another one, or with a model, which runs on the same inputs.
+    Of two files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are
+    renamed, and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a
+    module of two models has another setting that can change figures of this run (an eps, a stride; not Dropout's p in
+    eval mode).
     """
+    with ending_in_example(example((a,) if b is None else (a, b))):
+        a, b = both_sides(a, b, options)
     allowed = words_of(own.allow_settings)
     switches = (
         *(("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time)),
@@ -148,7 +154,7 @@ def _compare_runs(
         make_runs = partial(model_runs, options, progress, step, own.backward, time)
         if of_files:
             with ending_in_example(EXAMPLES[0]):
-                left, right = both_sides(sides, options, make_runs)
+                left, right = reports_of_both(sides, options, make_runs)
             wanted = narrowing(options)(left, right)
             left, right = (_require_rows(wanted, side, options) for side in (left, right))
             reports = diff_reports(left, right, tolerance)
@@ -171,7 +177,7 @@ def next_compared(
     if weights_come_first(report):
         more = "" if own.same_weights or a.options.weights or b.options.weights else "--same-weights"
     else:
-        alike = (a.options, a.compile) == (b.options, b.compile)
+        alike = (a.options, a.own) == (b.options, b.own)
         more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""
     return with_next([report], compared_again([a.text, b.text], own, step, options, more) if more else "")[0]
 
@@ -186,7 +192,7 @@ def model_runs(
     return ModelRuns(options, progress, step.make(), backward, time)
 
 
-def both_sides(
+def reports_of_both(
     sides: Sequence[SideSpec], options: Options, make_runs: Callable[[], ModelRuns]
 ) -> tuple[list[Report], list[Report]]:
     """The reports of both sides, of which one at least is saved; a model runs under the probes of the other side's."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+import torch
+
 from hookcli.commands.diff_sides import BuiltSide, CommonInput, SideSpec, build, common_input
 from hookcli.commands.model import Selection
 from hookcli.commands.options import Options
@@ -17,14 +19,16 @@ from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.batches import DataBatches
 from hookcli.engine.capture import Hooking, capture_run
+from hookcli.engine.compiling import compile_settings
 from hookcli.engine.lockstep import Side, compare
-from hookcli.engine.lockstep.side import alignment_of, compiled, compiled_by, copy_weights
+from hookcli.engine.lockstep.side import alignment_of, compiled, copy_weights
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.edits.base import parse_edit
 from hookcli.hooks.parts import Select
+from hookcli.hooks.torch_private.unwrap import compiler
 from hookcli.probes.base import Probe
 from hookcli.probes.parameters import settings_of
 from hookcli.registry import load
@@ -121,7 +125,7 @@ class ModelRuns:
         `select` narrows instead of --match and --type, and `data` has the batches that `inputs` are the first of.
         """
         side = self.side(built, inputs)
-        step = self.step_of(built, any(probe.needs_backward for probe in probes))
+        step = side.step(self.step_of(built, any(probe.needs_backward for probe in probes)))
         run = PreparedRun.of(side.model, inputs, replace(step, target=data and data.first.target), built.recipe.name)
         info: Meta = {**run.info, **side.described, **self._both(described, data)}
         narrow = select or Selection(self.options).among(side.model)
@@ -146,14 +150,16 @@ class ModelRuns:
         """A built side, and how it runs."""
         with built.tree() if built.tree else nullcontext():
             edits = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]
-        model, spec = built.prepared.model, built.spec
+        model, spec, own = built.prepared.model, built.spec, built.spec.own
         return Side(
             model,
             inputs,
             name=spec.text,
             fastpath=spec.options.fastpath,
             edits=edits,
-            compile=compiled_by(spec.backend, model, spec.compile) if spec.compile else {},
+            compile={"": compiler(compile_settings(own.compile))} if own.compile else {},
+            amp=getattr(torch, own.amp) if own.amp else None,
+            attention=own.attention,
             tree=built.tree,
             info={
                 **describe_run(model, inputs),

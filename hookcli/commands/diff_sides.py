@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,12 @@ import typer
 
 from hookcli.commands.mistakes import mistake
 from hookcli.commands.model import find_recipe
-from hookcli.commands.option_fields import OnlyFields, takes_options
-from hookcli.commands.options import BUILDING, Model, Options
+from hookcli.commands.option_fields import OnlyFields, as_typed, choice, option, takes_options
+from hookcli.commands.options import BUILDING, CompileOptions, Model, Options
 from hookcli.commands.probe_command import setting_of
-from hookcli.commands.typer_classes import typed_names
+from hookcli.commands.typer_classes import typed_names, with_values
 from hookcli.errors import UsageError, shortened
+from hookcli.hooks.option_values import AMP, ATTENTION
 from hookcli.sources.identity import source_of
 from hookcli.system.files import is_folder
 from hookcli.table.dump import is_dump
@@ -35,28 +36,54 @@ if TYPE_CHECKING:
     from hookcli.sources.base import Recipe
 
 # The options that a side may have for itself; both sides share the input.
-OWN = (*BUILDING, "train", "device", "dtype", "fastpath", "edit")
+_COMPUTES = ("device", "dtype", "fastpath", "edit")
+OWN = (*BUILDING, "train", *_COMPUTES)
 _SWITCHES = {"train": "--train/--eval", "strict": "--no-strict", "fastpath": "--no-fastpath"}
 _NAMES = [f"--{name}" for name in OWN if name not in _SWITCHES]
-_FLAGS = (*_NAMES, "--compile", "--compile-backend", "--path", *_SWITCHES.values())
+
+
+@dataclass(frozen=True)
+class SideOptions(CompileOptions):
+    """The options that only a side has."""
+
+    amp: str | None = choice(None, "Run under torch.autocast [bfloat16].", AMP)
+    attention: str | None = choice(None, "The kernel of scaled_dot_product_attention.", ATTENTION)
+    path: str | None = option(None, "Import the model from this folder.", metavar="DIR")
+
+
+_ALONE = [f"--{one.name}" for one in fields(SideOptions)]
+_FLAGS = (*_NAMES, *_ALONE, *_SWITCHES.values())
+IN_QUOTES = {
+    name: f"{name} is an option of one side: put it into the quotes of that side, as in hookcli diff 'resnet18 {word}'"
+    for name, word in zip(_ALONE, ("--compile", "--amp", "--attention math", "--path DIR"), strict=True)
+}
 
 
 @dataclass(frozen=True)
 class SideSpec:
-    """A model and its options, as typed."""
+    """A model and its options, as typed; `plain` is the text without the options on how it computes."""
 
     label: str
     text: str
     model: str
     options: Options
-    compile: str | None = None
-    backend: str = "inductor"
-    path: str | None = None
+    own: SideOptions = SideOptions()
+    plain: str = ""
 
     @property
     def file(self) -> str | None:
         """The saved report that the side names, if any."""
         return self.text if looks_saved(self.text) else None
+
+
+def both_sides(a: str, b: str | None, shared: Options) -> tuple[str, str]:
+    """The sides as typed. Without B, A's own options on how it computes are those of B alone. Raises UsageError."""
+    if b is not None:
+        return a, b
+    plain = a if looks_saved(a) or is_folder(a) or holds_tensors(a) else parse_side("B", a, shared).plain
+    if plain == a:
+        raise UsageError("B is missing: name another, or put options that B alone has into quotes with the model")
+    return plain, a
 
 
 def parse_side(label: str, text: str, shared: Options) -> SideSpec:
@@ -72,29 +99,33 @@ def parse_side(label: str, text: str, shared: Options) -> SideSpec:
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
     app.command()(takes_options(_side))
     try:
-        model, own, how = app(args=shlex.split(text), prog_name=label, standalone_mode=False)
+        model, own, alone = app(args=with_values(shlex.split(text)), prog_name=label, standalone_mode=False)
     except ValueError as error:  # an unclosed quotation mark
         raise UsageError(f"{label} {text!r}: {error}") from error
     except typer.TyperException as error:
         about = f"its own options are {', '.join(_FLAGS)}; put all others outside the quotes"
         raise UsageError(f"{label} {text!r}: {mistake(error)} ({about})") from error
+    computes = [*set(own).difference(_COMPUTES), *(["path"] if alone.path else [])]
+    if len(computes) == len(own) + sum(getattr(alone, one.name) is not None for one in fields(alone)):
+        plain = text
+    else:
+        options = replace(Options(), **own)
+        words = (word for name in OWN if name in computes for word in as_typed(options, name))
+        plain = shlex.join([model, *words, *as_typed(alone, "path")])
     # Repeatable options add to the shared ones.
     own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}
-    return SideSpec(label, text, model, replace(shared, **own), **how)
+    return SideSpec(label, text, model, replace(shared, **own), alone, plain)
 
 
 def _side(
     ctx: typer.Context,
     model: Model,
-    compile_: Annotated[str | None, typer.Option("--compile", metavar="GLOB")] = None,
-    compile_backend: Annotated[str, typer.Option("--compile-backend", metavar="NAME")] = "inductor",
-    path: Annotated[str | None, typer.Option("--path", metavar="DIR")] = None,
     *,
+    alone: SideOptions,
     options: Annotated[Options, OnlyFields(OWN)],
-) -> tuple[str, dict[str, object], dict[str, Any]]:
+) -> tuple[str, dict[str, object], SideOptions]:
     """The model, its own options as given, and the options that only a side has."""
-    how = {"compile": compile_, "backend": compile_backend, "path": path}
-    return model, {name: getattr(options, name) for name in typed_names(ctx).intersection(OWN)}, how
+    return model, {name: getattr(options, name) for name in typed_names(ctx).intersection(OWN)}, alone
 
 
 @dataclass
@@ -133,13 +164,14 @@ def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
 
     place, _, name = spec.model.rpartition(":")
     source, _ = source_of(spec.model)
-    if spec.path and not is_folder(spec.path):
-        raise UsageError(f"--path {shortened(spec.path)}: no such folder")
+    path = spec.own.path
+    if path and not is_folder(path):
+        raise UsageError(f"--path {shortened(path)}: no such folder")
     if source != "importpath":
-        if spec.path:
-            raise UsageError(f"--path {spec.path}: {spec.model} is a {source} model, not code in a folder")
+        if path:
+            raise UsageError(f"--path {path}: {spec.model} is a {source} model, not code in a folder")
         return None, spec.model
-    folder = Path(spec.path or ".")
+    folder = Path(path or ".")
     if place.endswith(".py") or "/" in place:
         file = folder / place
         return SourceTree(file.parent), f"{file}:{name}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class Details:
     """Names of the parameters that `-h` shows; "": the command's own and the most common ones."""
     example: Callable[[Sequence[str]], str] | None = None
     """Makes a command that runs, for messages, of the words that were typed."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Options that the command has in another place, and what to type."""
 
 
 class Page:

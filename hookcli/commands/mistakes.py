@@ -27,6 +27,9 @@ def mistake(error: Any, commands: Iterable[str] = ()) -> str:
     help_page = f"`{context.command_path if context else 'hookcli'} --help` lists all"
     kind = type(error).__name__
     if kind == "NoSuchOption":
+        details = getattr(getattr(context, "command", None), "details", None)
+        if details and error.option_name in details.elsewhere:
+            return str(details.elsewhere[error.option_name])
         names = [name for one in _parameters(context) for name in (*one.opts, *one.secondary_opts)]
         return unknown("option", error.option_name, [name for name in names if name.startswith("--")], see=help_page)
     if kind == "BadOptionUsage":

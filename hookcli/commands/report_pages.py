@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
-from hookcli.commands.diff import DiffOptions, both_sides, model_runs, narrowing, next_compared
+from hookcli.commands.diff import DiffOptions, model_runs, narrowing, next_compared, reports_of_both
 from hookcli.commands.diff_files import both_records, is_record, records_compared
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.options import Options
@@ -147,7 +147,7 @@ def _of_files(
     sides: Sequence[SideSpec], tolerance: Tolerance, options: Options, make_runs: Callable[[], ModelRuns]
 ) -> list[Report]:
     """The comparison of saved reports, or of one with a model, and the reports of both sides."""
-    a, b = both_sides(sides, options, make_runs)
+    a, b = reports_of_both(sides, options, make_runs)
     compared = diff_reports(a, b, tolerance)
     for text in map(unlike, compared):
         remark(text, options)

@@ -10,7 +10,7 @@ from typer import TyperException
 from typer.core import TyperCommand
 
 from hookcli.commands.help_pages import Details, command_page
-from hookcli.hooks.option_values import COMPILE, OPS
+from hookcli.hooks.option_values import AMP, COMPILE, OPS
 from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
@@ -55,11 +55,11 @@ def _show_help(ctx: Any, parameter: object, wanted: bool) -> None:
         ctx.exit()
 
 
-_BARE = {"--ops": OPS, "--compile": COMPILE}
+_BARE = {"--ops": OPS, "--compile": COMPILE, "--amp": AMP}
 """Options whose value may be left out, with the values to choose from, the first of which is meant then."""
 
 
-def _with_values(args: Sequence[str]) -> list[str]:
+def with_values(args: Sequence[str]) -> list[str]:
     """The arguments, with a value for each option that stands without one: Typer has no such options."""
     words: list[str] = []
     for word, following in zip_longest(args, args[1:]):
@@ -87,7 +87,7 @@ class Helpful:
         _spare_conversion(self, ctx)
         whole: Any = super()
         try:
-            rest: list[str] = whole.parse_args(ctx, _with_values(args) if ctx.allow_interspersed_args else args)
+            rest: list[str] = whole.parse_args(ctx, with_values(args) if ctx.allow_interspersed_args else args)
         except TyperException as error:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # some of Typer's errors don't say whose they are
             raise

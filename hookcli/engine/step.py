@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,7 +63,8 @@ class Step:
     or from the vector `otherwise`. `call` "grad" differentiates by `torch.autograd.grad` with respect to all
     parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
     makes a round trip of the state dict. `backward`, `graph` (the forward records one, although nothing runs backward)
-    and `input_grad` (the model's inputs require grad, too) follow from the probes. Raises UsageError for unknown names.
+    and `input_grad` (the model's inputs require grad, too) follow from the probes. The model and its loss run `within`
+    such a context. Raises UsageError for unknown names.
     """
 
     backward: bool = False
@@ -78,6 +79,7 @@ class Step:
     graph: bool = False
     share: BatchShare = BatchShare()
     input_grad: bool = False
+    within: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
         for what, value, choices in (
@@ -119,7 +121,8 @@ class Step:
             if inputs and number:
                 inputs.put_back()
             given = tree.replace((args, kwargs), tree.once(self._own))
-            output = called(*given[0], **given[1])
+            with self.within():
+                output = called(*given[0], **given[1])
             refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
                 self._differentiate(session, output, info)
@@ -141,7 +144,8 @@ class Step:
         return x.detach().requires_grad_(x.requires_grad)
 
     def _differentiate(self, session: HookSession, output: object, info: Meta) -> None:
-        roots, vectors = self.start(session, output, info)
+        with self.within():
+            roots, vectors = self.start(session, output, info)
         del output
         session.backward_begins(roots)
         if self.call == "backward":

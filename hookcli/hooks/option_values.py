@@ -10,6 +10,10 @@ PARALLEL = ("ddp", "fsdp")
 FILLS = ("ones", "zeros", "randn", "rand")
 OPS = ("functions", "aten")
 """The operators that can have rows: PyTorch's functions as the model calls them, or ATen's operators."""
+AMP = ("bfloat16", "float16")
+"""The dtypes of torch.autocast."""
+ATTENTION = ("math", "flash", "efficient", "cudnn")
+"""The kernels of scaled_dot_product_attention, as torch.nn.attention.SDPBackend has them."""
 BACKENDS = ("gloo", "nccl")
 OPTIMIZERS = ("sgd", "adamw")
 COMM_HOOKS = (

@@ -99,7 +99,7 @@ class Meta(Source, total=False):
     optimizer: Plain[str]
     """The optimizer whose step was taken."""
     amp: Plain[str]
-    """The precision of `torch.autocast`, where it is simulated."""
+    """The precision of `torch.autocast`, where it is simulated, or one side of a comparison ran under it."""
     call: Plain[str]
     """The function that computed gradients, if not `backward`."""
     backward_vector: Plain[str]
@@ -201,6 +201,8 @@ class Meta(Source, total=False):
     """Path of the record that is one side of a comparison."""
     compile: Plain[str]
     """Modules of one side that torch.compile has compiled."""
+    attention: Plain[str]
+    """The kernel by which one side computed scaled_dot_product_attention."""
     against: Mapping[str, str]
     """The paths of records whose steps are beside each other, as `a`, `b` ..."""
     of: Plain[str]

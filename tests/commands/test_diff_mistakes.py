@@ -13,7 +13,7 @@ from records import HEADER, end, recorded_step, text
 # What goes wrong.
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    (NET,): "B is missing; usage: hookcli diff [OPTIONS] A B",
+    (NET,): "B is missing: name another, or put options",
     (NET, "net.py:Nett", *INPUT): "B: net.py: unknown name 'Nett'; did you mean Net",
     (NET, "resnt18"): "B: unknown model 'resnt18'; did you mean resnet18",
     (NET, f"{NET} --dtpe bfloat16", *INPUT): "unknown option '--dtpe'; did you mean --dtype",
@@ -25,8 +25,11 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET, *INPUT, "--rtol", "much"): "--rtol 'much': give a number",
     (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not available",
     (NET, f"{NET} --device meta", *INPUT): "B: --device meta: no values to compare",
-    (NET, f"{NET} --compile nope", *INPUT): "--compile: no module matches 'nope'",
-    (NET, f"{NET} --compile * --compile-backend nope", *INPUT): "unknown --compile-backend 'nope'",
+    (NET, f"{NET} --compile=nope", *INPUT): "unknown --compile 'nope'",
+    (NET, f"{NET} --amp=float64", *INPUT): "unknown --amp 'float64'",
+    (NET, f"{NET} --attention", *INPUT): "--attention",
+    (NET, NET, "--amp", *INPUT): "put it into the quotes of that side, as in hookcli diff 'resnet18 --amp'",
+    (f"{NET} --train", *INPUT): "B is missing: name another, or put options that B alone has into quotes",
     (NET, f"{NET} --path nowhere", *INPUT): "B: --path nowhere: no such folder",
     ("resnet18", "resnet18 --path ."): "B: --path .: resnet18 is a torchvision model",
     (NET, "gone.json"): "gone.json: can't be read as a saved report (No such file or directory)",
@@ -123,7 +126,7 @@ def test_a_crash_shows_what_was_compared(cli: Cli, net: Path, crashing: int) -> 
 
 
 def test_nothing_in_common(cli: Cli, net: Path) -> None:
-    ran = cli("diff", NET, f"{NET} --compile * --compile-backend eager", *INPUT, "--match", "conv")
+    ran = cli("diff", NET, f"{NET} --compile eager", *INPUT, "--match", "conv")
     assert ran.code == 2 and "nothing to compare" in ran.err
 
 

@@ -182,10 +182,6 @@ class _Comparison:
         weights = self.state_diff.rows(tolerance)
         rows = with_state_rows(self.pairs.rows(tolerance, info["complete"]), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        metas = [finished(own) for own in self.infos]
-        for side, own in zip(self.sides, metas, strict=True):
-            if side.compile:
-                own["compile"] = ", ".join(fqn or "(model)" for fqn in side.compile)
         columns = with_operators(TENSORS) if self.ops else TENSORS
         report = verdict.report(
             rows,
@@ -193,7 +189,7 @@ class _Comparison:
             tolerance,
             model=" → ".join(names),
             columns=[column for column in columns if column.name != "kind" or self.step.backward],
-            metas=metas,
+            metas=[finished(own) for own in self.infos],
             meta=finished(info),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=weights_line(weights, self.state_diff.compared),
@@ -244,4 +240,5 @@ class _Comparison:
                 session.output_grad(grad)
                 if number == A:
                     session.post_accumulate_grad(self.pairs.arrived)
-            self.step.run(session, *arguments(self.sides[number].inputs), self.infos[number])
+            side = self.sides[number]
+            side.step(self.step).run(session, *arguments(side.inputs), self.infos[number])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -199,8 +199,18 @@ class SourceTree(SideState):
         return path.is_relative_to(self._folder) and "site-packages" not in path.parts
 
 
+_SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+)
+"""What the whole process has once: attention's kernels, on every device. (Autocast is a thread's own.)"""
+
+
 class ProcessState(SideState):
-    """Random states, the switch of fused attention and a source tree: as at its creation until first entered."""
+    """Random states, switches of attention and a source tree: as at its creation until first entered."""
 
     def __init__(self, devices: Iterable[torch.device], tree: SourceTree | None = None) -> None:
         self._devices = sorted(devices, key=str)
@@ -209,7 +219,8 @@ class ProcessState(SideState):
 
     def enter(self) -> None:
         set_random_states(self._devices, self._states)
-        torch.backends.mha.set_fastpath_enabled(self._fastpath)
+        for (_, switch), value in zip(_SWITCHES, self._values, strict=True):
+            switch(value)
         if self._tree:
             self._tree.enter()
 
@@ -221,4 +232,4 @@ class ProcessState(SideState):
 
     def _note(self) -> None:
         self._states = random_states(self._devices)
-        self._fastpath = torch.backends.mha.get_fastpath_enabled()
+        self._values = [value() for value, _ in _SWITCHES]

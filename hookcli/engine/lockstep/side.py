@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -20,13 +19,14 @@ from hookcli.diff.origin import Origin, between_modules, origin_of
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
+from hookcli.engine.lockstep.computing import computing
 from hookcli.engine.lockstep.lockstep import A, ProcessState, SourceTree
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import describe_run
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, time_passes, why_untimed
-from hookcli.errors import HookcliError, ModelError, UsageError, unknown
+from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.observing_mode import without_mode
@@ -36,8 +36,9 @@ from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 from hookcli.hooks.torch_private.unwrap import Compile
 from hookcli.table import Report
 from hookcli.table.meta import Meta
-from hookcli.table.names import is_within_any, no_match, operator_owner
+from hookcli.table.names import is_within_any, operator_owner
 from hookcli.table.times import with_both_times
+from hookcli.tensors.random_state import accelerators
 
 BatchOfBoth = tuple[object, object, object]
 """The input of each of two sides, and the target of both."""
@@ -47,8 +48,9 @@ BatchOfBoth = tuple[object, object, object]
 class Side:
     """One of two models to compare, and how to run it; `inputs` and `edits` are those of `capture`.
 
-    `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `tree` has the modules
-    imported from the side's own folder. `info` describes the run if `describe_run` does not suffice.
+    `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `amp` and `attention`: see
+    `computing`. `tree` has the modules imported from the side's own folder. `info` describes the run if `describe_run`
+    does not suffice.
     """
 
     model: nn.Module
@@ -57,12 +59,26 @@ class Side:
     fastpath: bool = True
     edits: Sequence[str | Edit] = ()
     compile: Mapping[str, Compile] = field(default_factory=dict)
+    amp: torch.dtype | None = None
+    attention: str | None = None
     tree: SourceTree | None = None
     info: Meta | None = None
 
     @property
     def described(self) -> Meta:
-        return self.info or describe_run(self.model, self.inputs)
+        meta: Meta = {**(self.info or describe_run(self.model, self.inputs))}
+        if self.compile:
+            meta["compile"] = ", ".join(fqn or "(model)" for fqn in self.compile)
+        if self.amp:
+            meta["amp"] = str(self.amp).removeprefix("torch.")
+        if self.attention:
+            meta["attention"] = self.attention
+        return meta
+
+    def step(self, step: Step) -> Step:
+        """The step as this side computes it."""
+        device = accelerators(self.model, self.inputs) or [torch.device("cpu")]
+        return replace(step, within=partial(computing, device[0], self.amp, self.attention))
 
 
 def alignment_of(a: nn.Module, b: nn.Module, operators: Sequence[Sequence[NamedPart]] = ((), ())) -> Alignment:
@@ -103,26 +119,7 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
     return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"
 
 
-def compiled_by(backend: str, model: nn.Module, pattern: str) -> dict[str, Compile]:
-    """What compiles the outermost modules that match a glob; "(model)" and `*` match the whole model.
-
-    Raises UsageError if none matches, and for an unknown backend.
-    """
-    backends = torch.compiler.list_backends(exclude_tags=())
-    if backend not in backends:
-        raise UsageError(unknown("--compile-backend", backend, backends))
-    # Inductor's dropout would draw other random numbers than eager mode does.
-    options: Any = {"fallback_random": True} if backend == "inductor" else None
-    chosen: dict[str, Compile] = {}
-    for fqn, _ in model.named_modules():
-        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not is_within_any(fqn, chosen):
-            chosen[fqn] = partial(torch.compile, backend=backend, options=options)
-    if not chosen:
-        raise UsageError(f"--compile: {no_match(pattern, dict(model.named_modules()), 'module')}")
-    return chosen
-
-
-UNSEEN = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
+UNSEEN = "part of a compiled module, where no hook fires"
 
 
 def unseen_parts(model: nn.Module, compiled: Collection[str]) -> set[str]:
@@ -188,7 +185,7 @@ def operators_of(side: Side, step: Step, ops: str, hidden: Collection[str] = ())
 
     session = HookSession(side.model, fastpath=side.fastpath, ops=ops)
     hide(session, hidden)
-    forward = replace(step, backward=False, graph=step.backward, passes=1)
+    forward = side.step(replace(step, backward=False, graph=step.backward, passes=1))
     place = side.tree() if side.tree else nullcontext()
     with place, preserved(side.model, side.inputs, parameters=False), suppress(Exception), session:
         session.forward(note)
@@ -232,7 +229,7 @@ def time_sides(
         TimedModel(
             side.model,
             side.inputs,
-            step,
+            side.step(step),
             side.fastpath,
             own,
             ops,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from inspect import getclosurevars
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +49,22 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, dict[str, Compile]]:
         if way and not any(not outer or fqn.startswith(f"{outer}.") for outer in compiled):
             compiled[fqn] = way
     return root, compiled
+
+
+def compiler(settings: Mapping[str, Any]) -> Compile:
+    """torch.compile with these arguments, of which one is a backend or mode.
+
+    Programs of inductor draw the random numbers of eager mode where that can be asked for.
+    """
+    inductor: Any = import_module("torch._inductor")
+    if "mode" not in settings and settings["backend"] != "inductor":
+        return partial(torch.compile, **settings)
+    lost = "dropout in programs of inductor may draw other random numbers"
+    options_of = private(inductor, "list_mode_options", None, lost)
+    if options_of is None:
+        return partial(torch.compile, **settings)
+    options = {**options_of(settings.get("mode")), "fallback_random": True}
+    return partial(torch.compile, options=options)
 
 
 def _taken_away(module: Any) -> Compile | None:
