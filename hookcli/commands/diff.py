@@ -54,7 +54,7 @@ EXAMPLES = (
 COLUMNS = TENSORS
 ELSEWHERE = IN_QUOTES
 _A = "A model, a saved report (FILE.json), a record, a dump, or a file of weights."
-_B = "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16' [A without such options]."
+_B = "Another, with its options in quotes: 'resnet50 --dtype bfloat16'."
 FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
 
 
