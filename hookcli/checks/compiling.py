@@ -53,9 +53,8 @@ class GraphBroken(_OfCompiled):
 
     def judge(self, measured: _ReadsCompilation) -> Iterator[Finding]:
         for one in measured.compilation.breaks:
-            inner = f", in {one.inner}" if one.inner else ""
-            at = f"at {one.place} `{one.code}`" if one.place else ""
-            yield self.at(one.place, f"graph break {at}".rstrip() + f": {one.reason}{inner}", advice=one.advice)
+            at = " at " if one.place else ": "
+            yield self.at(one.place, f"graph break{at}{one}", advice=one.advice)
 
 
 class CompiledAgain(_OfCompiled):

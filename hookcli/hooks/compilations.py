@@ -67,7 +67,7 @@ class CompilationLog:
     def read(self) -> bool:
         """Take over PyTorch's new notes. Returns whether a function was compiled again."""
         attempts, breaks, complete = self._notes.read()
-        self._attempts += attempts
+        self._attempts += [one for one in attempts if not _is_within(one.file, _FOLDERS[2:])]  # hooks are traced, too
         self._breaks += breaks
         self._complete = self._complete and complete
         return any(one.recompiled for one in attempts)

@@ -188,7 +188,8 @@ class ProcessSink(RecordSink):
             width = terminal_size(sys.__stderr__).columns if on_terminal else None
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             path = _relative(record) if self.kept else None
-            text = summary(self._header, end, self.latest, self._non_finite, path, width, color, self._courses)
+            seen = (self._header, end, self.latest, self._non_finite)
+            text = summary(*seen, path, width, color, self._courses, self._run.plan["check"])
             aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

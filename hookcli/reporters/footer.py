@@ -109,12 +109,13 @@ def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
 def _verdict(totals: Mapping[str, Any]) -> str:
     counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
     faults = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
-    checks, modules = counted(totals["checks"], "check"), counted(totals["modules"], "module")
+    checks = counted(totals["checks"], "check")
+    of = [counted(totals["modules"], "module")] if totals["modules"] else []  # none in the verdict on a program
     notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
     if faults:
-        return f"{', '.join([*faults, *notes])} ({checks}, {modules})"
+        return f"{', '.join([*faults, *notes])} ({', '.join([checks, *of])})"
     passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"
-    return f"{', '.join([passed, *notes])} ({modules})"
+    return " ".join([", ".join([passed, *notes]), *(f"({modules})" for modules in of)])
 
 
 def run_line(report: Report) -> str:

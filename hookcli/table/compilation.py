@@ -24,9 +24,8 @@ class GraphBreak:
     inner: str = ""
 
     def __str__(self) -> str:
-        inside = f", in {self.inner}" if self.inner else ""
-        at = f"{self.place} `{self.code}` " if self.place else ""
-        return f"{at}({self.reason}{inside})"
+        at = f"{self.place} `{self.code}`: " if self.place else ""
+        return f"{at}{self.reason}{f', in {self.inner}' if self.inner else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,13 @@ class Recompiled:
     sizes: bool = False
 
     def __str__(self) -> str:
-        return f"{self.place} {self.function}: {self.why}"
+        return f"{self.place} {self.function}: {self.why}".lstrip()
 
     @property
     def why(self) -> str:
         """The first guard that failed, and the number of others."""
-        return f"{self.guards[0]}{f' and {len(self.guards) - 1} more' if self.guards[1:] else ''}"
+        others = len(self.guards) - 1
+        return self.guards[0] + (f" (and {counted(others, 'other guard')})" if others else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LeftEager:
     limit: bool = False
 
     def __str__(self) -> str:
-        return f"{self.place} {self.function} ({self.reason})"
+        return f"{self.place} {self.function}: {self.reason}".lstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,10 @@ class Compilation:
     def recompilations(self) -> int:
         return sum(one.times for one in self.recompiled)
 
-    def line(self, of: float | None = None) -> str:
-        """3 graphs, 1 graph break (train.py:31 print(x) (...)), 2 recompilations (...), 14 s of compilation."""
+    def line(self, of: float, places: bool = True) -> str:
+        """3 graphs, 1 graph break (train.py:31 `print(x)`: ...), 2 recompilations (...), 14 s of compilation, 31% of
+        the run; without the `places`, counts alone. `of` is the time of the run in seconds.
+        """
         limit = [one for one in self.eager if one.limit]
         left = [one for one in self.eager if not one.limit]
         parts = [counted(self.graphs, "graph")]
@@ -107,7 +109,8 @@ class Compilation:
             (limit, len(limit), "recompile limit hit"),
             (left, len(left), "function left eager"),
         ):
-            parts += [counted(number, what, _SEVERAL.get(what, "")) + _examples(items)] if items else []
+            named = _examples(items) if places else ""
+            parts += [counted(number, what, _SEVERAL.get(what, "")) + named] if items else []
         share = f", {self.seconds / of:.0%} of the run" if of else ""
         least = "" if self.complete else "at least "
         return f"{least}{', '.join(parts)}, {clock(self.seconds)} of compilation{share}"
@@ -139,4 +142,5 @@ def _list_of(kind: Any) -> Any:
     return lambda items: tuple(kind(**dict(_known(kind, item))) for item in items)
 
 
-_LISTS = {"breaks": _list_of(GraphBreak), "recompiled": _list_of(Recompiled), "eager": _list_of(LeftEager)}
+PARTS = (GraphBreak, Recompiled, LeftEager)
+_LISTS = dict(zip(("breaks", "recompiled", "eager"), map(_list_of, PARTS), strict=True))

@@ -17,6 +17,7 @@ from torch._dynamo import utils
 
 from hookcli import check
 from hookcli.errors import UsageError
+from hookcli.hooks.compilations import CompilationLog
 from hookcli.table import Report
 
 ALL = ("HK039", "HK040", "HK041", "HK042", "HK043")
@@ -223,3 +224,19 @@ def test_a_model_that_cannot_be_compiled(cli: Callable[..., Any], net: Path, mon
 def test_with_inductor_as_people_type_it(cli: Callable[..., Any], net: Path) -> None:
     ran = cli("check", "net.py:Net", "-i", "2x3x4x4", "--no-backward", "--compile")
     assert ran.code == 0 and "torch.compile (inductor): 1 graph" in ran.out
+
+
+@pytest.mark.parametrize("often", [True, False])
+def test_a_log_that_is_read_often_enough_is_complete(often: bool, tmp_path: Path) -> None:
+    log = CompilationLog()
+    model = torch.compile(many_breaks(70, tmp_path), backend="eager")
+    model(torch.ones(2))
+    if often:  # what a step compiles is fewer than PyTorch keeps, though all steps together are more
+        torch.compiler.reset()
+        log = CompilationLog()
+        for number in range(70):
+            torch.compile(eval(f"lambda x: x + {number}"), backend="eager")(torch.ones(2))
+            log.read()
+    made = log.result()
+    assert made is not None and made.complete == often
+    assert made.line(1).startswith("at least ") != often and (made.graphs == 70 or not often)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +24,7 @@ from hookcli.record.file.record_lines import (
 )
 from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
+from hookcli.table.compilation import PARTS, Compilation
 from hookcli.table.files import sound
 from hookcli.table.validation import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
 
@@ -51,6 +52,14 @@ def whole_line(file: BinaryIO) -> bytes:
     return text
 
 
+def _has_fields(value: Any, kind: type) -> bool:
+    """True if a mapping has the fields of a dataclass, but perhaps for those with a default."""
+    needed = {one.name for one in fields(kind) if one.default is one.default_factory is MISSING}
+    if not (is_mapping(value) and needed <= value.keys()):
+        return False
+    return all(fit(value[name]) for name, fit in FITS[kind].items() if name in value)
+
+
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 _BY_TYPE: Mapping[str, Fits] = {
     "str": is_text,
@@ -66,6 +75,9 @@ _BY_TYPE: Mapping[str, Fits] = {
     "Mapping[str, str]": lambda value: is_mapping(value) and all(map(is_text, value.values())),
     "Mapping[str, int]": lambda value: is_mapping(value) and all(map(is_count, value.values())),
     "Sequence[Mapping[str, Any]]": listed(lambda value: _is_model_run(value)),
+    "Mapping[str, Any]": lambda value: value == {} or _has_fields(value, Compilation),
+    "Sequence[int]": listed(is_count),
+    **{f"Sequence[{kind.__name__}]": listed(partial(_has_fields, kind=kind)) for kind in PARTS},
     "Sequence[Report]": listed(lambda value: isinstance(value, Report)),
 }
 """A test for the value of a field, by the field's type."""
@@ -74,7 +86,7 @@ _LINES: Mapping[str, type[Line]] = {
 }
 FITS: Mapping[type, Mapping[str, Fits]] = {
     kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}
-    for kind in (*_LINES.values(), ModelRun, StepEntry)
+    for kind in (*_LINES.values(), ModelRun, StepEntry, Compilation, *PARTS)
 }
 """A test for the value of each field, by class."""
 
@@ -97,7 +109,4 @@ def parsed(data: Mapping[str, Any], path: Path) -> Line:
 
 def _is_model_run(value: Any) -> bool:
     """True if a mapping has the fields of a `ModelRun`, but for those that earlier records lack."""
-    needed = FITS[ModelRun].keys() - {"left_out", "recorded_forwards"}
-    if not (is_mapping(value) and needed <= value.keys()):
-        return False
-    return all(fit(value[name]) for name, fit in FITS[ModelRun].items() if name in value)
+    return _has_fields(value, ModelRun) and FITS[ModelRun].keys() - {"left_out", "recorded_forwards"} <= value.keys()

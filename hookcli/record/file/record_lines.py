@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from hookcli.table import Report, Row, strict
+from hookcli.table.compilation import Compilation
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""
@@ -184,7 +185,8 @@ class End(_Line):
     whose code Python tells nobody. `error` names the exception in one line. `models` are mappings of `ModelRun`.
     `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
     the program: one that several models or optimizers share counts once. `hookcli_seconds` is hookcli's own work within
-    `seconds`.
+    `seconds`. `compiled` is the work of torch.compile in the process, as `Compilation.to_dict` has it; empty without
+    any.
     """
 
     kind: ClassVar[str] = "end"
@@ -197,6 +199,11 @@ class End(_Line):
     notes: Sequence[str] = ()
     program_steps: int = 0
     hookcli_seconds: float = 0.0
+    compiled: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compilation(self) -> Compilation | None:
+        return Compilation.from_dict(self.compiled) if self.compiled else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.record.observe.models.model import why_unobservable
@@ -52,6 +53,7 @@ class Observer:
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
         self._on = self._active = False
+        self._compilations = CompilationLog()
 
     def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
         """Begin to observe. `optimizers` are those that exist already; None searches for them."""
@@ -83,6 +85,7 @@ class Observer:
             "others": dict(self.models.others),
             "program_steps": self._optimizer_calls.program_steps.count,
             "hookcli_seconds": self.clock.own,
+            "compiled": made.to_dict() if (made := self._compilations.result()) else {},
         }
 
     @property
@@ -184,6 +187,7 @@ class Observer:
 
     def step_over(self, optimizer: Optimizer) -> None:
         self._safely(self._optimizer_calls.end, optimizer)
+        self._safely(self._compilations.read)
 
     # The program.
 

@@ -17,7 +17,7 @@ from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.summary import compiled_lines, non_finite_line
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.page import shown_columns
 from hookcli.table import SCHEMA, Report, Row, document, strict
@@ -104,7 +104,7 @@ class RecordPage:
         reports, places = self._reports()
         steps: dict[str, Any] = {
             "run": strict(self._run()),
-            "remarks": [*remarks, *self._left_out()],
+            "remarks": [*compiled_lines(self.record.end), *remarks, *self._left_out()],
             "digits": 3 if coarse else 4,
             "charts": STEP_CHARTS,
             "settings": document([report for line in self.record.settings for report in line.reports])["reports"],

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
 from hookcli.checks.finite import LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
-from hookcli.record.file.record_lines import NonFinite, RecordedStep
+from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
 from hookcli.table import Reason, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.costs import TIMES
@@ -101,6 +102,14 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     checks = [*report.meta["checks"], *of_run.checks]
     whole = Judgement([*of_run.findings, *report.findings], report.skipped, checks)
     return whole.report(report.model, report.meta, modules=report.totals["modules"])
+
+
+def verdict_on(end: End | None, name: str) -> list[Report]:
+    """The verdict of the checks on the work of torch.compile in the program of this name, if they found anything."""
+    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled())
+    compilation = end.compilation if end else None
+    judged = judge(checks, Measurements(compilation=compilation)) if compilation else None
+    return [judged.report(name, {})] if judged and judged.findings else []
 
 
 def rows_before(value: NonFinite) -> list[Report]:

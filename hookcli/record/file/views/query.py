@@ -9,11 +9,14 @@ from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
 from hookcli.record.file.views.over_time import every_step, history, needed, of_figure, over_time, report_title, spoken
-from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
+from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before, verdict_on
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Shown, Skipped
 from hookcli.table.columns import columns_named
 from hookcli.table.formatting import listed
+
+COMPILED = "compiled"
+"""The probe that selects the verdict on the work of torch.compile."""
 
 
 class NothingToShowError(UsageError):
@@ -61,11 +64,14 @@ class Query:
         if chosen and not any(step.reports for step in steps):
             raise NothingToShowError(self._nothing(record, chosen, entries))
         measured = [step for step in steps if step.reports]
+        of_compiler = verdict_on(record.end, record.header.name if record.header else "")
         if not self.probe:
             courses = record.courses()
-            return [
-                report for step in measured for report in (overview(step), *findings(step, courses.get(step.model)))
-            ]
+            judged = [findings(step, courses.get(step.model)) for step in measured]
+            reports = [one for step, own in zip(measured, judged, strict=True) for one in (overview(step), *own)]
+            return [*reports, *(of_compiler if any(judged) and self == Query() else ())]
+        if self.probe == COMPILED and of_compiler:
+            return of_compiler
         reports = [report for step in measured for report in probe_reports(step, self.probe)]
         if not reports:
             raise UsageError(_no_probe(self.probe, record))

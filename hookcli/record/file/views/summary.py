@@ -14,7 +14,7 @@ from hookcli.checks.judgement import fails
 from hookcli.errors import shortened
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
-from hookcli.record.file.views.overview import findings, overview, rows_before
+from hookcli.record.file.views.overview import findings, overview, rows_before, verdict_on
 from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row, formatting
@@ -42,11 +42,12 @@ def summary(
     width: int | None,
     color: bool,
     courses: Mapping[str, LossCourse] = MappingProxyType({}),
+    checked: bool = False,
 ) -> str:
     """The text that ends a run, for a terminal of this `width` (None: no terminal).
 
     `latest` is the last recorded step of each model and phase, `courses` the course of each model's loss, if
-    known; `path` is the record's path as the user would type it, None if no record was kept.
+    known; `path` is the record's path as the user would type it, None if no record was kept. `checked`: `run --check`.
     """
     view = View(depth=math.inf, width=width, color=color, bars=width is not None)
     if header.ranks > 1:
@@ -57,7 +58,7 @@ def summary(
 
     parts = told([f"hookcli: {lost}"] if (lost := faults(courses)) else [])
     parts = [f"\x1b[1;31m{text}\x1b[0m" for text in parts] if color else parts
-    parts += told([f"hookcli: {ran_line(header, end, path)}"])
+    parts += told([f"hookcli: {ran_line(header, end, path)}", *compiled_lines(end, places=not checked)])
     if not end.models or path is None:
         return "\n".join([*parts, *told(end.notes or [_nothing(end)]), ""])
     shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
@@ -72,6 +73,7 @@ def summary(
     others = [step for step in latest.values() if step not in shown]
     verdicts = [report for step in shown for report in findings(step, courses.get(step.model))]
     verdicts += [report for step in others for report in findings(step) if fails([report], ERROR)]
+    verdicts += verdict_on(end, header.name) if checked else []
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     remarks = [*map(non_finite_line, non_finite[:1]), *_notes(end, others)]
@@ -88,7 +90,10 @@ def fault(record: Record) -> str:
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
         return lost
     errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
-    return f"{formatting.counted(errors, 'error')} in the last recorded steps" if errors else ""
+    if errors:
+        return f"{formatting.counted(errors, 'error')} in the last recorded steps"
+    found = (one for report in verdict_on(record.end, "") for one in report.findings)
+    return next((one.message for one in found if one.fails(ERROR)), "")
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
@@ -117,6 +122,12 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
     kept = f"{_recorded(end)} in {path}" if path else "no record was kept"
     return f"{header.name}: {of}{formatting.clock(end.seconds)}{hookcli_time}{ended}; {kept}"
+
+
+def compiled_lines(end: End | None, *, places: bool = True) -> list[str]:
+    """compiled: 3 graphs, 1 graph break (train.py:31 ...), 14 s of compilation, 31% of the run. None without any."""
+    made = end.compilation if end else None
+    return [f"compiled: {made.line(end.seconds, places)}"] if made and end else []
 
 
 def _recorded(end: End) -> str:

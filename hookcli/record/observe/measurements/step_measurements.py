@@ -219,8 +219,9 @@ class StepMeasurements:
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
-        if not isinstance(probe, StatsProbe):
-            return report
+        if not isinstance(probe, StatsProbe):  # the inventory, whose names checks look up in the other reports
+            rows = [replace(row, values={**row.values, "fqn": self.name(row.fqn)}) for row in report.rows]
+            return replace(report, rows=rows)
         if isinstance(probe, GradsProbe):
             report = replace(report, rows=self.scaling.unscale(report.rows))
         report = merge_calls(report, self.name)
