@@ -172,6 +172,18 @@ def test_a_notebook_shows_a_list_of_reports_as_one_page(visit: Callable[..., Any
         assert frame.locator(".panel:not([hidden]) .table-row > .number").evaluate_all(cut) == 0
 
 
+@pytest.mark.parametrize("probes", [["shapes", "activations", "grads"], ["grads", "activations"]])
+def test_a_list_of_reports_opens_where_a_nan_begins(visit: Callable[..., Any], probes: list[str]) -> None:
+    """Not at the model, which hands it on."""
+    model = Net()
+    nn.init.constant_(model.fc.bias, float("nan"))
+    shown = hookcli.capture(model, torch.randn(32, 8), probes=probes)
+    page = visit(HtmlReporter().render(shown, View()))
+    verdict = page.locator("#verdict").inner_text()
+    chosen = page.locator(".detail-name").inner_text()
+    assert chosen != "(model)" and verdict.startswith(chosen), (chosen, verdict)
+
+
 def test_a_notebook_shows_a_record_as_a_page(visit: Callable[..., Any], tmp_path: Path) -> None:
     model = Net()
     with hookcli.watch(model, every=1, output=tmp_path / "a.run.jsonl") as recording:

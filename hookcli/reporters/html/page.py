@@ -21,7 +21,7 @@ from hookcli.table import Kind, Report
 from hookcli.table.columns import from_dict, looks
 from hookcli.table.columns.recorded import CHARTED
 from hookcli.table.grouping import View
-from hookcli.table.marks import alarms, faults, with_verdict
+from hookcli.table.marks import Fault, alarms, faults, with_verdict, worst
 from hookcli.table.meta import with_notes
 from hookcli.table.strict_json import document_text
 
@@ -155,6 +155,7 @@ def _lines_of(report: Report) -> dict[str, object]:
     """The lines around a report's table, as the terminal has them."""
     totals = [visible_lines(text) for text in footer.totals_below(report, python=True)]
     judged = with_verdict(report)
+    found = {row: one for row, one in enumerate(faults(judged)) if one}
     return {
         "verdict": visible(str(judged.totals.get("verdict", ""))),
         "alarms": alarms(judged),
@@ -162,13 +163,14 @@ def _lines_of(report: Report) -> dict[str, object]:
         "totals": [line for text in totals for line in text.split("\n")],
         "remarks": [visible(line) for line in (*footer.remarks(report), *table_columns.notes(report, report.columns))],
         "next": visible(footer.next_line([report])),
-        "faults": {
-            row: {name: visible(text) for name, text in asdict(one).items()}
-            for row, one in enumerate(faults(judged))
-            if one
-        },
+        "worst": _fault(worst([*found.values()])[0]) if found else None,
+        "faults": {row: _fault(one) for row, one in found.items()},
         "memory": footer.training_memory(report.totals) if "grad_bytes" in report.totals else None,
     }
+
+
+def _fault(fault: Fault) -> dict[str, str]:
+    return {name: visible(text) for name, text in asdict(fault).items()}
 
 
 def _static(reports: Sequence[Report], view: View) -> str:

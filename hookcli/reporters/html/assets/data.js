@@ -46,7 +46,8 @@ export const ABSENT = -1.2345678901234567e308;
  * @property {string} [cause]
  *
  * @typedef {{name: string, text: string, means: string, advice: string}} Explanation
- * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null, faults: Object<number, {fqn: string, severity: string, words: string}>}} Lines `faults` by the number of the row
+ * @typedef {{fqn: string, severity: string, words: string}} Fault
+ * @typedef {{verdict: string, run: string, totals: string[], remarks: string[], next: string, memory: [string, string]|null, worst: Fault|null, faults: Object<number, Fault>}} Lines `worst` is where faults begin; `faults` by the number of the row
  */
 
 /** The payload of this page: the JSON document, a zero character, and the rest. */

@@ -1,6 +1,6 @@
 // Builds the page from its payload. A page of several models shows one at a time, below a bar that has all of them.
 
-import { FAULT, loadPayload } from "./data.js";
+import { loadPayload } from "./data.js";
 import { button, h } from "./dom.js";
 import { mountDetail } from "./detail.js";
 import { mountDiffDetail, mountDiffSummary } from "./diff.js";
@@ -76,7 +76,7 @@ function build(app, payload) {
   if (!beside.hidden) (comparison ? mountDiffDetail : mountDetail)(beside, context);
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());
-  const faults = joined.reports.flatMap(({ rows }) => rows.map((row) => row[FAULT]).filter(Boolean));
+  const faults = payload.steps ? [] : payload.lines.map(({ worst }) => worst).filter(Boolean);
   const worst = ["error", "warning"].map((one) => [...context.model.findings, ...faults].find(({ severity }) => severity === one)).find(Boolean);
   const offender = comparison ? null : worst && context.model.owner(worst.fqn);
   if (offender) select(offender.fqn, "worst");
