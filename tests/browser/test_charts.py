@@ -209,6 +209,9 @@ def test_what_is_not_finite_is_marked_and_listed(depth: Any, reports: Sequence[R
     assert "; 1 NaN or infinite." in first.locator(".chart-summary").inner_text()
     columns = depth.locator(".detail-grid tr").filter(has_text="NaN").first.inner_text()
     assert f"{row['nan']:,}" in columns
+    figure = depth.locator(".detail-grid tr").filter(has_text="NaN").first.locator("td").first
+    red = "e => getComputedStyle(e).color"
+    assert figure.evaluate(red) == depth.locator(".hist-bad").first.evaluate(red) != depth.locator("h1").evaluate(red)
 
 
 def test_lines_hide_and_axes_change_and_the_theme_too(depth: Any) -> None:

@@ -153,10 +153,11 @@ function attributesText({ settings: [row] }) {
   return said.length ? h("p", { class: "detail-attributes" }, phrases(said)) : null;
 }
 
-/** A table whose lines have a name and a text per column. */
+/** A table whose lines have a name, a text per column, and perhaps true where a figure other than 0 is a fault. */
 function detailGrid(titles, lines, caption = null) {
   const head = titles ? [h("thead", {}, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))))] : [];
-  const body = lines.map(([name, texts]) => h("tr", {}, h("th", { scope: "row" }, name), ...texts.map((text) => h("td", {}, text))));
+  const look = (text, counts) => (counts && text && text !== "0" ? "bad" : null);
+  const body = lines.map(([name, texts, counts]) => h("tr", {}, h("th", { scope: "row" }, name), ...texts.map((text) => h("td", { class: look(text, counts) }, text))));
   return h("div", { class: "detail-scroll" }, h("table", { class: "detail-grid" }, caption, ...head, h("tbody", {}, ...body)));
 }
 
@@ -169,7 +170,7 @@ export function statisticsTable(columns) {
   const shapes = columns.map(([, row]) => (row.shape ? shape(row.shape) : ""));
   const lines = [...names].map(declared).filter(isStatistic).map((column) => [column, columns.map(([, row]) => (column.name in row ? cell(row, column) || "0" : ""))]);
   const told = lines.filter(([{ kind }, texts]) => (kind !== "faults" && kind !== "elements") || texts.some((text) => text !== "0" && text !== ""));
-  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told.map(([column, texts]) => [spoken(column), texts])]);
+  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told.map(([column, texts]) => [spoken(column), texts, column.kind === "faults"])]);
 }
 
 /** The module's own parameters and buffers, a line each; null without any. */
