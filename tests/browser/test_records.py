@@ -207,6 +207,16 @@ def test_a_page_of_several_runs(visit: Callable[..., Page], tmp_path: Any, monke
         [cell.inner_text() for cell in row.locator("th, td").all()] for row in page.locator(".runs-table tr").all()
     ]
     assert [row[:5] for row in cells[1:3]] == [["A", "a", "4", "1.000", "1.000"], ["B", "b", "4", "0.5000", "0.5000"]]
+    page.set_viewport_size({"width": 390, "height": 844})  # each run is a card, whose figures have their titles
+    (table,) = page.locator(".runs-scroll").all()
+    assert table.evaluate("e => e.scrollWidth <= e.clientWidth") and page.locator(".runs-table thead").is_hidden()
+    ends = table.locator("tbody :is(th, td):not(:empty)").evaluate_all(
+        "all => all.map((e) => [e.getBoundingClientRect().right, getComputedStyle(e, '::before').content])"
+    )
+    assert all(right <= 390 for right, _ in ends) and {'"Run"', '"Last loss"', '"Loss not finite"'} <= {
+        t for _, t in ends
+    }
+    page.set_viewport_size({"width": 1280, "height": 700})
     titles = [title.inner_text() for title in page.locator(".chart-title").all()]
     assert titles[:2] == ["Loss", "L2 of the parameters' gradients"]
     plot = page.locator(".chart-plot").first

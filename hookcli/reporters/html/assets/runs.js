@@ -23,12 +23,13 @@ export function mountRuns(container, { payload }) {
 }
 
 function runsTable(report) {
-  const columns = columnsOf([report]).filter(({ name }) => report.columns.some((column) => column.name === name));
+  const declared = columnsOf([report]).filter(({ name }) => report.columns.some((column) => column.name === name));
+  const columns = declared.filter((column) => report.rows.some((row) => cell(row, column)));
   const titles = new Map(report.columns.map(({ name, title }) => [name, title]));
   const isBad = (row, { name }) => name === "loss" && Number.isNaN(num(row[name]) ?? 0);
   const looks = ({ kind }) => (kind === "text" ? "runs-text" : null);
   const head = h("tr", {}, columns.map((column) => h("th", { scope: "col", class: looks(column) }, titles.get(column.name))));
-  const line = (row) => h("tr", {}, columns.map((column, i) => h(i ? "td" : "th", { class: isBad(row, column) ? "bad" : looks(column) }, cell(row, column))));
+  const line = (row) => h("tr", {}, columns.map((column, i) => h(i ? "td" : "th", { class: isBad(row, column) ? "bad" : looks(column), "data-title": titles.get(column.name) }, cell(row, column))));
   return h("div", { class: "runs-scroll" }, h("table", { class: "runs-table", "aria-label": report.model }, h("thead", {}, head), h("tbody", {}, report.rows.map(line))));
 }
 
