@@ -84,6 +84,20 @@ def test_two_runs_open_on_the_losses_of_every_step_below_their_cause(visit: Visi
     assert loss.locator(".chart-title").inner_text() == "Loss" and in_sight(loss.locator("canvas"))
     assert loss.locator(".chart-legend button").count() == 2
     assert loss.locator(".chart-plot").get_attribute("aria-valuemax") == "39"
+    assert "recorded" not in loss.locator(".chart-legend").inner_text()
+    other = page.locator(".chart").nth(1)
+    assert "recorded: step 0 to step 30" in other.locator(".chart-legend").inner_text()
+    assert at_the_end(page, other) == pytest.approx(30 / 39, abs=0.01)  # one axis for all
+    assert at_the_end(page, loss) == pytest.approx(1, abs=0.01)
+
+
+def at_the_end(page: Any, chart: Any) -> float:
+    """The place of a chart's last point, as a share of its width."""
+    chart.locator(".chart-plot").focus()
+    page.keyboard.press("End")
+    left, width = (chart.locator(one).bounding_box() for one in (".u-cursor-x", ".u-over"))
+    share: float = (left["x"] - width["x"] + left["width"]) / width["width"]
+    return share
 
 
 def test_changed_settings_are_seen_at_once(visit: Visit, tmp_path: Path) -> None:

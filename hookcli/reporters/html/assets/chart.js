@@ -20,6 +20,7 @@ import { chartOptions } from "./chart_options.js";
  * @property {string[]} names of the points: "step 200", "layer1.0.conv1"
  * @property {Line[]} lines
  * @property {boolean} [timed] `x` are seconds
+ * @property {[number, number]} [span] of the x axis, which goes on where nothing was recorded; without it that of `x`
  * @property {{x: number, text: string}[]} [ticks] of the x axis; without them uPlot's own
  * @property {{index: number, severity: string, text: string}[]} [marks] findings
  * @property {(index: number) => void} [onSelect] a click, or Enter, on a point
@@ -112,6 +113,8 @@ export class LineChart {
     this.odd = parts.flatMap((part, i) => (this.hidden.has(legendName(this.spec.lines[i])) ? [] : part.odd));
     const isFinite = this.odd.map(({ value }) => Number.isFinite(value)); // of the marks at the edges
     if (isFinite.includes(false)) this.legend.append(h("span", { class: "chart-odd bad" }, "× NaN or infinite"));
+    const { x, names, span = [] } = this.spec;
+    if (span[0] < x[0] || span[1] > x[x.length - 1]) this.legend.append(h("span", { class: "chart-odd" }, `recorded: ${names[0]} to ${names[names.length - 1]}`));
     if (isFinite.includes(true)) this.legend.append(h("span", { class: "chart-odd" }, "╷ 0 or negative"));
     const data = [[...this.spec.x], ...parts.map((part) => part.drawn)];
     this.plot = new uPlot(chartOptions(this), data, this.plotBox);

@@ -22,7 +22,7 @@ export function chartOptions(chart) {
       points: { size: 7 },
       sync: spec.sync ? { key: spec.sync, setSeries: false, scales: ["x", null] } : undefined,
     },
-    scales: { x: { time: false, range: xRange }, y: { distr: DISTRIBUTIONS[axis.kind], ...(axis.kind === "signed" ? { asinh: axis.threshold } : {}), ...(spec.limits ? { range: spec.limits } : {}) } },
+    scales: { x: { time: false, range: (plot, min, max) => xRange(plot.data[0], spec.span, min, max) }, y: { distr: DISTRIBUTIONS[axis.kind], ...(axis.kind === "signed" ? { asinh: axis.threshold } : {}), ...(spec.limits ? { range: spec.limits } : {}) } },
     axes: [xAxis(spec, color), yAxis(axis, color)],
     series: [{}, ...spec.lines.map((line) => seriesOf(chart, line, color))],
     bands: bandsOf(chart, color),
@@ -43,9 +43,11 @@ function colorReader() {
   };
 }
 
-function xRange(plot, min, max) {
-  const [xs] = plot.data;
-  return xs.length === 1 ? [xs[0] - 1, xs[0] + 1] : [min, max];
+/** The ends of the x axis: those of a zoom, else of the span. */
+function xRange(xs, span, min, max) {
+  if (min !== xs[0] || max !== xs[xs.length - 1]) return [min, max];
+  const [begin, end] = span ?? [min, max];
+  return begin === end ? [begin - 1, end + 1] : [begin, end];
 }
 
 function axisLook(color) {
@@ -104,8 +106,20 @@ function drawMarks(chart, plot, color) {
   for (const { index, severity } of chart.spec.marks ?? []) drawFinding(plot, index, color({ error: "--bad", warning: "--warn" }[severity] ?? "--dim"));
   for (const { index, value } of chart.odd) drawOdd(plot, index, value, color(Number.isFinite(value) ? "--dim" : "--bad"));
   const { top, height } = plot.bbox;
+  if (chart.spec.span) shadeBeyond(plot, color("--line"));
   if (chart.chosen !== null && isInZoom(plot, chart.chosen)) {
     paintPath(plot, `M${Math.round(plot.valToPos(chart.chosen, "x", true)) + 0.5} ${top}v${height}`, color("--accent"));
+  }
+}
+
+/** Shade what lies before the first point and after the last one. */
+function shadeBeyond(plot, color) {
+  const { top, height } = plot.bbox;
+  const { min, max } = plot.scales.x;
+  const [xs] = plot.data;
+  for (const [from, to] of [[min, xs[0]], [xs[xs.length - 1], max]]) {
+    const [left, right] = [Math.max(from, min), Math.min(to, max)].map((x) => plot.valToPos(x, "x", true));
+    if (left < right) paintPath(plot, `M${left} ${top}H${right}v${height}H${left}z`, color, { fills: true, alpha: 0.35 });
   }
 }
 

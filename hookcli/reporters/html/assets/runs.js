@@ -94,7 +94,9 @@ function specsOfRuns({ model, meta, columns, rows }, sides, first, over) {
       height: name === "loss" ? 280 : 180,
     };
   });
-  return specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => (value ?? null) !== null)));
+  const shown = specs.filter(({ lines }) => lines.some(({ values }) => values.some((value) => (value ?? null) !== null)));
+  const span = [shown.reduce((least, { x }) => Math.min(least, x[0]), Infinity), shown.reduce((most, { x }) => Math.max(most, x[x.length - 1]), -Infinity)];
+  return shown.map((spec) => ({ ...spec, span }));
 }
 
 /** The values of each run over the time since it began; undefined at the times of other runs' steps. */

@@ -125,16 +125,27 @@ export function placesOf({ steps, times }) {
 function chartOfSteps(track, onSelect) {
   const x = placesOf(track);
   const ticks = x === track.steps || isTimed() ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-  return { x, ticks, timed: isTimed(), names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+  return { x, span: ticks ? undefined : spanOf(track, x), ticks, timed: isTimed(), names: track.names, marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+}
+
+/** The ends of the axis of all charts of a track, whose losses may go on where no step was recorded. */
+function spanOf(track, x) {
+  const all = [...x, ...(track.losses ? placesOfLosses(track) : [])];
+  return [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))];
+}
+
+function placesOfLosses({ steps, times, losses }) {
+  return isTimed() ? losses.steps.map(clockOf(steps.map((step, i) => [step, times[i]]))) : losses.steps;
 }
 
 /** The loss of every step, recorded or not; a click chooses the recorded step that is nearest. */
-function lossesOf({ steps, times, losses, marks = [] }, line, onStep) {
+function lossesOf(track, line, onStep) {
+  const { steps, losses, marks = [] } = track;
   const values = losses.values.map(num);
   const first = values.findIndex((value) => value !== null && !Number.isFinite(value)); // perhaps in a step that was not recorded
   const nearest = (step) => steps.reduce((best, one, i) => (Math.abs(one - step) < Math.abs(steps[best] - step) ? i : best), 0);
   return {
-    x: isTimed() ? losses.steps.map(clockOf(steps.map((step, i) => [step, times[i]]))) : losses.steps,
+    x: placesOfLosses(track),
     names: losses.steps.map((step) => `step ${step}`),
     lines: [{ ...line, values }],
     marks: marks.map((mark) => ({ ...mark, index: mark.isFirst && first >= 0 ? first : Math.max(losses.steps.indexOf(steps[mark.index]), 0) })),
