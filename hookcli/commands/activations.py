@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options, TimeOptions
+from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options, TimeOptions
 from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.table.columns.layouts import STATISTICS
 
@@ -28,6 +28,9 @@ def activations(
     own: TensorOptions,
     options: Options,
     timing: TimeOptions,
+    compiling: LookOptions,
 ) -> int:
     """Show statistics of every module's outputs."""
-    return inspect_tensors(ctx, model, layer, "activations", own=own, options=options, time=timing.time)
+    return inspect_tensors(
+        ctx, model, layer, "activations", own=own, options=options, time=timing.time, compiling=compiling
+    )

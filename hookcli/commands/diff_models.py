@@ -19,11 +19,11 @@ from hookcli.commands.progress import Progress
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.batches import DataBatches
 from hookcli.engine.capture import Hooking, capture_run
-from hookcli.engine.compiling import compile_settings
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.lockstep.side import alignment_of, compiled, copy_weights
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.run_info import describe_run, torchvision_version
+from hookcli.engine.setting import compile_settings
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.edits.base import parse_edit

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import typer
 
 from hookcli.commands.option_fields import choice
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, TimeOptions
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, LookOptions, Model, Options, TimeOptions
 from hookcli.commands.run_options import PassesOptions
 from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.errors import UsageError
@@ -43,6 +43,7 @@ def grads(
     step: PassesOptions,
     options: Options,
     timing: TimeOptions,
+    compiling: LookOptions,
 ) -> int:
     """Show statistics of gradients, in order of arrival.
 
@@ -54,5 +55,15 @@ def grads(
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     of = (own.of, own.via)
     return inspect_tensors(
-        ctx, model, layer, "grads", *of, own=own, options=options, train=True, step=step, time=timing.time
+        ctx,
+        model,
+        layer,
+        "grads",
+        *of,
+        own=own,
+        options=options,
+        train=True,
+        step=step,
+        time=timing.time,
+        compiling=compiling,
     )

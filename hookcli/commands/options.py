@@ -175,6 +175,13 @@ class CompileOptions:
 
 
 @dataclass(frozen=True)
+class LookOptions(CompileOptions):
+    """The options of commands that see modules inside the compiled model."""
+
+    emulate_casts: bool = option(False, "With inductor: round inside fused kernels as eager mode does.")
+
+
+@dataclass(frozen=True)
 class CacheOptions:
     """The option of commands whose reports are cached."""
 

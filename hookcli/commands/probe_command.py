@@ -12,7 +12,7 @@ from hookcli import registry
 from hookcli.commands.model import Selection, find_recipe
 from hookcli.commands.next_command import about_fault, with_next
 from hookcli.commands.option_fields import check_choice
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, salvaging
@@ -57,6 +57,7 @@ def inspect_model(
     compare: Compare | None = None,
     keep: Callable[[Sequence[Report]], object] | None = None,
     time: bool = False,
+    compiling: LookOptions = LookOptions(),
 ) -> int:
     """Run a probe on a model and write its report; `train` is the command's default mode. `keep` then gets it, too;
     `time` adds the times of calls.
@@ -71,13 +72,14 @@ def inspect_model(
         probe = made(make_probe)
         output.check_columns(columns_shown((*probe.columns, *(TIMES if time else ())), options))
         _check_options(probe, options, time)
+        _check_compiling(probe, options, time, compiling)
         asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
         train = train if options.train is None else options.train
         with several(options, values=probe.values) as processes:
             if processes is None:
                 return 0
             feedback, recipe = feedback_of(options, progress, processes), find_recipe(spec, options)
-            inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time)
+            inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback, time, compiling)
             reports = inspect(globally=compare is not None)
             if compare:
                 reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
@@ -102,6 +104,21 @@ def _check_options(probe: Probe, options: Options, time: bool) -> None:
         raise UsageError("--time: nothing is computed on the meta device; remove --device meta", option="device")
 
 
+def _check_compiling(probe: Probe, options: Options, time: bool, compiling: LookOptions) -> None:
+    """Raises UsageError for options that do not go with a look inside a compiled model."""
+    asked = {
+        "--ops": options.ops and "operators are fused there",
+        "--edit": options.edit and "what it changes would be another program",
+        "--time": time and "its modules do not run one by one",
+        "--nproc": max(options.nproc or 1, world().size) > 1 and "one process alone is looked into",
+        "--via module": not probe.inside_compiled and "full backward hooks are not compiled",
+        "--device meta": options.device == "meta" and "nothing is computed there",
+    }
+    for name, why in asked.items():
+        if compiling.compile and why:
+            raise UsageError(f"--compile and {name}: {why}; leave one of them out", option="compile")
+
+
 def _inspect(
     recipe: Recipe,
     make_probe: Callable[[], Probe],
@@ -111,6 +128,7 @@ def _inspect(
     train: bool,
     feedback: Feedback,
     time: bool,
+    compiling: LookOptions,
     *,
     globally: bool,
 ) -> list[Report]:
@@ -120,11 +138,12 @@ def _inspect(
 
     options = processes.options
     probe = make_probe()
-    setting = setting_of(options, train, targets=probe.needs_backward)
+    setting = replace(setting_of(options, train, targets=probe.needs_backward), compile=compiling.compile)
     if probe.values and setting.device == META:
         raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
     processes.check_edits(edits, probe.needs_backward)
     hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally, ops=options.ops, time=time)
+    hooking = replace(hooking, emulate_casts=compiling.emulate_casts)
     selection = Selection(options)
     narrow = partial(selection.of, parameters=probe.watches_parameters)
     run = partial(capture_recipe, recipe, make_probe, hooking=hooking, narrow=narrow, feedback=feedback)

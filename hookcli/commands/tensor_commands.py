@@ -13,7 +13,7 @@ import typer
 from hookcli.checks.selection import parse_figure
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import option
-from hookcli.commands.options import DATA, GENERATED, OUTPUT, Options
+from hookcli.commands.options import DATA, GENERATED, OUTPUT, LookOptions, Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.run_options import StepOptions
@@ -56,6 +56,7 @@ def inspect_tensors(
     train: bool = False,
     step: StepOptions = StepOptions(),
     time: bool = False,
+    compiling: LookOptions = LookOptions(),
 ) -> int:
     """Run a probe that sees tensors, made with these arguments; write its report, and the dump if asked for."""
     model, options = _requested(ctx, model, layer, own, options)
@@ -64,7 +65,7 @@ def inspect_tensors(
     sink = _writer(own.dump, own.max_bytes, options, step) if own.dump is not None else None
     make_probe = partial(load("probes", probe), *arguments, hist=own.hist, sink=sink)
     try:
-        return inspect_model(model, make_probe, options, train=train, step=step, time=time)
+        return inspect_model(model, make_probe, options, train=train, step=step, time=time, compiling=compiling)
     finally:
         if sink and sink.rows:
             remark(_written(sink, own.max_bytes), options)

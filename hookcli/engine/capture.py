@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 from torch import nn
 
 from hookcli.engine.inputs import as_called
+from hookcli.engine.looked import Witness, moved_by_looks
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import (
@@ -32,16 +33,17 @@ from hookcli.engine.timing import TimedModel, with_measured_times
 from hookcli.errors import ModelError, UsageError, message_of, unknown
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.option_values import OPS
-from hookcli.hooks.parts import Select, compiled_parts, uncompiled
+from hookcli.hooks.parts import Select, has_compiled, uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
+from hookcli.hooks.torch_private.programs import as_written, backends_of, emulated_casts, own_programs
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.reporters.report_page import ReportList
 from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
-from hookcli.table.meta import Meta
+from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors.random_state import random_states, set_random_states
 
 T = TypeVar("T")
@@ -63,6 +65,7 @@ class Hooking:
     globally: bool = False
     ops: str | None = None
     time: bool = False
+    emulate_casts: bool = False
 
     def __post_init__(self) -> None:
         if self.ops not in (None, *OPS):
@@ -87,6 +90,7 @@ def capture(
     globally: bool = False,
     ops: str | None = None,
     time: bool = False,
+    emulate_casts: bool = False,
     restore: bool = True,
     name: str | None = None,
     info: Meta | None = None,
@@ -118,11 +122,14 @@ def capture(
     if probes is None and inputs[1:] and are_probes(inputs[-1]):
         *inputs, probes = inputs  # type: ignore[assignment]
     probes = "shapes" if probes is None else probes
-    run = PreparedRun.of(model, as_called("capture", model, inputs, keywords, _SETTINGS), step or Step(loss=loss), name)
-    if info:
-        run = replace(run, info={**run.info, **info})
-    hooking = Hooking(select, edits, fastpath, globally, ops, time)
-    reports = capture_run(run, make_probes(probes), hooking, restore)
+    given = as_called("capture", model, inputs, keywords, _SETTINGS)
+    model, wrapped = as_written(model)
+    with wrapped:
+        run = PreparedRun.of(model, given, step or Step(loss=loss), name)
+        if info:
+            run = replace(run, info={**run.info, **info})
+        hooking = Hooking(select, edits, fastpath, globally, ops, time, emulate_casts)
+        reports = capture_run(run, make_probes(probes), hooking, restore)
     return reports[0] if is_one(probes) else ReportList(reports)
 
 
@@ -189,7 +196,8 @@ def capture_run(
 ) -> list[Report]:
     """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
     final = runs_only_for_real if run.info.get("device") == META.type else None
-    return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
+    with emulated_casts(hooking.emulate_casts):
+        return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
 
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:
@@ -201,12 +209,16 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
     info: Meta = {**run.info, **of_hooks(fastpath, edits, hooking.ops)}
-    if compiled_parts(model):
-        info["compiled"] = "run without torch.compile"
+    backends = _seen_inside(run, probes, hooking)
+    if has_compiled(model):
+        info["compiled"] = f"by {'; '.join(backends)}" if backends else "run without torch.compile"
+    looked = Witness(model)
+    step = replace(step, ran=looked.see if backends else None)
     probing = Probing(probes, run.name, info)
     restore = restore or any(p.values and offers_another(p) for p in probes)
     parts = preserved(UnregisteredParts(model), (), parameters=restore)  # such as modules in a plain list
-    with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), parts:
+    way = own_programs(model) if backends else uncompiled(model)
+    with step.mode(), way, preserved(model, run.inputs, parameters=restore), parts:
         session = HookSession(
             model,
             select=hooking.select,
@@ -214,6 +226,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             globally=hooking.globally,
             edits=edits,
             ops=hooking.ops,
+            inside_compiled=bool(backends),
             discard_saved=not step.backward,
             processes=step.share.of if step.backward and step.share.averaged else 1,
         )
@@ -232,4 +245,15 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
         if hooking.time:
             timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
-        return reports
+    if backends:
+        run.feedback.stage(f"running {run.name} compiled, without looks")
+        how = f"{info['compiled']}: {moved_by_looks(model, run.inputs, step, looked, restore)}"
+        reports = [replace(r, meta=with_notes({**r.meta, "compiled": how}, f"compiled {how}")) for r in reports]
+    return reports
+
+
+def _seen_inside(run: PreparedRun, probes: Sequence[Probe], hooking: Hooking) -> list[str]:
+    """What compiles the parts that are seen inside their programs; empty if compiled parts run uncompiled."""
+    eagerly = hooking.ops or hooking.edits or hooking.globally or hooking.time or run.step.share.of > 1
+    can = all(p.inside_compiled for p in probes) and any(p.values for p in probes) and run.info.get("device") != "meta"
+    return backends_of(run.model) if can and not eagerly else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,10 +14,10 @@ from hookcli.engine.eval_runs import batch_size
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
+from hookcli.engine.setting import compile_settings
 from hookcli.engine.step import Step
-from hookcli.errors import ModelError, UsageError, UserCode, in_brief, unknown
+from hookcli.errors import ModelError, UserCode, in_brief
 from hookcli.hooks.compilations import CompilationLog
-from hookcli.hooks.option_values import COMPILE_MODES
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.compilations import compiling_anew, tells_of_compilations
 from hookcli.hooks.torch_private.dynamo import compiled_graphs
@@ -27,20 +26,6 @@ from hookcli.tensors import tree
 
 _MOST = 10  # runs on the batch itself, of which the second needs no compilation; the limit is at 8 compilations
 _MORE = (1, 2)  # items more in the batches after these
-
-
-def compile_settings(word: str) -> dict[str, Any]:
-    """The arguments of torch.compile for the name of a backend or mode. Raises UsageError for any other word."""
-    if os.environ.get("TORCH_COMPILE_DISABLE") == "1":
-        raise UsageError(
-            "--compile: TORCH_COMPILE_DISABLE=1 is set, so nothing is compiled: unset it", option="compile"
-        )
-    if word in COMPILE_MODES:
-        return {"mode": word}
-    backends = torch.compiler.list_backends(exclude_tags=())
-    if word not in backends:
-        raise UsageError(unknown("--compile", word, [*backends, *COMPILE_MODES]), option="compile")
-    return {"backend": word}
 
 
 def compile_run(run: PreparedRun, word: str, backward: bool) -> Compilation | None:

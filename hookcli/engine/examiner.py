@@ -11,11 +11,12 @@ import torch
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
-from hookcli.engine.compiling import compile_run, compile_settings
+from hookcli.engine.compiling import compile_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
+from hookcli.engine.setting import compile_settings
 from hookcli.errors import ModelError, NoGradientsError
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe

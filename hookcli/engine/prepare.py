@@ -15,11 +15,12 @@ from hookcli.engine.batches import DataBatches
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import describe_run, torchvision_version
-from hookcli.engine.setting import META, Feedback, Setting
+from hookcli.engine.setting import META, Feedback, Setting, compile_settings
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, class_name, message_of
 from hookcli.hooks.outside_runs import parameters_on_meta, refusing_countless_modules
 from hookcli.hooks.torch_private.modules import BatchNorm
+from hookcli.hooks.torch_private.programs import as_written
 from hookcli.sources import losses
 from hookcli.sources.base import Recipe
 from hookcli.sources.state_dicts import fill, is_file, read_state
@@ -56,15 +57,7 @@ def prepare_run(
         feedback.remark(remark)
     with UserCode(lambda e: ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(e)}")):
         _ = [*model.named_modules(), *model.parameters(), *model.buffers()]  # methods that a model may have of its own
-        if setting.train is not None:
-            set_mode(model, setting.train)
-        if setting.dtype is not None:
-            model.to(dtype=setting.dtype)
-        if setting.shard:
-            setting.shard(model)
-        if setting.device == META:
-            _check_movable(model)
-        model.to(setting.device)
+        model = _as_set(model, setting)
         data = DataBatches(recipe, model, setting) if setting.data else None
         inputs, described = (data.first.inputs, data.first.described) if data else inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
@@ -79,6 +72,23 @@ def prepare_run(
     if setting.parts > 1:
         _remark_on_parts(recipe, model, feedback)
     return PreparedRun(recipe.name, model, inputs, step, info, feedback, data)
+
+
+def _as_set(model: nn.Module, setting: Setting) -> nn.Module:
+    """The model without the wrappers of torch.compile, in its mode, dtype and place, and compiled if that is asked."""
+    model, _ = as_written(model)
+    if setting.train is not None:
+        set_mode(model, setting.train)
+    if setting.dtype is not None:
+        model.to(dtype=setting.dtype)
+    if setting.shard:
+        setting.shard(model)
+    if setting.device == META:
+        _check_movable(model)
+    model.to(setting.device)
+    if setting.compile:
+        nn.Module.compile(model, **compile_settings(setting.compile))  # the model may have a method of that name
+    return model
 
 
 def _of_recipe(recipe: Recipe, setting: Setting, data: DataBatches | None, described: str) -> Meta:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, unknown
+from hookcli.hooks.option_values import COMPILE_MODES
 from hookcli.sources.base import InputSpec
 from hookcli.sources.data.base import Data
 
@@ -52,11 +55,27 @@ class Setting:
     part: int = 0
     parts: int = 1
     """This process's part of the batch, as its rank and the number of processes; all parts are equal."""
+    compile: str | None = None
+    """The backend or mode with which torch.compile compiles the model."""
     backend: str | None = None
     parallel: str | None = None
     """The processes' way to communicate and to share the model (None: gradients stay with each)."""
     shard: Callable[[nn.Module], object] | None = None
     """Shards the model's parameters over the processes, in place, and moves them to the device."""
+
+
+def compile_settings(word: str) -> dict[str, Any]:
+    """The arguments of torch.compile for the name of a backend or mode. Raises UsageError for any other word."""
+    if os.environ.get("TORCH_COMPILE_DISABLE") == "1":
+        raise UsageError(
+            "--compile: TORCH_COMPILE_DISABLE=1 is set, so nothing is compiled: unset it", option="compile"
+        )
+    if word in COMPILE_MODES:
+        return {"mode": word}
+    backends = torch.compiler.list_backends(exclude_tags=())
+    if word not in backends:
+        raise UsageError(unknown("--compile", word, [*backends, *COMPILE_MODES]), option="compile")
+    return {"backend": word}
 
 
 def parse_device(name: str) -> torch.device:

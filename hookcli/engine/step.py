@@ -64,7 +64,8 @@ class Step:
     parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
     makes a round trip of the state dict. `backward`, `graph` (the forward records one, although nothing runs backward)
     and `input_grad` (the model's inputs require grad, too) follow from the probes. The model and its loss run `within`
-    such a context. Raises UsageError for unknown names.
+    such a context. `ran` is called with the output of the last pass, once it is differentiated. Raises UsageError for
+    unknown names.
     """
 
     backward: bool = False
@@ -80,6 +81,7 @@ class Step:
     share: BatchShare = BatchShare()
     input_grad: bool = False
     within: Callable[[], AbstractContextManager[object]] = nullcontext
+    ran: Callable[[object], object] | None = None
 
     def __post_init__(self) -> None:
         for what, value, choices in (
@@ -126,6 +128,8 @@ class Step:
             refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
                 self._differentiate(session, output, info)
+            if self.ran and number == self.passes - 1:
+                self.ran(output)
             del output, given
         if random is not None and not torch.equal(random, torch.get_rng_state()):
             info["random"] = "each process draws its own random numbers"

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from hookcli.hooks.compiled.looks import Looks
 from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent, PicklableHook
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
@@ -52,8 +53,14 @@ class ModuleHooks(HookGroup):
         self._calls = core.calls
         self._started = self._everything = False
         self._through: dict[int, HookedModule] = {}
+        self._looks = Looks(core) if core.inside_compiled else None
         self._handles = ExitStack()
         self._attached = False
+
+    def ask(self, kind: HookKind) -> None:
+        """Show this kind in compiled programs, too, if the session looks inside."""
+        if self._looks:
+            self._looks.ask(kind)
 
     def hook(self, *, everything: bool = False) -> None:
         """Hook the watched modules and those that edits name; with `everything`, all modules."""
@@ -66,7 +73,8 @@ class ModuleHooks(HookGroup):
         new: dict[int, HookedModule] = {}
         # On PyTorch's fused path in eval mode, with their parts.
         layers = [m for m in core.model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
-        fused = {id(part) for layer in layers for part in layer.modules()} if core.fastpath else set()
+        global_ones = core.fastpath and not core.inside_compiled  # torch.compile traces local hooks
+        fused = {id(part) for layer in layers for part in layer.modules()} if global_ones else set()
         for fqn, module in core.model.named_modules():
             edits = matching_edits(core.edits, fqn)
             watched = core.select is None or core.select(fqn, module)
@@ -107,10 +115,14 @@ class ModuleHooks(HookGroup):
     def _attach(self, local: list[HookedModule], through: dict[int, HookedModule]) -> None:
         self._attached = True
         for hooked in local:
-            enter = PicklableHook(self.core.guarded(self._here(partial(self._before, hooked), arguments=3)))
-            leave = PicklableHook(self.core.guarded(self._here(partial(self._after, hooked), arguments=4)))
+            before = self.core.guarded(self._here(partial(self._before, hooked), arguments=3))
+            after = self.core.guarded(self._here(partial(self._after, hooked), arguments=4))
+            looks = self._looks
+            enter, leave = looks.hooks(hooked, before, after) if looks else map(PicklableHook, (before, after))
             self._handles.enter_context(hooked.module.register_forward_pre_hook(enter, with_kwargs=True))
-            self._handles.enter_context(hooked.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
+            always = not looks  # else modules that are alike would not share a program
+            handle = hooked.module.register_forward_hook(leave, with_kwargs=True, always_call=always)
+            self._handles.enter_context(handle)
         if through:
             self._hook_globally(through)
 

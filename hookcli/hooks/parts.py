@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError
-from hookcli.hooks.torch_private.dynamo import compiled_graphs
+from hookcli.hooks.torch_private.dynamo import compiled_graphs, compiles, is_compiled
 
 Select = Callable[[str, Any], bool]
 """`select(fqn, part)` returns whether to watch a part: a module, or an operator by the function that it calls."""
@@ -48,4 +48,9 @@ _COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (s
 
 def uncompiled(model: nn.Module) -> AbstractContextManager[object]:
     """Run compiled parts as they were written in this block: their hooks fire, and nothing is compiled again."""
-    return torch.compiler.set_stance("force_eager") if compiled_graphs(model) != [] else nullcontext()
+    return torch.compiler.set_stance("force_eager") if has_compiled(model) else nullcontext()
+
+
+def has_compiled(model: nn.Module) -> bool:
+    """True if a part is compiled, also one without parts of its own; or if this PyTorch does not tell."""
+    return compiled_graphs(model) != [] or (compiles() and any(is_compiled(part.forward) for part in model.modules()))

@@ -40,6 +40,7 @@ class HookSession(SessionCore):
     `discard_saved`: nothing runs backward, so that tensors saved for it need not be kept (except on the meta device,
     where they take no memory).
     `ops`: also emit events for operators: "functions" (PyTorch's, as the program calls them) or "aten".
+    `inside_compiled`: compiled parts run compiled, and their modules are seen inside; see `own_programs`.
     `processes`: how many processes average the gradients of parameters in the course of backward.
     `guard`: wraps every callback that is registered on modules and tensors; it keeps the errors of hookcli's own
     callbacks out of a program that hookcli only observes.
@@ -157,6 +158,7 @@ class HookSession(SessionCore):
             if group.needs is not Needs.NOTHING:
                 self.modules.hook(everything=group.needs is Needs.EVERY_CALL)
             group.start(kind)
+            self.modules.ask(kind)
         if kind in OperatorCalls.kinds:
             self._watch_operators(kind)
         self.subscribe(kind, callback)

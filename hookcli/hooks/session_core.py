@@ -52,6 +52,7 @@ class SessionCore:
     callers_run: bool = False
     discard_saved: bool = False
     ops: str | None = None
+    inside_compiled: bool = False
 
     def __post_init__(self) -> None:
         self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})

@@ -22,6 +22,7 @@ class ActivationsProbe(_CallStatsProbe):
     name = "activations"
     tensors = "output"
     operators = True
+    inside_compiled = True
 
     def attach(self, session: HookSession) -> None:
         self.session = session
@@ -37,6 +38,7 @@ class InputsProbe(_CallStatsProbe):
 
     name = "inputs"
     tensors = "input"
+    inside_compiled = True
 
     def attach(self, session: HookSession) -> None:
         self.session = session

@@ -67,6 +67,8 @@ class Probe(ABC):
     """True if attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
     operators: bool = False
     """True if its rows can also be operators."""
+    inside_compiled: bool = False
+    """True if it sees as much of modules inside compiled programs, where no graph and no kept tensor is seen."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:

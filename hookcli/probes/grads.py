@@ -54,6 +54,7 @@ class GradsProbe(StatsProbe):
         self.of, self.via, self._hist = of, via, hist
         self._paths: dict[tuple[str, int], list[str] | None] = {}
         self.needs_input_grad = of == "inputs"
+        self.inside_compiled = via == "tensor"
         self.watches_parameters = of == "parameters"
         self._expected: dict[tuple[str, int, str], str] = {}
         self._versions: dict[tuple[str, int, str], int] = {}
@@ -208,7 +209,8 @@ class GradsProbe(StatsProbe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Remarks on inputs that are handed on or come several times, and on outputs that others are made from."""
-        noted = {_HANDED_ON: dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))} | self._noted
+        handed_on = _HANDED_ON_INSIDE if self.session.inside_compiled else _HANDED_ON
+        noted = {handed_on: dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))} | self._noted
         return [f"{formatting.listed(list(names), 1)}: {note}" for note, names in noted.items() if names]
 
     def _parameters_without(self) -> list[Skipped]:
@@ -231,6 +233,9 @@ def _scaled(row: Row, processes: int) -> Row:
 
 
 _HANDED_ON = "hands on a tensor that it received; the row is the tensor's whole gradient, over all of its uses"
+_HANDED_ON_INSIDE = (
+    "hands on a tensor that it received; in a compiled program the row is the gradient by later uses alone"
+)
 _SEVERAL = "receives a tensor several times; each of the tensor's rows is its gradient by all of these places together"
 _LEAD = "one of its outputs is made from another, a part of the gradient that --via module leaves out"
 _VIEW = ", or it is a view of what is changed in place, which drops its hooks"

@@ -15,10 +15,19 @@ from torch import Tensor, nn
 from hookcli.tensors.torch_private import registered_nodes
 
 
+class Walked:
+    """The tensors, with their paths, that a walk has found in a value of the type `kind`; a walk finds them again."""
+
+    def __init__(self, kind: str, found: Sequence[tuple[str, Tensor]]) -> None:
+        self.kind, self.found = kind, found
+
+
 def items_of(value: Any) -> Iterable[tuple[str, object]] | None:
     """The items of a container, each with its step of the path; None for a value that is not a container."""
     if type(value) in (tuple, list):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
+    if type(value) is Walked:
+        return value.found
     if isinstance(value, Mapping):
         return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", item) for key, item in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -27,6 +27,7 @@ USES = {
     "hookcli.hooks.torch_private.dynamo": "compiled",
     "hookcli.hooks.torch_private.compilations": "compiled",
     "hookcli.hooks.torch_private.unwrap": "compiled",
+    "hookcli.hooks.torch_private.programs": "compiled",
     "hookcli.hooks.torch_private.exchange": "run",
     "hookcli.hooks.torch_private.distributed": "comm",
 }

@@ -91,20 +91,24 @@ def compiled() -> Iterator[tuple[nn.Module, list[int]]]:
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_what_is_compiled_is_neither_compiled_anew_nor_missed(compiled: Any, before: bool) -> None:
+def test_what_is_compiled_runs_eagerly_for_shapes_and_is_seen_inside_its_program_for_values(
+    compiled: Any, before: bool
+) -> None:
     model, graphs = compiled
     if before:
         model(X)
     made = list(graphs)
-    for probe in OF_MODULES:
+    with untouched(model):
+        shapes = hookcli.capture(model, X, "shapes")
+    assert shapes.meta["compiled"] == "run without torch.compile" and graphs == made
+    for probe in ("inputs", "activations"):
         with untouched(model):
-            report = hookcli.capture(model, X, [probe])[0]
-        assert {row.fqn for row in report.rows} >= {"part._orig_mod.0", "part._orig_mod.1", "last"}
-        assert report.meta["compiled"] == "run without torch.compile"
-    hookcli.check(model, X)
-    assert graphs == made
+            report = hookcli.capture(model, X, probe)
+        assert {row.fqn for row in report.rows} == {row.fqn for row in shapes.rows} >= {"part.0", "part.1", "last"}
+        assert report.meta["compiled"].startswith("by backend: ")
+    made = list(graphs)
     model(X)
-    assert len(graphs) == 1
+    assert len(graphs) == len(made) + (not before)
 
 
 def test_a_run_of_the_callers_stays_compiled(compiled: Any) -> None:

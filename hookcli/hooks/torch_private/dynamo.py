@@ -169,9 +169,13 @@ def optimized_module() -> type[nn.Module] | None:
     return wrapper
 
 
-_compiled_call: Callable[[nn.Module], object] = getter(
-    nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED
-)
+compiled_call: Callable[[nn.Module], object] = getter(nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED)
+"""What `module.compile()` made of the module's call; None if it was not compiled, ... if this PyTorch does not tell."""
+
+
+def is_compiled(function: object) -> bool:
+    """True for what torch.compile made of a function, as of a `forward` that it decorates."""
+    return hasattr(function, "_torchdynamo_orig_callable") and not hasattr(function, "_torchdynamo_disable")
 
 
 def compiled_graphs(model: nn.Module) -> list[str] | None:
@@ -179,24 +183,24 @@ def compiled_graphs(model: nn.Module) -> list[str] | None:
     if not compiles():
         return []
     wrapper, modules = optimized_module(), list(model.named_modules())
-    if wrapper is None or _compiled_call(model) is ...:
+    if wrapper is None or compiled_call(model) is ...:
         return None
-    wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
-    wrapped = [f"{fqn}.{name}".lstrip(".") for fqn, m in wrappers for name, _ in m.named_children()]
-    return wrapped + [fqn for fqn, m in modules if _compiled_call(m) is not None]  # by `module.compile()`
+    around = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper) or is_compiled(m.forward)]
+    wrapped = [f"{fqn}.{name}".lstrip(".") for fqn, m in around for name, _ in m.named_children()]
+    return wrapped + [fqn for fqn, m in modules if compiled_call(m) is not None]  # by `module.compile()`
 
 
 def runs_compiled(module: nn.Module) -> bool:
     """True for a module that `torch.compile(module)` returned, or that `module.compile()` has compiled."""
     wrapper = optimized_module()
-    return wrapper is not None and (isinstance(module, wrapper) or _compiled_call(module) not in (None, ...))
+    return wrapper is not None and (isinstance(module, wrapper) or compiled_call(module) not in (None, ...))
 
 
 def replaced_in_place(model: nn.Module, wrapper: Wrapper) -> ExitStack:
     """Wrap what the modules call that `module.compile()` has compiled, until the stack is closed."""
     stack = ExitStack()
     for module in model.modules() if compiles() else ():
-        if _compiled_call(module) not in (None, ...):
+        if compiled_call(module) not in (None, ...):
             stack.enter_context(replaced(module, "_compiled_call_impl", wrapper, _COMPILED))
     return stack
 

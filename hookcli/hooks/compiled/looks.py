@@ -1,0 +1,79 @@
+"""The calls of modules inside compiled programs, as a session sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks.compiled.operator import forget, new_place, operators
+from hookcli.hooks.compiled.traced import SEPARATOR, Asked, traced_hooks
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import HookedModule
+from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.torch_private.programs import guarding_hooks, not_compiled_alone
+from hookcli.tensors.containers import Walked
+
+Hook = Callable[..., Any]
+
+
+class Looks:
+    """Has modules in compiled programs call the session back as their programs run, in the program's order."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+        self._way = operators()
+        self._places: list[Tensor] = []
+        self.asked = Asked()
+        core.stack.callback(forget, self._places)
+        core.stack.enter_context(guarding_hooks())
+
+    def ask(self, kind: HookKind) -> None:
+        """Show this kind, too, in programs that are compiled from now on."""
+        self.asked.inputs |= kind is HookKind.FORWARD_PRE
+        self.asked.input_grads |= kind is HookKind.TENSOR_GRAD_INPUT
+        self.asked.output_grads |= kind is HookKind.TENSOR_GRAD_OUTPUT
+
+    def hooks(self, hooked: HookedModule, enter: Hook, leave: Hook) -> tuple[Hook, Hook]:
+        """The hooks of a module: `enter` and `leave` where it runs outside of compiled programs, looks inside."""
+        place = new_place(self._core.guarded(partial(self._look, hooked)))
+        self._places.append(place)
+        outside = [torch.compiler.disable(hook) for hook in (enter, leave)]
+        asked = self.asked if hooked.watched else Asked()
+        hooks = traced_hooks(self._way, place, asked, *outside)
+        not_compiled_alone(*hooks)
+        return hooks
+
+    def _look(self, hooked: HookedModule, what: str, number: int, tensors: Sequence[Tensor]) -> int:
+        kind, of, *paths = what.split(SEPARATOR)
+        if kind not in ("enter", "leave"):
+            event = self._event(HookKind(kind), hooked, number, path=paths[0], handed_on=bool(of))
+            self._core.emit_gradient(event, tensors[0])
+            return number
+        shown = Walked(of, [(path[1:], _as_traced(path, x)) for path, x in zip(paths, tensors, strict=True)])
+        if kind == "enter":
+            call = self._core.calls.begin(hooked)
+            self._emit(self._event(HookKind.FORWARD_PRE, hooked, call.number, call.index, args=(shown,)))
+            return call.number
+        ended = self._core.calls.end(hooked)
+        if not ended:  # the call began before the session did
+            return number
+        call = ended[0]
+        self._emit(self._event(HookKind.FORWARD, hooked, call.number, call.index, output=shown))
+        return call.number
+
+    def _event(self, kind: HookKind, hooked: HookedModule, number: int, index: int = 0, **shown: Any) -> HookEvent:
+        return HookEvent(kind, hooked.fqn, hooked.module, number, index, watched=hooked.watched, **shown)
+
+    def _emit(self, event: HookEvent) -> None:
+        if event.watched and event.index >= 0:  # an index of -1: a recomputation
+            self._core.emit(event)
+
+
+def _as_traced(path: str, x: Tensor) -> Tensor:
+    """The tensor, which needs gradients if it did when the program was traced: programs run without autograd."""
+    return x.detach().requires_grad_() if path.startswith("+") and not x.requires_grad else x

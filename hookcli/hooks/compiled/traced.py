@@ -1,0 +1,151 @@
+"""The hooks that torch.compile traces: they look at the tensors that pass, by the operator that shows them.
+
+torch.compile runs this file's Python while it traces, so it is plain: no generators, no caches, no classes of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.hooks.compiled.operator import Operators
+from hookcli.hooks.kinds import HookKind
+
+Found = list[tuple[str, Tensor]]
+SEPARATOR = "\x1f"
+_IN, _OUT = HookKind.TENSOR_GRAD_INPUT.value, HookKind.TENSOR_GRAD_OUTPUT.value
+
+
+@dataclass
+class Asked:
+    """What the probes asked for beside what modules return."""
+
+    inputs: bool = False
+    input_grads: bool = False
+    output_grads: bool = False
+
+
+class Shown(torch.autograd.Function):
+    """A tensor as it is, whose gradient is looked at on its way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tie: Tensor, gradient: Any, call: Tensor, what: str) -> Tensor:
+        """Return the tensor, detached: autograd then takes it for no view, so that it may be changed in place."""
+        ctx.save_for_backward(call)
+        ctx.gradient, ctx.what = gradient, what
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (call,) = ctx.saved_tensors
+        return grad, ctx.gradient(grad.detach(), call, ctx.what), None, None, None
+
+
+def traced_hooks(
+    way: Operators, place: Tensor, asked: Asked, enter: Callable[..., Any], leave: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The pair of hooks of a module. `enter` and `leave` are called instead where the call is not traced."""
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not torch.compiler.is_compiling():
+            return enter(module, args, kwargs)
+        grads = asked.input_grads and torch.is_grad_enabled()
+        received = _arguments(args, kwargs) if asked.inputs or grads else []
+        call = way.look([x.detach() for _, x in received], way.order, place, _described("enter", "", received))
+        if not grads:
+            return None
+        shown = _Once(way, call, _IN, [])
+        lone = len(args) == 1 and not kwargs
+        new = [_replaced(x, shown, "" if lone else f"[{i}]") for i, x in enumerate(args)]
+        return tuple(new), {key: _replaced(x, shown, f'["{key}"]') for key, x in kwargs.items()}
+
+    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return leave(module, args, kwargs, output)
+        returned = _walked(output, "", [])
+        what = _described("leave", type(output).__name__, returned)
+        call = way.look([x.detach() for _, x in returned], way.order, place, what)
+        if not (asked.output_grads and torch.is_grad_enabled()):
+            return None
+        changed = getattr(module, "inplace", False)
+        received = [] if changed else [x for _, x in _arguments(args, kwargs)]
+        return _replaced(output, _Once(way, call, _OUT, received), "")
+
+    return before, after
+
+
+class _Once:
+    """Puts shown tensors in place of others, the same for the same tensor. `received` are handed on if returned."""
+
+    def __init__(self, way: Operators, call: Tensor, kind: str, received: list[Tensor]) -> None:
+        self.way, self.call, self.kind, self.received = way, call, kind, received
+        self.made: list[tuple[Tensor, Tensor]] = []
+
+    def show(self, path: str, x: Tensor) -> Tensor:
+        if not x.requires_grad:
+            return x
+        for old, same in self.made:
+            if old is x:
+                return same
+        what = SEPARATOR.join([self.kind, "handed on" if [y for y in self.received if y is x] else "", path])
+        new: Tensor = Shown.apply(x, self.way.tie, self.way.gradient, self.call, what)
+        self.made.append((x, new))
+        return new
+
+
+def _described(what: str, kind: str, found: Found) -> str:
+    """What is looked at, the type that holds it, and the tensors' paths, marked where they need gradients."""
+    return SEPARATOR.join([what, kind, *[("+" if x.requires_grad else "-") + path for path, x in found]])
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
+    """As `tree.arguments`."""
+    if len(args) == 1 and not kwargs:
+        return _walked(args[0], "", [])
+    return _walked(kwargs, "", _walked(args, "", []))
+
+
+def _items(value: Any) -> list[tuple[str, Any, Any]]:
+    """As `items_of`, of the containers that torch.compile can trace: an item's step of the path, its key, the item."""
+    if isinstance(value, dict):
+        return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", key, item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", name, getattr(value, name)) for name in value._fields]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{index}]", index, item) for index, item in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(f".{one.name}", one.name, getattr(value, one.name)) for one in fields(value)]
+    return []
+
+
+def _walked(value: Any, path: str, found: Found) -> Found:
+    """As `tree.leaves`."""
+    if isinstance(value, Tensor):
+        found.append((path, value))
+    else:
+        for step, _, item in _items(value):
+            _walked(item, path + step, found)
+    return found
+
+
+def _replaced(value: Any, shown: _Once, path: str) -> Any:
+    """The value with shown tensors in it; lists, mappings and dataclasses stay the same objects."""
+    if isinstance(value, Tensor):
+        return shown.show(path, value)
+    items = _items(value)
+    new = [_replaced(item, shown, path + step) for step, _, item in items]
+    if not [one for one, (_, _, item) in zip(new, items, strict=True) if one is not item]:
+        return value
+    if isinstance(value, tuple):
+        return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+    for one, (_, key, item) in zip(new, items, strict=True):
+        if one is not item:
+            if isinstance(value, (dict, list)):
+                value[key] = one
+            else:
+                setattr(value, key, one)
+    return value

@@ -1,0 +1,164 @@
+"""Private names of torch.compile that have to do with programs in which modules are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from inspect import getclosurevars
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.hooks.torch_private.dynamo import compiled_call, compiles, is_compiled, optimized_module
+from hookcli.tensors.torch_private import private
+
+Backend = Callable[..., Any]
+Function = Callable[..., Any]
+_UNKNOWN = "compiled parts run uncompiled where their modules are looked at"
+
+
+def as_written(model: nn.Module) -> tuple[nn.Module, ExitStack]:
+    """The model without the wrappers that torch.compile puts around modules, whose names its parts would have.
+
+    What was wrapped still runs compiled, as it was. Closing the stack puts the wrappers back.
+    """
+    stack, wrapper = ExitStack(), optimized_module()
+    found: list[Any] = [m for m in model.modules() if isinstance(m, wrapper)] if wrapper is not None else []
+    lost = "the names of compiled parts have _orig_mod in them"
+    ways = {one: private(one, "dynamo_ctx", None, lost) for one in found}
+    wrappers: list[Any] = [one for one, way in ways.items() if way is not None]
+    for holder in [*model.modules()] if wrappers else ():
+        for name, part in [*holder.named_children()]:
+            if part in wrappers and holder not in wrappers:
+                setattr(holder, name, part._orig_mod)
+                stack.callback(setattr, holder, name, part)
+    for one in wrappers:
+        _replace(stack, one._orig_mod, "forward", ways[one](one._orig_mod.forward))
+    inner: Any = model._orig_mod if model in wrappers else model
+    return inner, stack
+
+
+def _replace(stack: ExitStack, module: nn.Module, name: str, value: object) -> None:
+    """Set an attribute of the module itself until the stack is closed."""
+    before = vars(module)
+    stack.callback(*((setattr, module, name, before[name]) if name in before else (delattr, module, name)))
+    setattr(module, name, value)
+
+
+def own_programs(model: nn.Module) -> ExitStack:
+    """Have compiled parts run programs of their own, compiled by the same backends, until the stack is closed.
+
+    The programs that they have, and will have again, know of no hook.
+    """
+    stack = ExitStack()
+    owned: list[tuple[Backend, _OwnProgram]] = []  # layers that are alike share programs if their backends are equal
+    for module, name, function in _compiled_calls(model):
+        if (backend := _backend_of(function)) is not None:
+            own = next((own for other, own in owned if other == backend), None)
+            if own is None:
+                owned.append((backend, own := _OwnProgram(backend)))
+            _replace(stack, module, name, _run_under(own, function))
+    return stack
+
+
+def backends_of(model: nn.Module) -> list[str]:
+    """What compiles the model's parts, each with its mode; empty if nothing does, or this PyTorch does not tell."""
+    backends = [_backend_of(function) for _, _, function in _compiled_calls(model)] if compiles() else []
+    named = [None if backend is None else _named(backend) for backend in backends]
+    return [] if None in named else [*dict.fromkeys(filter(None, named))]
+
+
+def _named(backend: Any) -> str:
+    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)
+    options = getattr(backend, "config", None)
+    if not options:
+        return str(name)
+    modes = torch._inductor.list_mode_options()
+    mode = next((mode for mode, meant in modes.items() if meant == options), None)
+    return f"{name}, {f'mode {mode}' if mode else ', '.join(f'{key}={value}' for key, value in options.items())}"
+
+
+def _compiled_calls(model: nn.Module) -> Iterator[tuple[nn.Module, str, Function]]:
+    """Each compiled module: the name of the attribute that torch.compile has made, and the attribute."""
+    for module in model.modules():
+        name = "_compiled_call_impl" if compiled_call(module) not in (None, ...) else "forward"
+        function: Any = getattr(module, name)
+        if is_compiled(function):
+            yield module, name, function
+
+
+def _backend_of(function: Function) -> Backend | None:
+    """The backend of what torch.compile made of a function; None if this PyTorch does not tell."""
+    backend: Any = private(SimpleNamespace(**getclosurevars(function).nonlocals), "callback", None, _UNKNOWN)
+    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
+        backend = inner
+    return backend if callable(backend) else None
+
+
+class _OwnProgram:
+    """A backend that compiles as another does, but whose programs torch.compile keeps apart from that one's."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __call__(self, graph: object, inputs: object, **options: object) -> object:
+        return self._backend(graph, inputs, **options)
+
+
+def _run_under(own: _OwnProgram, function: Function) -> Function:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or own in _running:
+            return function(*args, **kwargs)
+        _running.append(own)
+        try:
+            with torch.compiler.set_stance("default", force_backend=own):
+                return function(*args, **kwargs)
+        finally:
+            _running.remove(own)
+
+    not_compiled_alone(call)
+    return call
+
+
+_running: list[_OwnProgram] = []
+
+
+@contextmanager
+def guarding_hooks() -> Iterator[None]:
+    """Have programs that are compiled in this block run only for modules with the hooks that they were compiled with.
+
+    By default torch.compile takes it that hooks never change.
+    """
+    config = import_module("torch._dynamo.config")
+    lost = "a compiled program may run for a module that is alike but has other hooks"
+    before = private(config, "skip_nnmodule_hook_guards", None, lost)
+    if before is None:
+        yield
+        return
+    config.skip_nnmodule_hook_guards = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        config.skip_nnmodule_hook_guards = before  # type: ignore[attr-defined]
+
+
+def not_compiled_alone(*functions: Any) -> None:
+    """Keep torch.compile from compiling these functions where they are not called from what it compiles."""
+    lost = "hooks that compiled code calls are compiled by themselves"
+    skip = private("torch._dynamo.eval_frame", "skip_code", None, lost)
+    for function in functions if skip is not None else ():
+        skip(function.__code__)
+
+
+@contextmanager
+def emulated_casts(emulates: bool = True) -> Iterator[None]:
+    """Have inductor round values inside fused kernels as if each had been written to memory and read again."""
+    config: Any = import_module("torch._inductor.config") if emulates else None
+    if emulates and private(config, "emulate_precision_casts", None, "--emulate-casts has no effect") is not None:
+        with config.patch(emulate_precision_casts=True):
+            yield
+    else:
+        yield
