@@ -18,7 +18,7 @@ from hookcli.commands.option_fields import as_typed, choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.launching.finding import Program, find, why_unseen
+from hookcli.record.launching.finding import Program, find, misplaced, why_unseen
 from hookcli.record.launching.launched import Launched, attended, become
 from hookcli.record.observe.recording_plan import (
     FIRST_BAD,
@@ -107,6 +107,9 @@ class RunOptions:
         )
 
 
+_OPTIONS = tuple(f"--{one.name.replace('_', '-')}" for one in fields(RunOptions))
+
+
 def run(
     script: Annotated[
         str,
@@ -134,7 +137,7 @@ def run(
     if world().size > 1:
         raise UsageError("hookcli run goes before torchrun: hookcli run torchrun ... train.py")
     program = find(script, arguments or [], own.module)
-    remarks = [*filter(None, [leftover(), *registry.remarks()])]
+    remarks = [*filter(None, [leftover(), *registry.remarks(), misplaced(script, arguments or [], _OPTIONS)])]
     if unseen := why_unseen(program.argv):
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
         files = None

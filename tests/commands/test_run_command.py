@@ -51,6 +51,16 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "word", "said"),
+    [("1", "--first-bad", True), ("'--first-bad'", "--first-bad", False), ("first_bad = 1", "--first-bad=stop", False)],
+)
+def test_an_option_after_the_script(text: str, word: str, said: bool, cli: Cli, script: Callable[[str], str]) -> None:
+    ran = cli("run", script(text), word, "stop")
+    warning = "hookcli: warning: --first-bad comes after train.py and went to it; hookcli's options go before\n"
+    assert ran.code == 0 and (warning in ran.err) is said
+
+
+@pytest.mark.parametrize(
     ("text", "code"),
     [("import sys; sys.exit(3)", 3), ("raise SystemExit('no')", 1), ("1 / 0", 1), ("def f(:", 1), ("", 0)],
 )

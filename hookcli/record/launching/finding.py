@@ -219,3 +219,14 @@ def python_options(arguments: Sequence[str]) -> list[str]:
                 options.append(word[position:] or next(words, ""))
                 break
     return options
+
+
+def misplaced(script: str, arguments: Sequence[str], ours: Sequence[str]) -> str:
+    """A remark on an option of hookcli that was typed after a script whose own text does not mention it, or ""."""
+    typed = [word for word in (argument.partition("=")[0] for argument in arguments) if word in ours]
+    try:
+        text = Path(script).read_text("utf-8") if typed and Path(script).is_file() else ""
+    except (OSError, ValueError):
+        return ""
+    strays = [word for word in typed if text and word not in text and word[2:].replace("-", "_") not in text]
+    return f"warning: {strays[0]} comes after {script} and went to it; hookcli's options go before" if strays else ""
