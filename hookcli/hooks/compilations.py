@@ -185,7 +185,7 @@ def _why(attempt: Attempt) -> tuple[str, bool]:
         return f"recompiled too often; the last guard that failed: {_guard(attempt.recompiled or '')}", True
     words, at = _explained(attempt.failure or "")[0], attempt.failed_at
     loop = "in a loop, " if "graph break in loop" in (attempt.failure or "") else ""
-    return (f"{loop}{_place(*at)} {linecache.getline(*at).strip()}: {words}" if at else words), False
+    return (f"{loop}{_place(*at)} `{linecache.getline(*at).strip()}`: {words}" if at else words), False
 
 
 def is_own(file: str) -> bool:

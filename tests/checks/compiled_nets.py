@@ -51,7 +51,7 @@ class Branch(Plain):
 class Timed(Plain):
     def forward(self, x: Tensor) -> Tensor:
         y = self.part(x)
-        _ = time.time()  # HK039: time.time is built in
+        _ = time.time()  # HK039: time.time
         return self.out(y)
 
 
@@ -81,7 +81,7 @@ class Loop(Plain):
 
 
 class Tries(Plain):
-    def forward(self, x: Tensor) -> Tensor:  # HK042: time.time is built in
+    def forward(self, x: Tensor) -> Tensor:  # HK042: time.time
         try:
             x = self.fc(x)
             _ = time.time()

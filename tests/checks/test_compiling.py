@@ -213,6 +213,7 @@ def test_a_model_that_cannot_be_compiled(cli: Callable[..., Any], net: Path, mon
     def refuses(*_: object) -> Any:
         raise NotImplementedError("no compiler here")
 
+    refuses._tags = ()  # type: ignore[attr-defined]
     monkeypatch.setitem(dynamo.backends.registry._COMPILER_FNS, "refuses", refuses)
     monkeypatch.setitem(dynamo.backends.registry._BACKENDS, "refuses", None)
     ran = cli("check", "net.py:Net", "-i", "2x3x4x4", "--compile=refuses")
