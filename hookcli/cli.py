@@ -19,7 +19,7 @@ from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, T
 from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import leave_stdout, own_process, write_report
-from hookcli.system.streams import aside, say
+from hookcli.system.streams import aside, clear_status_of_others, say
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
@@ -92,6 +92,8 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
         _leave_it_to_the_first()
     if "--debug" in arguments:
         aside(visible_lines("".join(traceback.format_exception(error))))
+    if world().size > 1:
+        clear_status_of_others()
     say(f"error: {error}")
     return error.exit_code
 

@@ -39,7 +39,7 @@ class TooManyParameters(_Budget):
     name = "max-params"
     asked_by = "--max-params"
     means = "a layer that became wider, or is no longer shared"
-    advice = "`hookcli shapes --sort -params` shows the largest"
+    advice = "`hookcli shapes MODEL --sort -params` shows the largest"
     look = "shapes --sort -params"
     needs = ("inventory",)
     threshold = Threshold("parameters", None, unit="count")
@@ -59,7 +59,7 @@ class TooManyMacs(_Budget):
     name = "max-macs"
     asked_by = "--max-macs"
     means = "a higher resolution, or a lost stride or group"
-    advice = "`hookcli shapes --sort -macs` shows the largest"
+    advice = "`hookcli shapes MODEL --sort -macs` shows the largest"
     look = "shapes --sort -macs"
     needs = ("shapes",)
     threshold = Threshold("multiply-accumulates of one forward pass", None, unit="count")
@@ -80,7 +80,7 @@ class TooMuchMemory(_Budget):
     name = "max-activation-memory"
     asked_by = "--max-activation-memory"
     means = "a larger batch or resolution, or an operation that is no longer in place"
-    advice = "`hookcli shapes --train --sort -kept` shows where; checkpoint there"
+    advice = "`hookcli shapes MODEL --train --sort -kept` shows where; checkpoint there"
     look = "shapes --train --sort -kept"
     needs = ("grads", "inventory")
     threshold = Threshold("bytes saved for backward", None, unit="bytes")
@@ -101,7 +101,7 @@ class PeakTooHigh(_Budget):
     name = "max-peak-memory"
     asked_by = "--max-peak-memory"
     means = "a larger batch, resolution or model, or an optimizer with more state"
-    advice = "see `hookcli memory`; its --fits finds the largest batch"
+    advice = "see `hookcli memory MODEL`; its --fits finds the largest batch"
     look = "memory"
     needs = ("memory",)
     threshold = Threshold("bytes in use at the peak of a training step", None, unit="bytes")

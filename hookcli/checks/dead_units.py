@@ -74,8 +74,8 @@ class DeadUnits(_Units):
     id = "HK010"
     name = "dead-units"
     counted, state = "dead", "zero for every input"
-    means = "too high a learning rate, a bias far below zero, or an initialisation that makes the input negative"
-    advice = "lower the learning rate, use LeakyReLU or GELU, or normalise first"
+    means = "a bias far below zero, an initialisation that makes the input negative, or training at too high a rate"
+    advice = "look at the bias and initialisation before it, use LeakyReLU or GELU, or normalise first"
     look = "activations --sort -zeros"
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 

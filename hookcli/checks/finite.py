@@ -140,7 +140,7 @@ class GradientNotFinite(_NotFinite):
     id = "HK004"
     name = "gradient-not-finite"
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
-    advice = "add an epsilon there; `hookcli grads --of outputs` shows where"
+    advice = "add an epsilon there; `hookcli grads MODEL --of outputs` shows where"
     follows = ("HK003", "HK005", "HK013")
     look = "grads --of outputs"
     needs = ("grads",)
@@ -181,7 +181,7 @@ class LossNotFinite(Check):
     name = "loss-not-finite"
     severity = ERROR
     means = "a learning rate that is too high, or a logarithm, a root or a division near zero"
-    advice = "`hookcli run --first-bad stop` finds where it begins"
+    advice = "`hookcli run --first-bad stop SCRIPT` finds where it begins"
     needs = ("losses",)
     asked_by = "hookcli run --check"
 

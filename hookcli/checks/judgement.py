@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hookcli.checks.base import ERROR, WARNING, Check
@@ -82,6 +82,14 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
         return _CRASHED
     lacking = [name for name in check.needs if getattr(measured, name) is None]
     return measured.missing.get(lacking[0], f"{lacking[0]} was not measured") if lacking else None
+
+
+def with_advice(report: Report, change: Callable[[str], str]) -> Report:
+    """The report with the advice of its findings changed, such as the commands that it names."""
+    findings = [replace(one, hint=change(one.hint), remedy=change(one.remedy)) for one in report.findings]
+    texts = [{key: change(row[key]) for key in ("hint", "remedy") if row.get(key)} for row in report.rows]
+    rows = [replace(row, values={**row.values, **of_row}) for row, of_row in zip(report.rows, texts, strict=True)]
+    return replace(report, rows=rows, findings=findings)
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:

@@ -22,7 +22,7 @@ class HooksLeft(Check):
     id = "HK019"
     name = "hooks-left"
     means = "a hook that was registered and never removed"
-    advice = "call the handle's remove(); `hookcli hooks` shows the file and line"
+    advice = "call the handle's remove(); `hookcli hooks MODEL` shows the file and line"
     look = "hooks"
     needs = ("inventory",)
     values = False

@@ -29,7 +29,7 @@ class UnexpectedOutput(Check):
     name = "unexpected-output"
     severity = ERROR
     means = "a changed head, stride or cast"
-    advice = "`hookcli shapes` shows where the shape comes from"
+    advice = "`hookcli shapes MODEL` shows where the shape comes from"
     look = "shapes"
     needs = ("inventory", "expected")
     asked_by = "--expect-output"

@@ -117,7 +117,7 @@ class ZeroGradient(Check):
     id = "HK009"
     name = "zero-gradient"
     means = "dead units, a mask, or zero weights after this module (or, if the message says so, before it)"
-    advice = "`hookcli activations --sort -zeros` shows where the zeros begin"
+    advice = "`hookcli activations MODEL --sort -zeros` shows where the zeros begin"
     follows = ("HK010", "HK011", "HK012", "HK014")
     look = "grads --of outputs"
     needs = ("grads", "activations")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookcli.checks.crash import Crash, with_crash
-from hookcli.checks.judgement import fails, judge
+from hookcli.checks.judgement import fails, judge, with_advice
 from hookcli.checks.measurements import Measurements
 from hookcli.commands.cached_report import CachedReport
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
 from hookcli.commands.model import find_recipe
-from hookcli.commands.next_command import next_command
+from hookcli.commands.next_command import in_advice, next_command
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import edits_of, feedback_of, setting_of
@@ -119,7 +119,7 @@ def crashed(job: Job, error: ModelError) -> Report:
 
 
 def _with_next(report: Report, job: Job) -> Report:
-    """The report with the command to type next, if there is a finding."""
+    """The report with commands that run as they stand: in its advice, and as the next if there is a finding."""
     step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
     # The options with which `hookcli memory` takes the step of --max-peak-memory.
     memory = ["--device", "cuda"] if job.options.device.startswith("cuda") else []
@@ -127,6 +127,7 @@ def _with_next(report: Report, job: Job) -> Report:
         memory += ["--inference", *(["--train"] if job.options.train is None else [])]
     elif job.settings["optimizer"] != MEMORY_OPTIMIZER:
         memory += ["--optimizer", job.settings["optimizer"]]
+    report = with_advice(report, lambda text: in_advice(text, job.spec, job.options, step, memory))
     for finding in report.findings[:1]:
         command = next_command(finding, job.spec, job.options, step, memory)
         if finding.check == Crash.id and job.settings["compile"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
@@ -19,9 +20,10 @@ from hookcli.table.names import is_operator
 
 _RUN = (*BUILDING, *GENERATED, *DATA, "train", "device", "dtype")
 _BACKWARD = {"grads": ("loss", "backward_vector"), "memory": ("loss",), "check": ("loss",)}
-_LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device")}
+_LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device", *DATA)}
 """Options that a command does not have."""
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
+_COMMAND = re.compile(r"`hookcli (\w+) MODEL([^`]*)`")
 _JUDGED = ("activations", "inputs", "grads")
 
 
@@ -36,14 +38,26 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     of_data = look == "memory" and any(word for name in DATA for word in as_typed(options, name))
     if not look or of_data:  # `hookcli memory` takes no real input
         return f"hookcli explain {finding.check}"
+    ops = ["--ops"] if is_operator(finding.fqn) else []
+    return _on_model(look, spec, options, step, memory, ops)
+
+
+def in_advice(text: str, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
+    """Advice whose commands name the model, input and loss as typed, in place of MODEL."""
+    return _COMMAND.sub(lambda found: f"`{_on_model(found[1] + found[2], spec, options, step, memory)}`", text)
+
+
+def _on_model(
+    look: str, spec: str, options: Options, step: StepOptions, memory: Sequence[str], ops: Sequence[str] = ()
+) -> str:
+    """A command, `look`, on the model with its options as typed."""
     command, *more = look.split()
     names = BUILDING if command == "hooks" else _RUN
     typed = [word for name in names if name not in _LACKS.get(command, ()) for word in as_typed(options, name)]
     typed += [word for name in _BACKWARD.get(command, ()) for word in as_typed(step, name)]
     typed += memory if command == "memory" else ()
-    typed += ["--ops"] if is_operator(finding.fqn) else []
     trains = ["--train"] if command in _EVAL and options.train is None else []
-    return shlex.join(["hookcli", command, spec, *typed, *trains, *more])
+    return shlex.join(["hookcli", command, spec, *typed, *ops, *trains, *more])
 
 
 def with_next(reports: Iterable[Report], command: str) -> list[Report]:

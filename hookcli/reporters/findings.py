@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hookcli import registry
 from hookcli.errors import PluginError
-from hookcli.table import Finding, Report, Row
+from hookcli.table import SEVERITIES, Finding, Report, Row
 from hookcli.table.columns import names
 from hookcli.table.columns.layouts import FINDINGS_NEEDED
+from hookcli.table.formatting import counted
 from hookcli.table.grouping import View
 from hookcli.table.names import is_operator
 
@@ -35,14 +37,21 @@ class Entry:
 
 def entries(report: Report, view: View) -> Sequence[Entry] | None:
     """The findings of a report in its order; None if it is not one of findings, or columns were chosen."""
-    if view.columns or not {column.name for column in report.columns} >= set(names(FINDINGS_NEEDED)) or not report.rows:
+    if view.columns or not {column.name for column in report.columns} >= set(names(FINDINGS_NEEDED)):
         return None
     return list(_entries(report.rows))
 
 
+def worst(found: Sequence[Entry]) -> str:
+    """The numbers of findings by severity, and the first of the worst: 2 warnings; worst: blocks.7.mlp.1: ..."""
+    ordered = sorted(found, key=lambda one: SEVERITIES.index(one.severity))
+    counts = Counter(one.severity for one in ordered)
+    return f"{', '.join(counted(number, word) for word, number in counts.items())}; worst: {ordered[0].text}"
+
+
 def _entries(rows: Sequence[Row]) -> Iterator[Entry]:
-    longest = max(len(str(row["check"])) for row in rows)
-    for row, after in zip(rows, [*rows[1:], None], strict=True):
+    longest = max((len(str(row["check"])) for row in rows), default=0)
+    for row, after in zip(rows, [*rows, None][1:], strict=True):
         below = _below(row)
         repeated = after is not None and after["check"] == row["check"] and _below(after) == below
         called_at = f" ({row['source']})" if is_operator(row.fqn) and row.get("source") else ""

@@ -44,6 +44,8 @@ def draw(tables: Sequence[Table], view: View) -> str:
             lines = [(wrapped(first, view.width), "bold red"), (wrapped(rest, view.width), "bold")]
             above = Text("\n").join(Text(text, style) for text, style in lines if text)
             console.print(Text.assemble("\n" if number else "", above), soft_wrap=True)
+        elif number:
+            console.print()
         for entry in one.entries:
             _print_entry(console, entry)
         if one.columns:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.captions import captions, is_sequence
-from hookcli.reporters.findings import Entry, entries
+from hookcli.reporters.findings import Entry, entries, worst
 from hookcli.system.escaping import wrapped
-from hookcli.table import Column, Report, Row, formatting
+from hookcli.table import SEVERITIES, Column, Report, Row, formatting
 from hookcli.table.grouping import View, for_people
 from hookcli.table.marks import alarms
 from hookcli.table.names import around
@@ -142,8 +142,12 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
 
 
 def _of_findings(report: Report, findings: Sequence[Entry], view: View) -> Table:
+    """The verdict, the findings, and the run below them; a finding that is the only one is the verdict."""
     below = captions(report, report, report.columns, (), (), view)
-    return Table((), (), (), (), (), footer.run_line(report), below, findings)
+    faults = [one for one in findings if one.severity in SEVERITIES]
+    above = worst(faults) if faults[1:] else "" if faults else "".join(below[:1])
+    below = [*(below if faults else below[1:]), footer.run_line(report)]
+    return Table((), (), (), (), (), above, below, findings, alarms=bool(faults))
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:

@@ -116,6 +116,13 @@ def show_status(text: str) -> None:
         _shown = bool(line)
 
 
+def clear_status_of_others() -> None:
+    """Clear the status line that another process of the same run may show on the terminal, and may have left there."""
+    global _shown
+    _shown = shows_status()
+    show_status("")
+
+
 def shows_status() -> bool:
     """Return whether stderr is a terminal that can clear a line."""
     stream = remarks or sys.stderr

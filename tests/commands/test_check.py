@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands.check_nets import IN, PARTS, Cli, ids, reports
+from commands.shown import on_terminal
 from junitparser import JUnitXml
 
 from hookcli.checks.selection import known_checks
@@ -25,7 +26,25 @@ def test_all_is_well(cli: Cli) -> None:
     ran = cli("check", "net.py:Net", *IN)
     assert (ran.code, ran.err) == (0, "")
     assert (
-        ran.out.splitlines()[1] == "All 29 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
+        ran.out.splitlines()[0] == "All 29 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_verdict_is_the_first_line(width: int, net: Path) -> None:
+    (net / "parts.py").write_text(f"{PARTS}\nclass Both(Unused, Forgets): ...\n")
+
+    def lines(model: str) -> list[str]:
+        return on_terminal(width, "check", f"parts.py:{model}", *IN, "-q", NO_COLOR="1").splitlines()
+
+    assert lines("Net")[0] == "All 29 checks passed (4 modules)"
+    assert lines("Forgets")[0] == "HK007  warning  drop: Dropout was never called"
+    first, *others = lines("Both")
+    assert first == "1 error, 2 warnings; worst: extra: no gradient reached weight, bias"
+    assert [line[:5] for line in others if line.startswith("HK")] == ["HK006", "HK008", "HK007"]
+    assert (
+        sum("· float32 · train" in " ".join(" ".join(lines(model)).split()) for model in ("Net", "Forgets", "Both"))
+        == 3
     )
 
 
@@ -33,7 +52,7 @@ def test_exit_codes_and_fail_on(cli: Cli) -> None:
     assert cli("check", "parts.py:Unused", *IN).code == 1
     assert cli("check", "parts.py:Forgets", *IN).code == 0
     ran = cli("check", "parts.py:Forgets", *IN, "--fail-on", "warning")
-    assert ran.code == 1 and "\nHK007  warning  drop: Dropout was never called\n" in ran.out
+    assert ran.code == 1 and ran.out.startswith("HK007  warning  drop: Dropout was never called\n")
     assert cli("check", "parts.py:Fails", *IN).code == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -110,6 +111,26 @@ def test_a_comparison_leads_to_the_line_or_to_nothing(cli: Cli) -> None:
     for other in (old, f"{old} --dtype bfloat16"):  # nothing differs, or what was typed
         ran = cli("diff", old, other, *IN)
         assert ran.out and "Next: " not in ran.out
+
+
+def test_commands_in_advice_run_as_they_stand_on_the_model_that_was_checked(cli: Cli) -> None:
+    budgets = ("--max-params", "9", "--max-macs", "9", "--max-peak-memory", "9B", "--max-activation-memory", "9B")
+    for name, more, named in (("Dead", (), {"activations"}), ("Net", budgets, {"shapes", "memory"})):
+        (report,) = json.loads(cli("check", net(name), *IN, "--seed", "2", *more, "-f", "json").out)["reports"]
+        texts = [finding[key] for finding in report["findings"] for key in ("remedy", "hint")]
+        commands = {command for text in texts for command in re.findall("`(hookcli .*?)`", text)}
+        assert {shlex.split(command)[1] for command in commands} == named
+        for command in commands:
+            again = cli(*shlex.split(command)[1:], "-f", "json")
+            assert again.code == 0, again.err
+            (same,) = json.loads(again.out)["reports"]
+            assert (same["model"], same["meta"]["input"]) == (f"nets.py:{name}", "16x8")
+
+
+def test_advice_of_checks_names_no_command_without_its_model() -> None:
+    commands = [c for kind in known_checks() for c in re.findall("`(hookcli .*?)`", f"{kind.advice} {kind.means}")]
+    assert len(commands) >= 8
+    assert [command for command in commands if not {"MODEL", "SCRIPT"} & set(command.split())] == []
 
 
 def test_explain_alone_lists_every_check(cli: Cli) -> None:

@@ -14,12 +14,14 @@ from typing import Any
 
 import forks
 import pytest
+from commands.shown import on_terminal
 from fork_server import ForkServer, Ran
 from records import HEADER, recorded_step, save
 
 pytestmark = pytest.mark.xdist_group("streams")  # one server
 
 NET = """
+import os
 import time
 from torch import nn
 
@@ -36,6 +38,12 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.blocks(self.stem(x))
+
+class Second(Net):
+    def __init__(self):
+        super().__init__()
+        time.sleep(2 if os.environ["RANK"] == "1" else 8)
+        raise RuntimeError("no second")
 
 class Failing(Net):
     def forward(self, x):
@@ -110,6 +118,14 @@ def test_nothing_stays_after_a_failure(server: ForkServer, folder: Path) -> None
     ran, lines = run(server, folder, "activations", "net.py:Failing")
     assert lines and ran.code == 2
     assert left(ran.err).startswith("hookcli: error: ") and "running" not in left(ran.err)
+
+
+def test_nothing_stays_after_the_failure_of_another_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    said = on_terminal(200, "comm", "net.py:Second", "-i", "2x4", both=True)
+    assert any("building net.py:Second" in line for line in LINE.findall(said)), said
+    (line,) = left(said).splitlines()
+    assert line.startswith("hookcli: error: ") and line.endswith("no second"), said
 
 
 def test_ctrl_c_ends_the_run_and_the_line(folder: Path) -> None:

@@ -19,6 +19,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError
 from hookcli.system import interrupts
+from hookcli.system.streams import clear_status_of_others
 from hookcli.system.torchrun import LAUNCHER
 
 _SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
@@ -53,6 +54,8 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
             return _outcome(*error.get_first_failure())
         except SignalException as error:
             return 128 + int(error.sigval)
+        finally:
+            clear_status_of_others()  # of a rank that was ended
     return 0
 
 
