@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookcli.commands.diff_files import compare_records, compare_weights, is_record
+from hookcli.commands.diff_files import compare_records, compare_weights, is_record, narrowing, require_rows
 from hookcli.commands.diff_files import example as example_of
 from hookcli.commands.diff_sides import IN_QUOTES, SideSpec, both_sides, parse_side
 from hookcli.commands.mistakes import ending_in_example
@@ -26,13 +26,11 @@ from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import UsageError
-from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.table import Report
 from hookcli.table.columns.costs import SIDE_TIMES
 from hookcli.table.columns.layouts import DIFF, DUMPED, TENSORS, with_operators
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
-from hookcli.table.names import checked_filter
 from hookcli.tensors.files.opening import holds_tensors
 
 if TYPE_CHECKING:
@@ -73,6 +71,8 @@ class DiffOptions:
         list, "Settings that modules of two models may differ in: eps,p; '*' allows all.", metavar="NAMES"
     )
     backward: bool = option(False, "Compare gradients, too.", panel=GRADIENTS)
+    isolate: bool = option(False, "Tell each module's own error, on A's input, from what it inherited.")
+    float64: bool = option(True, "Skip the run in float64 that judges both sides where only precision differs.")
 
 
 def example(typed: Sequence[str]) -> str:
@@ -106,12 +106,7 @@ def diff(
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)
-    allowed = words_of(own.allow_settings)
-    switches = (
-        *(("--same-weights", own.same_weights), ("--backward", own.backward), ("--time", timing.time)),
-        ("--allow-settings", bool(allowed)),
-    )
-    of_models = next((name for name, on in switches if on), "")
+    allowed, of_models = words_of(own.allow_settings), _of_models(own, timing)
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if of_models and (named(a) or named(b)):
             raise UsageError(f"{of_models}: both sides must be models, not {what}")
@@ -134,12 +129,32 @@ def diff(
         return compare_weights(a, b, tolerance, options)
     with ending_in_example(example((a, b))):
         sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
-    of_loss = "--loss" if step.loss else "--backward-vector" if step.backward_vector else ""
-    if of_loss and not own.backward:
-        raise UsageError(f"{of_loss}: without --backward nothing is differentiated")
+    _check_gradients(own, step)
     if of_models and any(side.file for side in sides):
         raise UsageError(f"{of_models}: both sides must be models, not saved reports")
     return _compare_runs(sides, own, step, options, tolerance, timing.time)
+
+
+def _of_models(own: DiffOptions, timing: TimeOptions) -> str:
+    """The first of the given options that are for models alone; "" if there is none."""
+    switches = {
+        "--same-weights": own.same_weights,
+        "--backward": own.backward,
+        "--time": timing.time,
+        "--isolate": own.isolate,
+        "--no-float64": not own.float64,
+        "--allow-settings": own.allow_settings,
+    }
+    return next((name for name, on in switches.items() if on), "")
+
+
+def _check_gradients(own: DiffOptions, step: StepOptions) -> None:
+    """Raises UsageError for options that don't go with the forward pass, or with the backward pass."""
+    of_loss = "--loss" if step.loss else "--backward-vector" if step.backward_vector else ""
+    if of_loss and not own.backward:
+        raise UsageError(f"{of_loss}: without --backward nothing is differentiated")
+    if own.isolate and own.backward:
+        raise UsageError("--isolate: is for the forward pass alone; leave --backward out")
 
 
 def _compare_runs(
@@ -156,11 +171,11 @@ def _compare_runs(
             with ending_in_example(EXAMPLES[0]):
                 left, right = reports_of_both(sides, options, make_runs)
             wanted = narrowing(options)(left, right)
-            left, right = (_require_rows(wanted, side, options) for side in (left, right))
+            left, right = (require_rows(wanted, side, options) for side in (left, right))
             reports = diff_reports(left, right, tolerance)
         else:
             with ending_in_example(EXAMPLES[0]):
-                runs = make_runs()
+                runs = replace(make_runs(), float64=own.float64, isolate=own.isolate)
                 pair = runs.pair(sides[0], sides[1], own.same_weights)
             report = runs.compare(pair, tolerance)
             reports = [next_compared(report, sides, own, step, options)]
@@ -201,29 +216,6 @@ def reports_of_both(
         remark(unfamiliar(side.file, reports) if side.file else None, options)
     a, b = (saved[n] if side.file else make_runs().like(saved[1 - n], side) for n, side in enumerate(sides))
     return a, b
-
-
-def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:
-    """Reduce reports to the wanted rows. Raises UsageError if there are none."""
-    match, kind = options.match, options.type
-    left = [replace(report, rows=[*filter(wanted, report.rows)]) for report in reports]
-    if (match or kind) and not any(report.rows for report in left):
-        raise UsageError(f"nothing to compare: no row matches --match {match!r} and --type {kind}")
-    return left
-
-
-def narrowing(options: Options) -> Narrowing:
-    """Make the test of both sides' rows by --match and --type. Raises UsageError if one of these fits nothing."""
-
-    def narrow(*sides: Iterable[Report]) -> Wanted:
-        rows = (row for side in sides for report in side for row in report.rows)
-        names = {row.fqn: row.get("type") or "" for row in rows}
-        matches = checked_filter(options.match, options.type, names)
-        return lambda row: (
-            matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
-        )
-
-    return narrow
 
 
 def _judged(reports: Sequence[Report], output: Output) -> int:

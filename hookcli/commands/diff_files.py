@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.weights.pairs import pair
 from hookcli.diff.weights.report import WeightsDiff
 from hookcli.errors import HookcliError, UsageError
-from hookcli.record.file.comparison.record_diff import Narrowing, diff_records
+from hookcli.record.file.comparison.record_diff import Narrowing, Wanted, diff_records
 from hookcli.record.file.comparison.run_settings import record_remarks
 from hookcli.record.file.ranks.ranked_record import folder_of, open_record
 from hookcli.record.file.reading import Record
@@ -27,6 +27,7 @@ from hookcli.table import Report
 from hookcli.table.columns.layouts import DIFF, FILES
 from hookcli.table.columns.recorded import RECORD_DIFF, WHOLE_MODEL_DIFF
 from hookcli.table.dump import is_dump
+from hookcli.table.names import checked_filter
 from hookcli.table.validation import HEADLINES
 from hookcli.tensors.files.opening import holds_tensors, open_tensors
 
@@ -131,3 +132,26 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
         )
         raise UsageError(f"nothing to compare: {why}")
     return int(beyond([report]))
+
+
+def require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:
+    """Reduce reports to the wanted rows. Raises UsageError if there are none."""
+    match, kind = options.match, options.type
+    left = [replace(report, rows=[*filter(wanted, report.rows)]) for report in reports]
+    if (match or kind) and not any(report.rows for report in left):
+        raise UsageError(f"nothing to compare: no row matches --match {match!r} and --type {kind}")
+    return left
+
+
+def narrowing(options: Options) -> Narrowing:
+    """Make the test of both sides' rows by --match and --type. Raises UsageError if one of these fits nothing."""
+
+    def narrow(*sides: Iterable[Report]) -> Wanted:
+        rows = (row for side in sides for report in side for row in report.rows)
+        names = {row.fqn: row.get("type") or "" for row in rows}
+        matches = checked_filter(options.match, options.type, names)
+        return lambda row: (
+            matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
+        )
+
+    return narrow

@@ -56,6 +56,8 @@ class ModelRuns:
     step: Step
     backward: bool = False
     time: bool = False
+    float64: bool = False
+    isolate: bool = False
 
     def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
         """Build two models that are to be compared, and make the input of both."""
@@ -73,6 +75,8 @@ class ModelRuns:
         self._remark_unknown(tolerance.settings, pair)
         sides = [self.side(built, own) for built, own in zip(pair.built, given.first, strict=True)]
         sides = [replace(side, compile=side.compile or x.compiled) for side, x in zip(sides, pair.built, strict=True)]
+        if self.isolate and any(side.compile for side in sides):
+            raise UsageError("--isolate: what runs inside a compiled program can't get another input")
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         report = compare(
             *sides,
@@ -86,6 +90,8 @@ class ModelRuns:
             total=given.data.total if given.data else None,
             ops=self.options.ops,
             time=self.time,
+            float64=self.float64,
+            isolate=self.isolate,
         )
         selection.require_some()
         if given.data and "batches" in report.meta:

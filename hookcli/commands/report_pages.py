@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.check_config import Job
 from hookcli.commands.check_models import crashed, examined
-from hookcli.commands.diff import DiffOptions, model_runs, narrowing, next_compared, reports_of_both
-from hookcli.commands.diff_files import both_records, is_record, records_compared
+from hookcli.commands.diff import DiffOptions, model_runs, next_compared, reports_of_both
+from hookcli.commands.diff_files import both_records, is_record, narrowing, records_compared
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark

@@ -201,12 +201,13 @@ class SourceTree(SideState):
 
 _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    (torch.get_default_dtype, torch.set_default_dtype),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
 )
-"""What the whole process has once: attention's kernels, on every device. (Autocast is a thread's own.)"""
+"""What the whole process has once; the kernels of attention are those of every device. (Autocast is a thread's own.)"""
 
 
 class ProcessState(SideState):
@@ -229,6 +230,10 @@ class ProcessState(SideState):
         self._note()
         if self._tree:
             self._tree.leave()
+
+    def drew_as(self, other: ProcessState) -> bool:
+        """True if both sides have drawn the same random numbers, as far as the generators tell."""
+        return self._states.same(other._states)
 
     def _note(self) -> None:
         self._states = random_states(self._devices)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor
 
 from hookcli.engine.lockstep.lockstep import A, B
@@ -19,7 +20,7 @@ from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.weak import WeakIds, glimpse
 
-OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
+INPUT, OUTPUT, GRAD_OUTPUT, GRAD = "input", "output", "grad_output", "grad"
 
 
 @dataclass(slots=True)
@@ -122,6 +123,19 @@ class KnownPairs:
     def batch_ended(self) -> None:
         """Forget what the calls of a batch received."""
         self._received.clear()
+
+    def feed(self, a: ModuleTensors, b: ModuleTensors) -> None:
+        """Write what a module of A received into what that of B is to receive, which keeps its dtype and its views.
+
+        Raises RuntimeError for a tensor that can't be written to.
+        """
+        theirs = dict(b.tensors)
+        for path, x in a.tensors:
+            y = theirs.get(path)
+            if y is None or id(y) in self._constants or reshaped(x, y) or torch.equal(x.to(y), y):
+                continue
+            with torch.no_grad():
+                y.copy_(x)
 
     def receive(self, side: int, event: HookEvent) -> None:
         """Note what a module receives before it runs, and on the followed side the pairs that this belongs to."""

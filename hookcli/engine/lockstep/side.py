@@ -15,14 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff.align import Alignment, NamedPart, align
-from hookcli.diff.origin import Origin, between_modules, origin_of
-from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.computing import computing
 from hookcli.engine.lockstep.lockstep import A, ProcessState, SourceTree
 from hookcli.engine.preserve import preserved
-from hookcli.engine.run_info import describe_run
+from hookcli.engine.run_info import describe_run, model_dtype
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.engine.timing import TimedModel, time_passes, why_untimed
@@ -48,9 +46,9 @@ BatchOfBoth = tuple[object, object, object]
 class Side:
     """One of two models to compare, and how to run it; `inputs` and `edits` are those of `capture`.
 
-    `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `amp` and `attention`: see
-    `computing`. `tree` has the modules imported from the side's own folder. `info` describes the run if `describe_run`
-    does not suffice.
+    `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `amp`, `attention` and
+    `exact`: see `computing`. `tree` has the modules imported from the side's own folder. `info` describes
+    the run if `describe_run` does not suffice.
     """
 
     model: nn.Module
@@ -61,6 +59,7 @@ class Side:
     compile: Mapping[str, Compile] = field(default_factory=dict)
     amp: torch.dtype | None = None
     attention: str | None = None
+    exact: bool = False
     tree: SourceTree | None = None
     info: Meta | None = None
 
@@ -75,10 +74,15 @@ class Side:
             meta["attention"] = self.attention
         return meta
 
+    @property
+    def computes(self) -> tuple[object, ...]:
+        """What makes a side's figures differ from those of another one that computes the same."""
+        return model_dtype(self.model), self.amp, self.attention, tuple(self.compile)
+
     def step(self, step: Step) -> Step:
         """The step as this side computes it."""
         device = accelerators(self.model, self.inputs) or [torch.device("cpu")]
-        return replace(step, within=partial(computing, device[0], self.amp, self.attention))
+        return replace(step, within=partial(computing, device[0], self.amp, self.attention, exact=self.exact))
 
 
 def alignment_of(a: nn.Module, b: nn.Module, operators: Sequence[Sequence[NamedPart]] = ((), ())) -> Alignment:
@@ -197,18 +201,6 @@ def hide(session: HookSession, modules: Collection[str]) -> None:
     """Keep a session from hooking parts of compiled modules, and from having compiled modules compiled again."""
     session.unhooked |= dict.fromkeys(modules, UNSEEN)
     session.past_compiled = True
-
-
-def origin_between_modules(
-    run: Any, again: Callable[..., Any], tolerance: Tolerance, seed: int, feedback: Feedback
-) -> tuple[Origin | None, KeyboardInterrupt | None]:
-    """Find where differences that arose between modules began, by `again(step=...)`; also return an interrupt."""
-    if not between_modules(run.pairs.rows(tolerance, complete=True)):
-        return None, None
-    second = again(step=replace(run.step, backward=False, graph=run.step.backward, passes=1))
-    errors = second.execute(seed, feedback, [(*(side.inputs for side in second.sides), None)])
-    origin = None if any(errors) else origin_of(second.pairs.rows(tolerance, complete=True))
-    return origin, next((error for error in errors if isinstance(error, KeyboardInterrupt)), None)
 
 
 AddTimes = Callable[[Report, Alignment], Report]

@@ -16,6 +16,7 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import (
     GRAD,
     GRAD_OUTPUT,
+    INPUT,
     OUTPUT,
     Inputs,
     KnownPairs,
@@ -34,7 +35,7 @@ from hookcli.tensors import tree
 from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
 
-_PHASES = ("input", OUTPUT, GRAD_OUTPUT, "grad_input", GRAD)
+_PHASES = (INPUT, OUTPUT, GRAD_OUTPUT, "grad_input", GRAD)
 _NOTHING = torch.empty(0)  # stands for a tensor that is not read any more
 
 
@@ -63,13 +64,17 @@ class TensorPairs:
             return None
         name = self.alignment.name_in(B if side == A else A, seen.fqn)
         if name is None:
-            self.note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
+            if seen.kind != INPUT:
+                self.note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
             return None
         path = seen.tensors[0][0] if seen.kind == GRAD_OUTPUT else ""
         return seen.kind, seen.fqn if side == A else name, seen.call, path
 
     def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
-        """Compare the tensors that both sides have reached."""
+        """Compare the tensors that both sides have reached; what a module of B is to receive is made that of A."""
+        if a.kind == INPUT:
+            self.known.feed(a, b)
+            return
         phase = self._order(a)[:3]
         self._latest[phase] = max(self._latest.get(phase, 0), a.index)  # a container returns after its parts
         theirs = dict(b.tensors)
@@ -84,6 +89,8 @@ class TensorPairs:
 
     def unmatched(self, side: int, key: Hashable, seen: ModuleTensors) -> None:
         """Note tensors that only one side has reached, or much earlier or later than the other."""
+        if seen.kind == INPUT:
+            return
         self._unmatched[side][key] = replace(seen, tensors=[(path, _NOTHING) for path, _ in seen.tensors], received=[])
 
     def keep(self, seen: ModuleTensors) -> ModuleTensors:
