@@ -160,11 +160,15 @@ def run(
 
 
 def _failure(files: RecordFiles, process: int) -> str:
-    """The fault of a recorded run, with the record's name if it is not the first; "" if there is none, or no record."""
+    """The fault of a recorded run, with the record's name if it is not the first; "" if there is none, or no record.
+
+    In brief if the summary, which is of the only process, began with it.
+    """
     from hookcli.record.file.latest import records_of_run
     from hookcli.record.file.views.summary import fault
 
-    faults = ((path, fault(record)) for path, record in records_of_run(files, process))
+    records = records_of_run(files, process)
+    faults = ((path, fault(record, said=path == files.record and path.is_file())) for path, record in records)
     path, found = next(((path, found) for path, found in faults if found), (files.record, ""))
     return found if path == files.record else f"{path.name}: {found}"
 

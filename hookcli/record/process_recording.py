@@ -185,11 +185,12 @@ class ProcessSink(RecordSink):
         record = self.path.parent if self._world.size > 1 else self.path  # as `hookcli show` takes it
         try:
             on_terminal = is_terminal(sys.__stderr__)
-            width = terminal_size(sys.__stderr__).columns if on_terminal else None
+            size = terminal_size(sys.__stderr__) if on_terminal else None
+            width, height = (size.columns, size.lines) if size else (None, None)
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             path = _relative(record) if self.kept else None
             seen = (self._header, end, self.latest, self._non_finite)
-            text = summary(*seen, path, width, color, self._courses, self._run.plan["check"])
+            text = summary(*seen, path, width, color, self._courses, self._run.plan["check"], height)
             aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len
 
 from hookcli.reporters.base import PIPE
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.table import Report
+from hookcli.table.formatting import counted
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
 
 
 def table_text(reports: Sequence[Report], view: View) -> str:
     """Write a table per report."""
-    tables = [tabulated(printable(report), view) for report in reports]
+    tables = _fitting(reports, [tabulated(printable(report), view) for report in reports], view)
     if view.width is not None or view.color or any(table.width > PIPE for table in tables):
         from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
 
@@ -23,6 +25,25 @@ def table_text(reports: Sequence[Report], view: View) -> str:
     else:
         text = "\n".join("\n".join(_plain(table)) + "\n" for table in tables)
     return "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def _fitting(reports: Sequence[Report], tables: Sequence[Table], view: View) -> Sequence[Table]:
+    """The tables without those of the first step in which two runs differ, if a screen has no room for them.
+
+    The one above says so: the runs' verdict is in its first line, which would leave the screen.
+    """
+    of_runs = [any(column.name == "loss_a" for column in report.columns) for report in reports]
+    lines = sum(table.lines(view.width) for table in tables)
+    if not view.height or view.depth is not None or not any(of_runs) or lines <= view.height:
+        return tables
+    fitting: list[Table] = []
+    for report, table, compares in zip(reports, tables, of_runs, strict=True):
+        if compares or not fitting:
+            fitting.append(table)
+        else:
+            hidden = f"{report.model}: {counted(len(report.rows), 'row')} (--depth all shows all)"
+            fitting[-1] = replace(fitting[-1], below=[*fitting[-1].below, hidden])
+    return fitting
 
 
 def _plain(table: Table) -> list[str]:

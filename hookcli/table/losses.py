@@ -57,6 +57,11 @@ class LossCourse:
         """The first step at or before which a loss was not finite; 0 if there are none."""
         return min([*self.skipped, *[self.first_not_finite] * bool(self.not_finite)], default=0)
 
+    @property
+    def first_kind(self) -> str:
+        """ "NaN" or "Inf", as the first loss was that was not finite; "" if there are none."""
+        return self.kind if self.first_fault not in self.skipped else _kind(self.skipped[self.first_fault])
+
     def fault(self) -> str:
         """The steps whose loss was not finite: NaN from step 37 on (23 of 60 steps). Empty if there are none."""
         texts, of = [], f"{self.not_finite:,} of {counted(self.steps, 'step')}"

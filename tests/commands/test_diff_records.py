@@ -87,7 +87,7 @@ def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path, m
     a, b = (losses(name, monkeypatch)[-1] for name in ("a", "rate"))
     less = f"{a / b:.2g} times lower than A's {a:.3f}"
     assert headlines[0] == f"B is better: loss {b:.4f} at step 11, {less}"
-    assert headlines[1:3] == ["the runs differ: learning rate 0.05 → 0.1", "they part at step 1"]
+    assert headlines[1:3] == ["the runs differ: learning rate 0.05 → 0.1", "losses part at step 1"]
     assert headlines[3].startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
     assert over["totals"]["grew"].startswith("grew most from step 0 to 9: ") and "where A has" in over["totals"]["grew"]
     assert all(line in err for line in headlines)
@@ -102,6 +102,10 @@ def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: 
     assert "\nstep 5 is the last in both; best: A " in why
     assert why.startswith("learning rate 0.05 → 0.1;") and "2 recorded steps only in B (6 to 9)" in why
     assert "first beyond tolerance: step 0, updates: 0.weight (Linear)" in " ".join(why.split())
+    said = "Sequential: updates of step 0: 4 rows (--depth all shows all)"
+    assert len(text.splitlines()) <= 22 and (said in text) != ("\nSequential: updates of step 0 · " in text)
+    tall = on_terminal(columns, "diff", "short.run.jsonl", "rate.run.jsonl", NO_COLOR="1", LINES="50", both=True)
+    assert said not in tall and "\nSequential: updates of step 0 · " in tall and tall.startswith(better)
 
 
 def test_another_layer_is_the_first_place(cli: Cli, runs: Path) -> None:

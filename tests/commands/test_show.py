@@ -169,11 +169,11 @@ def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
 def test_what_was_not_finite(cli: Cli, record: Path) -> None:
     save(record, (HEADER, recorded_step(0), bad(), end(exit_code=1, error="ValueError: loss is NaN")))
     found = cli("show", record.name)
-    assert found.code == 0 and "12 NaN, 1 Inf" in found.out and "the last rows up to body.1" in found.out
+    assert found.code == 0 and "12 NaN, 1 Inf" in found.out and "the last rows measured, up to 'body.1'" in found.out
     assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in found.err
     assert "ValueError: loss is NaN (exit code 1)" in found.err
     for how in (("--probe", "grads"), ("--step", "0"), ("--columns", "fqn,ratio"), ("--over-time", "body")):
-        assert "the last rows up to" not in cli("show", record.name, *how).out
+        assert "the last rows measured" not in cli("show", record.name, *how).out
 
 
 def test_what_is_whole_is_shown_and_the_rest_is_counted(cli: Cli, record: Path) -> None:

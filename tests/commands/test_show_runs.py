@@ -122,7 +122,7 @@ def test_two_runs_have_the_same_table(cli: Cli, runs: Path) -> None:
     assert two.splitlines()[:3] == [
         "B is better: loss 0.3333 at step 11, 8.7 times lower than A's 2.900",
         "the runs differ: --lr 0.1 → 0.2",
-        "they part at step 1",
+        "losses part at step 1",
     ]
     assert "against A" not in two
     assert (

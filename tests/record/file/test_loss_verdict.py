@@ -15,21 +15,21 @@ B_HAS = f"A is better: {AT_20}, where B has"
 CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
     "alike": (A, (f"both have {AT_20}",)),
     "rounding": ({**A, 10: 2.00001}, (f"both have {AT_20}",)),
-    "meet again": ({**A, 10: 4.0}, (f"both have {AT_20}", "they part at step 10 and meet again")),
+    "meet again": ({**A, 10: 4.0}, (f"both have {AT_20}", "losses part at step 10 and meet again")),
     "far lower": (
         {**A, 10: 0.5, 20: 0.0003},
-        ("B is better: loss 3.000e-04 at step 20, where A has 1.200", "they part at step 10"),
+        ("B is better: loss 3.000e-04 at step 20, where A has 1.200", "losses part at step 10"),
     ),
     "a little lower": (
         {**A, 20: 1.1},
-        ("B is better: loss 1.100 at step 20, 8.3 % lower than A's 1.200", "they part at step 20"),
+        ("B is better: loss 1.100 at step 20, 8.3 % lower than A's 1.200", "losses part at step 20"),
     ),
     "higher, and was better": (
         {**A, 10: 1.0, 20: 6.0},
         (
             f"A is better: {AT_20}, 5 times lower than B's 6.000",
             "best: A 1.200 (step 20), B 1.000 (step 10)",
-            "they part at step 10",
+            "losses part at step 10",
         ),
     ),
     "a longer run": (
@@ -38,17 +38,17 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
             "B is better: loss 0.9000 at step 20, 25 % lower than A's 1.200",
             "step 20 is the last in both",
             "best: A 1.200 (step 20), B 0.8000 (step 30)",
-            "they part at step 20",
+            "losses part at step 20",
         ),
     ),
-    "negative": ({**A, 20: -4.0}, ("B is better: loss -4.000 at step 20, where A has 1.200", "they part at step 20")),
+    "negative": ({**A, 20: -4.0}, ("B is better: loss -4.000 at step 20, where A has 1.200", "losses part at step 20")),
     "not a number": (
         {**A, 10: math.nan, 20: math.nan},
         (
             f"{B_HAS} NaN",
             "B's loss was NaN from step 10 on (2 of 3 steps)",
             "best: A 1.200 (step 20), B 3.000 (step 0)",
-            "they part at step 10",
+            "losses part at step 10",
         ),
     ),
     "minus infinity is no success": (
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
             f"{B_HAS} -inf",
             "B's loss was Inf from step 20 on (1 of 3 steps)",
             "best: A 1.200 (step 20), B 2.000 (step 10)",
-            "they part at step 20",
+            "losses part at step 20",
         ),
     ),
     "no step in common": ({5: 1.0}, ()),
@@ -97,7 +97,7 @@ def test_one_lucky_step_decides_nothing(seed: int) -> None:
         told["verdict"] == f"A is better: mean loss {low:.4f}, {100 * (1 - low / high):.2g} % lower than B's {high:.4f}"
     )
     assert told["apart"].startswith("means over steps 150 to 199; at step 199 A ")
-    assert told["apart"].endswith("; they part at step 0")
+    assert told["apart"].endswith("; losses part at step 0")
 
 
 def test_runs_that_only_noise_tells_apart_have_no_winner() -> None:

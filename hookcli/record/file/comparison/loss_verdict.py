@@ -78,7 +78,7 @@ class TwoLosses:
         not_finite = [_not_finite(side, own) for side, own in of.items()]
         is_best_earlier = any(_best_step(own) not in (None, last) for own in of.values())
         best = _best(of) if is_best_earlier and not agree else ""
-        parting = "" if parted is None else f"they part at step {parted:,}{' and meet again' if agree else ''}"
+        parting = "" if parted is None else f"losses part at step {parted:,}{' and meet again' if agree else ''}"
         told = {"verdict": [lead, *not_finite], "apart": [steps, best, parting]}
         return {key: "; ".join(filter(None, parts)) for key, parts in told.items() if any(parts)}
 

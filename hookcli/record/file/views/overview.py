@@ -19,6 +19,7 @@ from hookcli.table.columns.recorded import GRAD_FAULTS, STEP, TENSOR
 from hookcli.table.losses import LossCourse
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta, only
+from hookcli.table.screen import fitted
 from hookcli.table.stats import norm
 from hookcli.table.times import NAMES
 
@@ -77,6 +78,24 @@ def overview(step: RecordedStep) -> Report:
     return Report("run", step.model, columns, rows, step_meta(step), totals | step_totals(step), skipped)
 
 
+def brief(step: RecordedStep, course: LossCourse | None, rows: int, *, facts: bool) -> Report:
+    """The overview with at most so many rows, grouped at a depth that fits, else the first and last; without the norms
+    that `ratio` is made of, and with the `facts` on the whole step if asked for.
+
+    It is named as the last recorded step before a loss that was not finite, if it is.
+    """
+    report = overview(step)
+    if course and course.fault() and step.phase == "train" and step.step < course.first_fault:
+        report = replace(report, model=f"{report.model}, last recorded step before the {course.first_kind}")
+    columns = [column for column in report.columns if column.name not in ("weight", "update")]
+    report = fitted(replace(report, columns=columns, totals=report.totals if facts else {}), rows)
+    left_out = len(report.rows) - rows
+    if left_out <= 0:
+        return report
+    gap = Row({"fqn": f"… {left_out} more …"})
+    return replace(report, rows=[*report.rows[: rows // 2], gap, *report.rows[-(rows // 2) :]])
+
+
 def step_totals(step: RecordedStep) -> dict[str, Any]:
     """The figures of the whole step: its parameter `groups`, the gradient's norm before clipping, times and memory."""
     groups = [dict(row.values) for row in step.rows("optimizer")]
@@ -114,9 +133,9 @@ def verdict_on(end: End | None, name: str) -> list[Report]:
 
 def rows_before(value: NonFinite) -> list[Report]:
     """The last rows up to a non-finite value, in the order in which they were measured; the last one has it."""
-    title = f"{value.model}, step {value.step:,}: the last rows up to"
+    title = f"{value.model}, step {value.step:,}: the last rows measured, up to"
     return [
-        replace(report, model=f"{title} {report.rows[-1].fqn or '(model)'}", grouping="list")
+        replace(report, model=f"{title} {report.rows[-1].fqn or '(model)'!r}", grouping="list")
         for report in value.reports
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,24 +11,25 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.checks.base import ERROR
-from hookcli.checks.judgement import fails
+from hookcli.checks.judgement import fails, with_advice
 from hookcli.errors import shortened
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
-from hookcli.record.file.views.overview import findings, overview, rows_before, verdict_on
+from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
 from hookcli.registry import load
 from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults
-from hookcli.table.screen import fitted
 
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
 _ROWS = 14  # rows per model
+_SIZES = ((_ROWS, True), (_ROWS, False), (_ROWS // 2, False), (0, False))
+"""Rows per model, and whether facts on the step stand below them, the longest summary first."""
+_TYPED = 2  # other lines on the screen: the command and the prompt; a remark on a bad value, the exit code of --check
 _NEXT = "Next: "
-_SCREEN = 18  # lines that leave room for what stands below
 _TAIL = 0.2  # of a run, at its end, in which a step should have been recorded
 _MANY = 24  # steps
 _ERROR = 100  # characters of an exception's message; the program has shown all of it
@@ -43,12 +45,36 @@ def summary(
     color: bool,
     courses: Mapping[str, LossCourse] = MappingProxyType({}),
     checked: bool = False,
+    height: int | None = None,
 ) -> str:
-    """The text that ends a run, for a terminal of this `width` (None: no terminal).
+    """The text that ends a run, for a terminal of this `width` and `height` (None: no terminal).
 
     `latest` is the last recorded step of each model and phase, `courses` the course of each model's loss, if
     known; `path` is the record's path as the user would type it, None if no record was kept. `checked`: `run --check`.
+    Of the tables of modules it has what leaves the first line on the screen.
     """
+    text = ""
+    for rows, facts in _SIZES:
+        text = _text(header, end, latest, non_finite, path, width, color, courses, checked, rows, facts)
+        if height is None or text.count("\n") + _TYPED + bool(non_finite) + checked <= height:
+            break
+    return text
+
+
+def _text(
+    header: Header,
+    end: End,
+    latest: Mapping[tuple[str, str], RecordedStep],
+    non_finite: Sequence[NonFinite],
+    path: str | Path | None,
+    width: int | None,
+    color: bool,
+    courses: Mapping[str, LossCourse],
+    checked: bool,
+    size: int,
+    facts: bool,
+) -> str:
+    """The summary with so many rows per model, and with or without the facts on each step."""
     view = View(depth=math.inf, width=width, color=color, bars=width is not None)
     if header.ranks > 1:
         header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
@@ -56,7 +82,10 @@ def summary(
     def told(lines: Iterable[str]) -> list[str]:
         return [wrapped(visible(line), width) for line in lines]
 
-    parts = told([f"hookcli: {lost}"] if (lost := faults(courses)) else [])
+    lost = faults(courses)
+    bad_line = "".join(map(non_finite_line, non_finite[:1]))
+    goes_on = bad_line and end.program_steps > non_finite[0].step  # else the line stands right above
+    parts = told([f"hookcli: {text}" for text in (lost or (bad_line if goes_on else ""),) if text])
     parts = [f"\x1b[1;31m{text}\x1b[0m" for text in parts] if color else parts
     parts += told([f"hookcli: {ran_line(header, end, path)}", *compiled_lines(end, places=not checked)])
     if not end.models or path is None:
@@ -68,27 +97,32 @@ def summary(
     tables = [report for one in bad for report in rows_before(one)]
     stopped = [(one.model, one.phase, one.step) for one in bad]  # unfinished: the rows before say more than all rows
     whole = (step for step in shown if step.complete or (step.model, step.phase, step.step) not in stopped)
-    tables += [condensed(overview(step)) for step in whole]
+    tables += [brief(step, courses.get(step.model), size, facts=facts) for step in whole if size]
     parts += [_rendered(tables, view)] if tables else []
     others = [step for step in latest.values() if step not in shown]
     verdicts = [report for step in shown for report in findings(step, courses.get(step.model))]
     verdicts += [report for step in others for report in findings(step) if fails([report], ERROR)]
     verdicts += verdict_on(end, header.name) if checked else []
+    script = shlex.join(header.argv) if header.name.endswith(".py") and header.argv else "SCRIPT"
+    verdicts = [with_advice(report, lambda text: text.replace("SCRIPT", script)) for report in verdicts]
     parts += [_rendered(verdicts, view)] if verdicts else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
-    remarks = [*map(non_finite_line, non_finite[:1]), *_notes(end, others)]
+    said = not non_finite or non_finite[0].cause in (UNSEARCHED, SKIPPED)
+    remarks = [*([bad_line] if lost and not said else []), *_notes(end, others)]
     remarks += [] if lost or header.every else _unrecorded(end, latest)
+    remarks += [] if size else [f"all modules and times: hookcli show {shell_path(path)}"]
+    remarks += (
+        ["--check would make the exit code 1"] if (lost or non_finite) and not checked and not end.exit_code else []
+    )
     then = next((note for note in end.notes if note.startswith(_NEXT)), "") or _further(shown, path, non_finite)
     remarks = [line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT)]
-    if lost and not (verdicts or non_finite) and sum(part.count("\n") + 1 for part in parts) > _SCREEN:
-        remarks.append(lost)  # the first line has left the screen, and no line says more
     return "\n".join([*parts, *told([*remarks, then]), ""])
 
 
-def fault(record: Record) -> str:
+def fault(record: Record, *, said: bool = False) -> str:
     """A loss of the run that was not finite, else errors that checks found in its last steps; "" if there are none."""
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
-        return lost
+        return "a value was not finite" if said else lost
     errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
     if errors:
         return f"{formatting.counted(errors, 'error')} in the last recorded steps"
@@ -133,7 +167,9 @@ def compiled_lines(end: End | None, *, places: bool = True) -> list[str]:
 def _recorded(end: End) -> str:
     """8 recorded steps and 2 forwards without gradients"""
     steps, forwards = (sum(model.get(f"recorded_{what}", 0) for model in end.models) for what in ("steps", "forwards"))
+    unfinished = sum(max(0, model.get("recorded_steps", 0) - model["steps"]) for model in end.models if model["steps"])
     recorded = [formatting.counted(steps, "recorded step")] if steps or not forwards else []
+    recorded = [f"{text} ({unfinished} unfinished)" if unfinished else text for text in recorded]
     word = "forward" if recorded else "recorded forward"
     return " and ".join([*recorded, *([f"{formatting.counted(forwards, word)} without gradients"] if forwards else [])])
 
@@ -168,21 +204,6 @@ def _model_row(
     course = courses.get(name, LossCourse())
     losses = {"first_loss": course.first, "loss": course.last}
     return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
-
-
-def condensed(report: Report) -> Report:
-    """Group a report at the depth that fits in a few lines; if none does, keep the first and last rows.
-
-    Leaves out the norms that `ratio` is made of.
-    """
-    report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
-    report = fitted(report, _ROWS)
-    left_out = len(report.rows) - _ROWS
-    if left_out <= 0:
-        return report
-    half = _ROWS // 2
-    gap = Row({"fqn": f"… {left_out} more …"})
-    return replace(report, rows=[*report.rows[:half], gap, *report.rows[-half:]])
 
 
 def _rendered(reports: Sequence[Report], view: View) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from records import HEADER, activation, bad, end, ran, recorded_step
 
-from hookcli.record.file.record_lines import End, RecordedStep
+from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, RecordedStep
 from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
 from hookcli.table import Column, Report, TensorStats
 from hookcli.table.losses import LossCourse
@@ -58,15 +59,37 @@ def test_the_figures_are_there_and_fit(width: int | None) -> None:
     assert width is None or max(map(len, tables)) <= width
     words = " ".join(found.split())
     assert words.startswith(
+        "hookcli: first non-finite value: 12 NaN and 1 Inf in the output of body.1 (Net, step 100) "
         "hookcli: train.py: 900 steps of 2 models in 2 h 0 min, ValueError: no such file (exit code 1); "
         "12 recorded steps in train.run.jsonl"
     )
     (row,) = re.findall(r"^Net +11.69 M +(.*)$", found, re.MULTILINE)
     assert row.split() == ["300", "300", "40", "3", "2.000", f"{2 / 201:.6f}", "0.20", "s"]
     assert found.index("Net  ") < found.index("Discriminator  ")  # in the order of their first forwards
-    assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in words
+    assert words.count("12 NaN and 1 Inf") == 1
     assert words.count("gradients are unscaled") == 1 and "called outside any model: CrossEntropyLoss (300)" in words
     assert found.endswith("\nNext: hookcli show train.run.jsonl --over-time body.1\n")  # where it begins
+
+
+@pytest.mark.parametrize("height", [16, 24, 40])
+def test_the_first_line_stays_on_the_screen(height: int) -> None:
+    """With the command, a remark while it ran, the exit code and the prompt."""
+    lost = {"Net": LossCourse.of({**dict.fromkeys(range(250), 1.5), **dict.fromkeys(range(250, 300), math.nan)})}
+    value = NonFinite("Net", "train", 250, "", "loss", 1, 0, (), UNSEARCHED)
+    step = {("Net", "train"): recorded_step(200)}
+    shown = text(end(), step, courses=lost, bad=[value], checked=True, height=height)
+    lines = shown.splitlines()
+    assert lines[0] == "hookcli: Net: the loss was NaN from step 250 on (50 of 300 steps)" and len(lines) <= height - 4
+    assert shown.count("NaN from step") == 1 and "loss is NaN" not in shown
+    whole = "\nNet, last recorded step before the NaN · step 200 · loss" in shown
+    assert whole == (height == 40) and whole != ("all modules and times: hookcli show train.run.jsonl" in lines)
+    assert "--check would" not in shown and "\n--check would make the exit code 1\n" in text(end(), step, courses=lost)
+
+
+def test_a_step_that_was_not_finished_is_counted_as_such() -> None:
+    stopped = end([ran(steps=37, forwards=38, recorded_steps=38)], program_steps=37)
+    assert ran_line(HEADER, stopped, "x").endswith("; 38 recorded steps (1 unfinished) in x")
+    assert "unfinished" not in ran_line(HEADER, end(), "x")
 
 
 def test_a_short_run_is_short() -> None:
@@ -119,10 +142,10 @@ def test_a_run_that_was_stopped_shows_the_rows_before_the_bad_one() -> None:
     step = recorded_step(found.step)
     text_of = partial(text, end(), bad=[found], width=None)
     stopped = text_of({("Net", "train"): replace(step, complete=False)})
-    _, _, table = stopped.partition("Net, step 100: the last rows up to body.1\n")
+    _, _, table = stopped.partition("Net, step 100: the last rows measured, up to 'body.1'\n")
     assert [line.split()[0] for line in table.splitlines()[2:5]] == list(names) and "  0 " not in stopped
     went_on = text_of({("Net", "train"): step})
-    assert went_on.index("the last rows up to") < went_on.index("Net · step 100")
+    assert went_on.index("the last rows measured, up to") < went_on.index("Net · step 100")
 
 
 def test_a_model_of_many_layers_shows_both_ends() -> None:
