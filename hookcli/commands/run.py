@@ -56,7 +56,7 @@ class RunOptions:
     every: int | None = option(None, "Every Nth step [ever fewer, as time allows].", metavar="N", min=1, max=2**63 - 1)
     steps: str | None = option(None, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
-    match: str | None = option(None, "Only this name, a glob like 'layer4.*', or a part of names.", metavar="PATTERN")
+    match: str | None = option(None, "Only one name, a glob, or a part of names.", metavar="PATTERN")
     first_bad: str | None = choice(
         None,
         "Search every step for the first NaN or Inf; report it, or stop there with exit code 1. Each step then costs "
