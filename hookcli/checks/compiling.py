@@ -10,6 +10,7 @@ from typing import Protocol
 from hookcli.checks.base import ERROR, Check, Threshold
 from hookcli.table import INFO, Finding, Skipped
 from hookcli.table.compilation import Compilation, LeftEager, Recompiled
+from hookcli.table.formatting import counted
 
 _SIZES = "torch.compile(dynamic=True), or mark_dynamic on that dimension, compiles once for all sizes"
 
@@ -143,4 +144,4 @@ class TooManyBreaks(_OfCompiled):
     def judge(self, measured: _ReadsCompilation) -> Iterator[Finding]:
         number = len(measured.compilation.breaks)
         if self.limit is not None and number > self.limit:
-            yield self.finding("", f"{number} graph breaks, allowed: {self.limit:g}", number)
+            yield self.finding("", f"{counted(number, 'graph break')}, allowed: {self.limit:g}", number)

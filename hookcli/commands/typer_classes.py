@@ -10,7 +10,9 @@ from typer import TyperException
 from typer.core import TyperCommand
 
 from hookcli.commands.help_pages import Details, command_page
+from hookcli.errors import UsageError, nearest
 from hookcli.hooks.option_values import AMP, COMPILE, OPS
+from hookcli.system.files import exists
 from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
@@ -60,13 +62,34 @@ _BARE = {"--ops": OPS, "--compile": COMPILE, "--amp": AMP}
 
 
 def with_values(args: Sequence[str]) -> list[str]:
-    """The arguments, with a value for each option that stands without one: Typer has no such options."""
+    """The arguments, with a value for each option that stands without one: Typer has no such options.
+
+    Raises UsageError for one with an empty value, which would read as if the option had not been given.
+    """
     words: list[str] = []
     for word, following in zip_longest(args, args[1:]):
         words.append(word)
-        if following not in (values := _BARE.get(word, (following,))) and "--" not in words:
-            words.append(values[0])
+        if "--" in words:
+            continue
+        if word.endswith("=") and word[:-1] in _BARE:
+            raise UsageError(f"{word}: a value is missing; give {word[:-1]} alone, or {word}{_BARE[word[:-1]][0]}")
+        if word in _BARE and not _is_value(following, _BARE[word]):
+            words.append(_BARE[word][0])
     return words
+
+
+def _is_value(word: str | None, values: Sequence[str]) -> bool:
+    """True for one of these values, and for a word that names, or resembles, no model, file or folder: it is meant as
+    a value, perhaps of a plugin, and as one gets the message of an unknown value.
+    """
+    if word in values:
+        return True
+    if not word or not word.replace("-", "").isidentifier() or word.startswith("-") or exists(word):
+        return False
+    from hookcli.sources.catalog import entries
+
+    models = [*entries()]
+    return bool(models) and word not in models and not nearest(word, models)
 
 
 class Helpful:

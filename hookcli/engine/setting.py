@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks.option_values import COMPILE_MODES
+from hookcli.hooks.option_values import COMPILE, COMPILE_MODES
 from hookcli.sources.base import InputSpec
 from hookcli.sources.data.base import Data
 
@@ -72,9 +72,9 @@ def compile_settings(word: str) -> dict[str, Any]:
         )
     if word in COMPILE_MODES:
         return {"mode": word}
-    backends = torch.compiler.list_backends(exclude_tags=())
-    if word not in backends:
-        raise UsageError(unknown("--compile", word, [*backends, *COMPILE_MODES]), option="compile")
+    if word not in torch.compiler.list_backends(exclude_tags=()):
+        names = dict.fromkeys([*COMPILE, *torch.compiler.list_backends()])  # not those of PyTorch's own tests
+        raise UsageError(unknown("--compile", word, [*names]), option="compile")
     return {"backend": word}
 
 

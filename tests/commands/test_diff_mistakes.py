@@ -27,6 +27,8 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, f"{NET} --device meta", *INPUT): "B: --device meta: no values to compare",
     (NET, f"{NET} --compile=nope", *INPUT): "unknown --compile 'nope'",
     (NET, f"{NET} --amp=float64", *INPUT): "unknown --amp 'float64'",
+    (NET, f"{NET} --amp bf16", *INPUT): "unknown --amp 'bf16'; did you mean bfloat16",
+    (NET, f"{NET} --amp=", *INPUT): "--amp=: a value is missing; give --amp alone",
     (NET, f"{NET} --attention", *INPUT): "--attention",
     (NET, NET, "--amp", *INPUT): "put it into the quotes of that side, as in hookcli diff 'resnet18 --amp'",
     (f"{NET} --train", *INPUT): "B is missing: name another, or put options that B alone has into quotes",

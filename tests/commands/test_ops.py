@@ -49,6 +49,9 @@ def test_ops_may_stand_without_a_value_before_the_model_and_at_the_end(activatio
     assert [fqn for fqn, _ in activations("net.py:Net", "--ops", "aten")[1]][1:3] == ["fc", "fc:t_1"]
     code, _, said = activations("net.py:Net", "--ops=atn")
     assert code == 2 and "--ops" in said and "did you mean aten?" in said
+    assert activations("net.py:Net", "--ops", "atn")[2] == said
+    code, _, said = activations("--ops", "resnet81")
+    assert code == 2 and "unknown model 'resnet81'; did you mean resnet18" in said
 
 
 @pytest.mark.parametrize(
