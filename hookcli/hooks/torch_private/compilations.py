@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hookcli.hooks.torch_private.dynamo import imported
 from hookcli.tensors.torch_private import private
 
 _UTILS = "torch._dynamo.utils"
 _LOST = "compilations are described in part, or not at all"
-
-
+_MANY = 100_000  # compilations
 _SOFT = ("Unsupported", "UserError")  # others are raised, unless torch._dynamo.config.suppress_errors is set
 _RESUMES = "torch_dynamo_resume_in_"  # and then, in a name, the function's own name and _at_LINE
 
@@ -92,7 +92,7 @@ class CompilerNotes:
 
     def read(self) -> tuple[list[Attempt], list[Break], bool]:
         """The new compilations and breaks; False if there were more compilations than PyTorch keeps metrics of."""
-        if (utils := _module()) is None:
+        if (utils := imported(_UTILS)) is None:
             return [], [], True
         all_metrics = private(utils, "get_compilation_metrics", list, _LOST)()
         metrics, known = self._new(0, all_metrics)
@@ -110,12 +110,6 @@ class CompilerNotes:
         return items[first:end], first > 0
 
 
-def _module() -> Any:
-    """The module that keeps the lists, once it is imported; in a forked child it may stay half imported for good."""
-    module = sys.modules.get(_UTILS)
-    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
-
-
 def tells_of_compilations() -> bool:
     """False if this PyTorch keeps no metrics, so that a compilation can't be told from none."""
     return private(_UTILS, "get_compilation_metrics", None, _LOST) is not None
@@ -125,9 +119,6 @@ def _kept(utils: Any) -> int:
     """The number of compilations that PyTorch keeps metrics of."""
     metrics = private(utils, "_compilation_metrics", None, "of many compilations, the first are not described")
     return getattr(metrics, "maxlen", None) or sys.maxsize
-
-
-_MANY = 100_000
 
 
 @contextmanager

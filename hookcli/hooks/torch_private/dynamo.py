@@ -39,7 +39,7 @@ def use_fake_tensors() -> None:
 
 def compiles() -> bool:
     """True if anything can be compiled: torch.compile imports what it is made of when it is first used."""
-    return _imported("torch._dynamo") is not None
+    return imported("torch._dynamo") is not None
 
 
 _disabling: Callable[..., Any] | None = private(
@@ -152,7 +152,7 @@ _EMPTY = CellType()
 _OPERATORS = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations", "torch.optim")
 
 
-def _imported(name: str) -> ModuleType | None:
+def imported(name: str) -> ModuleType | None:
     """The module if it is imported, and no longer being imported.
 
     In a forked child, the thread that was importing it is gone, and to import it again would wait for that thread.
@@ -207,7 +207,7 @@ def replaced_in_place(model: nn.Module, wrapper: Wrapper) -> ExitStack:
 
 def frames_compiled() -> int:
     """Number of functions that torch.compile has processed, since the last `torch._dynamo.reset()` if there was one."""
-    if (convert_frame := _imported("torch._dynamo.convert_frame")) is None:
+    if (convert_frame := imported("torch._dynamo.convert_frame")) is None:
         return 0
     lost = "forwards in compiled functions are taken for forwards that were never called"
     return int(private(convert_frame, "FRAME_COUNTER", 0, lost))

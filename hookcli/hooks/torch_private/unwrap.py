@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.hooks.torch_private.dynamo import optimized_module
+from hookcli.hooks.torch_private.dynamo import is_compiled, optimized_module
 from hookcli.tensors.torch_private import private
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -73,7 +73,7 @@ def _taken_away(module: Any) -> Compile | None:
     if call := own.get(_CALL):
         setattr(module, _CALL, None)
         return _way_of(call)
-    if not _is_compiled(module.forward):
+    if not is_compiled(module.forward):
         return None
     if "forward" not in own:
         return lambda forward: forward
@@ -82,10 +82,6 @@ def _taken_away(module: Any) -> Compile | None:
     if before != module.forward:
         module.forward = before
     return way
-
-
-def _is_compiled(function: object) -> bool:
-    return hasattr(function, "_torchdynamo_orig_callable") and not hasattr(function, "_torchdynamo_disable")
 
 
 def _way_of(function: Callable[..., Any]) -> Compile:
