@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from hookcli.hooks.origin import INSTALLED
 from hookcli.hooks.packaging import BlockedError, PackagedModule, Rule, idle_rules, rehearse
 
-_INSTALLED = ("site-packages", "dist-packages")
 _ROUNDS = 20  # each reveals at most one level of imports
 
 
@@ -52,4 +52,4 @@ def _is_own(name: str) -> bool:
         file = Path(getattr(import_module(name), "__file__", None) or "")
     except Exception:  # a module that can't be imported is not known to be the user's own
         return False
-    return file.suffix == ".py" and not any(part in _INSTALLED for part in file.parts)
+    return file.suffix == ".py" and not any(part in INSTALLED for part in file.parts)

@@ -13,12 +13,12 @@ from traceback import FrameSummary
 import torch
 
 from hookcli import errors
-from hookcli.hooks.origin import shown_path
+from hookcli.hooks.origin import INSTALLED, shown_path
 from hookcli.hooks.torch_private.compilations import Attempt, Break, CompilerNotes
 from hookcli.table.compilation import Compilation, GraphBreak, LeftEager, Recompiled
 
-_LIBRARIES = ("site-packages", "dist-packages")
-_FOLDERS = (sysconfig.get_paths()["stdlib"], str(Path(torch.__file__).parent), str(Path(errors.__file__).parent))
+_OURS = (str(Path(errors.__file__).parent),)
+_FOLDERS = (sysconfig.get_paths()["stdlib"], str(Path(torch.__file__).parent), *_OURS)
 _WRAPPERS = (str(Path(torch.__file__).parent / "_dynamo"),)
 # The beginning of a reason as PyTorch writes it, in words, and what to try. `{}` is what the expression captures.
 _WORDS = (
@@ -56,7 +56,7 @@ _LONGEST = 160  # characters of a reason
 
 
 class CompilationLog:
-    """What torch.compile has done since this object was made. `read` it now and then: PyTorch's own list is short."""
+    """Follows the compilations of this process from now on. `read` it now and then: PyTorch's own list is short."""
 
     def __init__(self) -> None:
         self._notes = CompilerNotes()
@@ -67,7 +67,7 @@ class CompilationLog:
     def read(self) -> bool:
         """Take over PyTorch's new notes. Returns whether a function was compiled again."""
         attempts, breaks, complete = self._notes.read()
-        self._attempts += [one for one in attempts if not _is_within(one.file, _FOLDERS[2:])]  # hooks are traced, too
+        self._attempts += [one for one in attempts if not _is_within(one.file, _OURS)]  # hooks are traced, too
         self._breaks += breaks
         self._complete = self._complete and complete
         return any(one.recompiled for one in attempts)
@@ -99,7 +99,7 @@ def _graph_breaks(breaks: Iterable[Break]) -> list[GraphBreak]:
 
 def _graph_break(reason: str, stack: Sequence[FrameSummary]) -> GraphBreak:
     innermost = stack[-1]
-    own = next((frame for frame in reversed(stack) if is_own(frame.filename)), innermost)
+    own = next((frame for frame in reversed(stack) if _is_own(frame.filename)), innermost)
     inner = "" if own is innermost else f"{_place(innermost.filename, innermost.lineno)} {innermost.name}"
     words, advice = _explained(reason)
     if _is_within(own.filename, _WRAPPERS):
@@ -142,7 +142,7 @@ def _recompiled(attempts: Sequence[Attempt]) -> list[Recompiled]:
 
 
 def _function(attempt: Attempt, attempts: Sequence[Attempt]) -> tuple[str, str]:
-    """Where the function begins, and its name; of a part after a graph break, those of the function around it.
+    """The place where a function begins, and its name; for a part after a graph break, those of the function around it.
 
     PyTorch names no function where the limit was hit, but the number of its code.
     """
@@ -188,9 +188,9 @@ def _why(attempt: Attempt) -> tuple[str, bool]:
     return (f"{loop}{_place(*at)} `{linecache.getline(*at).strip()}`: {words}" if at else words), False
 
 
-def is_own(file: str) -> bool:
-    """True for a file of the user's: of no installed package, nor of Python or PyTorch."""
-    return not (_is_within(file, _FOLDERS) or any(folder in Path(file).parts for folder in _LIBRARIES))
+def _is_own(file: str) -> bool:
+    """True for a file of the user's: not of Python, PyTorch or an installed package."""
+    return not (file.startswith("<frozen ") or _is_within(file, _FOLDERS) or {*INSTALLED} & {*Path(file).parts})
 
 
 def _is_within(file: str, folders: Sequence[str]) -> bool:

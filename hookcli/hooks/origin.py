@@ -84,12 +84,16 @@ def raised_by_signal_handler(error: BaseException) -> bool:
     return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
+INSTALLED = ("site-packages", "dist-packages")
+"""The folders of installed packages."""
+
+
 def shown_path(filename: str) -> str:
     """Return a path relative to site-packages or to the working directory, else in full; that of a cell is none."""
     path = Path(filename)
     if path.parent.name.startswith("ipykernel_"):
         return "notebook cell"
-    for folder in ("site-packages", "dist-packages"):
+    for folder in INSTALLED:
         if folder in path.parts:
             return str(Path(*path.parts[path.parts.index(folder) + 1 :]))
     if path.is_relative_to(Path.cwd()):

@@ -29,7 +29,7 @@ from hookcli.hooks.operators.functions import (
     reads_attribute,
     writes,
 )
-from hookcli.hooks.origin import shown_path
+from hookcli.hooks.origin import INSTALLED, shown_path
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.exchange import Function
@@ -161,9 +161,6 @@ _OURS = str(Path(errors.__file__).parent) + os.sep
 _HOOKS = str(Path(errors.__file__).parent / "hooks") + os.sep
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_INSTALLED = ("site-packages", "dist-packages")
-
-
 _FSDP = str(Path(torch.__file__).parent / "distributed") + os.sep
 _CHECKPOINT = str(Path(torch.__file__).parent / "utils" / "checkpoint.py")
 _MODULE = str(torch.nn.modules.module.__file__)
@@ -223,7 +220,7 @@ class SourceLines:
             if name.startswith(_OURS):
                 file = "", name.startswith(_HOOKS)
             else:  # the program's own, or of a library that is not PyTorch's
-                built_in = name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)
+                built_in = name.startswith(_STDLIB) and not any(folder in name for folder in INSTALLED)
                 file = shown_path(name), not (built_in or name.startswith((_TORCH, "<frozen ")))
             self._files[id(code)] = file
         return file

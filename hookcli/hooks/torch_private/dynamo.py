@@ -170,7 +170,7 @@ def optimized_module() -> type[nn.Module] | None:
 
 
 compiled_call: Callable[[nn.Module], object] = getter(nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED)
-"""What `module.compile()` made of the module's call; None if it was not compiled, ... if this PyTorch does not tell."""
+"""The call that `module.compile()` compiled; None if the module was not compiled, ... if this PyTorch does not tell."""
 
 
 def is_compiled(function: object) -> bool:

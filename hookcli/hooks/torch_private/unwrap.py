@@ -85,6 +85,6 @@ def _taken_away(module: Any) -> Compile | None:
 
 
 def _way_of(function: Callable[..., Any]) -> Compile:
-    """What made this of a function, with its backend and options."""
+    """The compiler, with its backend and options, that made this of a function."""
     way: Compile = private(SimpleNamespace(**getclosurevars(function).nonlocals), "self", torch.compile, _LOST)
     return way
