@@ -15,6 +15,7 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, UserCode, message_of
 from hookcli.hooks.session import HookSession
+from hookcli.table.discrepancy import Discrepancy
 from hookcli.tensors import tree
 from hookcli.tensors.distance import SameBits, compare, resolve
 
@@ -58,12 +59,12 @@ def _distance(plain: Witness, looked: Witness) -> str:
     without = "the compiled model without looks"
     if bits:
         return f"outputs {'and gradients ' if gradients else ''}bit-identical to those of {without}"
-    parts = [f"outputs by up to {_farthest(outputs):.1e}"]
-    parts += [f"gradients of parameters by up to {_farthest(gradients):.1e}"] if gradients else []
+    parts = [f"outputs by {_apart(outputs):.1e}"]
+    parts += [f"gradients of parameters by {_apart(gradients):.1e}"] if gradients else []
     return f"looks move {', '.join(parts)} of their norm, against {without}"
 
 
-def _farthest(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
-    """The largest distance of two tensors, relative to the norm of the first."""
+def _apart(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
+    """The distance of all pairs together, relative to the norm of the first sides."""
     figures = [figures for a, b in pairs if a.shape == b.shape and (figures := compare(a, b)) is not None]
-    return max((one.rel_l2 for one in resolve(figures)), default=0.0)
+    return Discrepancy.merge(resolve(figures)).rel_l2

@@ -51,8 +51,9 @@ class Looks:
     def _look(self, hooked: HookedModule, what: str, number: int, tensors: Sequence[Tensor]) -> int:
         kind, of, *paths = what.split(SEPARATOR)
         if kind not in ("enter", "leave"):
-            event = self._event(HookKind(kind), hooked, number, path=paths[0], handed_on=bool(of))
-            self._core.emit_gradient(event, tensors[0])
+            for path in paths:
+                event = self._event(HookKind(kind), hooked, number, path=path, handed_on=bool(of))
+                self._core.emit_gradient(event, tensors[0])
             return number
         shown = Walked(of, [(path[1:], _as_traced(path, x)) for path, x in zip(paths, tensors, strict=True)])
         if kind == "enter":

@@ -58,10 +58,8 @@ def traced_hooks(
         call = way.look([x.detach() for _, x in received], way.order, place, _described("enter", "", received))
         if not grads:
             return None
-        shown = _Once(way, call, _IN, [])
-        lone = len(args) == 1 and not kwargs
-        new = [_replaced(x, shown, "" if lone else f"[{i}]") for i, x in enumerate(args)]
-        return tuple(new), {key: _replaced(x, shown, f'["{key}"]') for key, x in kwargs.items()}
+        shown = _Once(way, call, _IN, received, [])
+        return tuple([_replaced(x, shown) for x in args]), {key: _replaced(x, shown) for key, x in kwargs.items()}
 
     def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not torch.compiler.is_compiling():
@@ -73,25 +71,26 @@ def traced_hooks(
             return None
         changed = getattr(module, "inplace", False)
         received = [] if changed else [x for _, x in _arguments(args, kwargs)]
-        return _replaced(output, _Once(way, call, _OUT, received), "")
+        return _replaced(output, _Once(way, call, _OUT, returned, received))
 
     return before, after
 
 
 class _Once:
-    """Puts shown tensors in place of others, the same for the same tensor. `received` are handed on if returned."""
+    """Puts shown tensors in place of those found, the same for the same one. `received` are handed on if returned."""
 
-    def __init__(self, way: Operators, call: Tensor, kind: str, received: list[Tensor]) -> None:
-        self.way, self.call, self.kind, self.received = way, call, kind, received
+    def __init__(self, way: Operators, call: Tensor, kind: str, found: Found, received: list[Tensor]) -> None:
+        self.way, self.call, self.kind, self.found, self.received = way, call, kind, found, received
         self.made: list[tuple[Tensor, Tensor]] = []
 
-    def show(self, path: str, x: Tensor) -> Tensor:
+    def show(self, x: Tensor) -> Tensor:
         if not x.requires_grad:
             return x
         for old, same in self.made:
             if old is x:
                 return same
-        what = SEPARATOR.join([self.kind, "handed on" if [y for y in self.received if y is x] else "", path])
+        handed_on = "handed on" if [y for y in self.received if y is x] else ""
+        what = SEPARATOR.join([self.kind, handed_on, *[path for path, y in self.found if y is x]])
         new: Tensor = Shown.apply(x, self.way.tie, self.way.gradient, self.call, what)
         self.made.append((x, new))
         return new
@@ -132,12 +131,12 @@ def _walked(value: Any, path: str, found: Found) -> Found:
     return found
 
 
-def _replaced(value: Any, shown: _Once, path: str) -> Any:
+def _replaced(value: Any, shown: _Once) -> Any:
     """The value with shown tensors in it; lists, mappings and dataclasses stay the same objects."""
     if isinstance(value, Tensor):
-        return shown.show(path, value)
+        return shown.show(value)
     items = _items(value)
-    new = [_replaced(item, shown, path + step) for step, _, item in items]
+    new = [_replaced(item, shown) for _, _, item in items]
     if not [one for one, (_, _, item) in zip(new, items, strict=True) if one is not item]:
         return value
     if isinstance(value, tuple):
