@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from torch import nn
 
 from hookcli.engine.inputs import as_called
-from hookcli.engine.looked import Witness, moved_by_looks
+from hookcli.engine.looked import Witness, compared, seen_inside
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import (
@@ -36,14 +36,14 @@ from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import Select, has_compiled, uncompiled
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
-from hookcli.hooks.torch_private.programs import as_written, backends_of, emulated_casts, own_programs
+from hookcli.hooks.torch_private.programs import as_written, emulated_casts, own_programs
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.reporters.report_page import ReportList
 from hookcli.sources.base import Loss, Recipe
 from hookcli.table import Report
-from hookcli.table.meta import Meta, with_notes
+from hookcli.table.meta import Meta
 from hookcli.tensors.random_state import random_states, set_random_states
 
 T = TypeVar("T")
@@ -209,7 +209,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
     info: Meta = {**run.info, **of_hooks(fastpath, edits, hooking.ops)}
-    backends = _seen_inside(run, probes, hooking)
+    backends = seen_inside(run, probes) if not (hooking.ops or edits or hooking.globally or hooking.time) else []
     if has_compiled(model):
         info["compiled"] = f"by {'; '.join(backends)}" if backends else "run without torch.compile"
     looked = Witness(model)
@@ -245,15 +245,4 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
         if hooking.time:
             timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
-    if backends:
-        run.feedback.stage(f"running {run.name} compiled, without looks")
-        how = f"{info['compiled']}: {moved_by_looks(model, run.inputs, step, looked, restore)}"
-        reports = [replace(r, meta=with_notes({**r.meta, "compiled": how}, f"compiled {how}")) for r in reports]
-    return reports
-
-
-def _seen_inside(run: PreparedRun, probes: Sequence[Probe], hooking: Hooking) -> list[str]:
-    """What compiles the parts that are seen inside their programs; empty if compiled parts run uncompiled."""
-    eagerly = hooking.ops or hooking.edits or hooking.globally or hooking.time or run.step.share.of > 1
-    can = all(p.inside_compiled for p in probes) and any(p.values for p in probes) and run.info.get("device") != "meta"
-    return backends_of(run.model) if can and not eagerly else []
+    return compared(reports, replace(run, step=step), looked, restore) if backends else reports

@@ -27,10 +27,11 @@ from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
+from hookcli.hooks.torch_private.programs import as_written
 from hookcli.reporters.report_page import ReportPage
 from hookcli.sources.base import Loss
 from hookcli.table import Finding, Report, Row
-from hookcli.table.meta import Meta
+from hookcli.table.meta import Meta, only
 from hookcli.table.names import around
 from hookcli.tensors.random_state import others_run_on
 from hookcli.tensors.torch_private import noted
@@ -88,7 +89,9 @@ def check(
     random state are afterwards as they were. Raises UsageError for unknown names.
     """
     plan, given = plan_of("check", model, inputs, settings, keep=save is not None)
-    examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan)
+    model, wrapped = as_written(model)
+    with wrapped:
+        examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
     return examination.report
@@ -137,11 +140,15 @@ def examine(
     judgement = judge(checks, measured, values=examiner.values)
     if measured.compilation:
         judgement = replace(judgement, notes=[*judgement.notes, measured.compilation.remark])
+    compiled = only(measured.activations.meta if measured.activations else {}, "compiled")
+    if says_how := [f"inside the compiled model, {text}" for text in compiled.values() if ":" in str(text)]:
+        judgement = replace(judgement, notes=[*judgement.notes, *says_how])
     inventory = measured.inventory
     sources = {row.fqn: str(row["source"]) for row in (inventory.rows if inventory else ()) if row.get("source")}
     judgement = replace(judgement, findings=[_located(finding, run.model, sources) for finding in judgement.findings])
     meta: Meta = {
         **noted(inventory.meta if inventory else finished(run.info)),
+        **compiled,
         "seconds": time.perf_counter() - started,
         "hookcli_seconds": ProgramClock.total - own,
     }
@@ -183,5 +190,7 @@ def report(
     fails is a finding, and the page ends there.
     """
     plan, given = plan_of("report", model, inputs, settings)
-    examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan, in_full=True)
+    model, wrapped = as_written(model)
+    with wrapped:
+        examination = examine(PreparedRun.of(model, given, Step(loss=loss), name), plan, in_full=True)
     return ReportPage(examination.shown, examination.error)

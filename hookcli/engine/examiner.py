@@ -18,6 +18,8 @@ from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.setting import compile_settings
 from hookcli.errors import ModelError, NoGradientsError
+from hookcli.hooks.parts import has_compiled
+from hookcli.hooks.torch_private.programs import compiled_in_place
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
@@ -96,7 +98,7 @@ class Examiner:
         probes += [SettingsProbe(for_people=full)] if full or "settings" in needs else []
         further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
         further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
-        captured = self._captured([*probes, *further])
+        captured = self._seen([*probes, *further])
         reports: dict[str, object] = {report.probe: report for report in captured[: len(probes)]}
         self.further += captured[len(probes) :]
         again: list[Report] = []
@@ -106,6 +108,23 @@ class Examiner:
             probe = InventoryProbe(backward=self.backward, bits=True)
             again += self._captured([probe], replace(self.run, data=None))  # on the first batch
         return reports | ({"again": tuple(again)} if repeats else {})
+
+    def _seen(self, probes: Sequence[Probe]) -> Sequence[Report]:
+        """The probes' reports, of one run; of two for a compiled model, where some see inside its programs."""
+        if not (self.plan.compile or has_compiled(self.model)):
+            return self._captured(probes)
+        inside = [probe for probe in probes if probe.inside_compiled and self.values]
+        others = [probe for probe in probes if probe not in inside]
+        reports: dict[Probe, Report] = dict(zip(others, self._captured(others), strict=False))
+        if not self.error and inside:
+            self._stage(" inside its compiled programs")
+            settings = compile_settings(self.plan.compile) if self.plan.compile else {}
+            with compiled_in_place(self.model, settings if not has_compiled(self.model) else {}):
+                reports |= zip(inside, self._captured(inside), strict=False)
+            if self.plan.compile and self.error:  # what a compiled run is judged by tells of it
+                self.error = None
+                self.missing |= {p.name: "the model fails under torch.compile" for p in inside if reports.pop(p, None)}
+        return [reports[probe] for probe in probes if probe in reports]
 
     def _stage(self, what: str = "") -> None:
         self.run.feedback.stage(f"checking {self.run.name} on {self.run.info['device']}{what}")

@@ -31,6 +31,7 @@ _MEANINGS = {  # regular expressions, since PyTorch's words differ between versi
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }
+_TRACED = re.compile(r"when making fake tensor call[\s\S]*?: got (\w+)\(['\"](.+?)['\"],?\)")  # by torch.compile
 _ADVICE = {
     r"forward\(\) missing \d+ required": "give an input for each argument (--input once for each)",
     r"'indices' to have one of the following scalar types": "give whole numbers, as in --input 1x16:int64",
@@ -78,6 +79,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message:  # on the CPU
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", message, re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
+    if traced := _TRACED.search(message):
+        what = f"{traced[1]}: {traced[2]}"
     for sign, meaning in _MEANINGS.items():
         if re.search(sign, message):
             what = meaning

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 
 from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
+from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
-from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, UserCode, message_of
+from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.programs import backends_of
+from hookcli.probes.base import Probe
+from hookcli.table import Report
 from hookcli.table.discrepancy import Discrepancy
+from hookcli.table.meta import with_notes
 from hookcli.tensors import tree
 from hookcli.tensors.distance import SameBits, compare, resolve
 
@@ -35,17 +38,31 @@ class Witness:
             self.gradients = [p.grad for p in self._model.parameters()]
 
 
-def moved_by_looks(model: nn.Module, inputs: Any, step: Step, looked: Witness, restore: bool) -> str:
-    """Run the compiled model once more, without looks, and say how far the run with looks was from that."""
-    plain = Witness(model)
-    once = replace(step, ran=plain.see, optimizer=None, state_dict=False)
+def seen_inside(run: PreparedRun, probes: Sequence[Probe]) -> list[str]:
+    """What compiles the parts that are seen inside their programs; empty if compiled parts run uncompiled."""
+    looks = all(p.inside_compiled for p in probes) and any(p.values for p in probes)
+    return backends_of(run.model) if looks and run.info.get("device") != "meta" and run.step.share.of == 1 else []
+
+
+def compared(reports: Sequence[Report], run: PreparedRun, looked: Witness, restore: bool) -> list[Report]:
+    """Run the compiled model once more, without looks. The reports then say how far the run with looks was from that.
+
+    Raises ModelError where it fails: with `fullgraph=True`, say, which looks leave to the model's own program.
+    """
+    run.feedback.stage(f"running {run.name} compiled, without looks")
+    plain = Witness(run.model)
+    once = replace(run.step, ran=plain.see, optimizer=None, state_dict=False)
+    code = UserCode(partial(failure.crashed, run.model, {}))
     try:
-        code = UserCode(partial(failure.crashed, model, {}))
-        with step.mode(), preserved(model, inputs, parameters=restore), code:
-            once.run(HookSession(model), *arguments(inputs), {})
-    except HookcliError as error:
-        return f"not compared with a run without looks, which failed: {message_of(error).partition(chr(10))[0]}"
-    return _distance(plain, looked)
+        with once.mode(), preserved(run.model, run.inputs, parameters=restore), code:
+            once.run(HookSession(run.model), *arguments(run.inputs), {})
+    except ModelError as error:
+        error.reports = tuple(reports)
+        raise
+    moved = _distance(plain, looked)
+    how = [f"{report.meta['compiled']}: {moved}" for report in reports]
+    metas = [with_notes({**r.meta, "compiled": text}, f"compiled {text}") for r, text in zip(reports, how, strict=True)]
+    return [replace(report, meta=meta) for report, meta in zip(reports, metas, strict=True)]
 
 
 def _distance(plain: Witness, looked: Witness) -> str:

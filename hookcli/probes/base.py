@@ -67,8 +67,7 @@ class Probe(ABC):
     """True if attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
     operators: bool = False
     """True if its rows can also be operators."""
-    inside_compiled: bool = False
-    """True if it sees as much of modules inside compiled programs, where no graph and no kept tensor is seen."""
+    inside_compiled: bool = False  # True if it needs of modules only what they pass, and gradients
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:
@@ -245,8 +244,7 @@ def describe(event: HookEvent, path: str) -> dict[str, object]:
 
 def further_values(event: HookEvent) -> dict[str, Any]:
     """Further values of an event's row: `edited`, `handed_on`, and for an operator its name and source line."""
-    values: dict[str, object] = {"edited": event.edited} if event.edited else {}
-    values |= {"handed_on": True} if event.handed_on else {}
+    values = {name: value for name in ("edited", "handed_on") if (value := getattr(event, name))}
     if event.operator is not None:
         values |= {"type": event.operator.name, "source": event.operator.source}
     return values

@@ -59,8 +59,7 @@ class GradsProbe(StatsProbe):
         self._expected: dict[tuple[str, int, str], str] = {}
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
-        # The layouts over ranks of outputs that are parts of one.
-        self._layouts: dict[tuple[str, int, str], dict[str, object]] = {}
+        self._layouts: dict[tuple[str, int, str], dict[str, object]] = {}  # over ranks, of outputs that are parts
         self._awaited: list[HookEvent] = []
         self._noted = defaultdict[str, dict[str, None]](dict)  # the modules of each remark
 
@@ -124,10 +123,9 @@ class GradsProbe(StatsProbe):
         return [_scaled(row, processes) for row in rows] if processes > 1 else rows
 
     def _arrive(self, event: HookEvent) -> None:
-        if event.inner:
-            return
-        self._arrived.add((event.fqn, event.call, event.path))
-        self._take(event, event.fqn)
+        if not event.inner:
+            self._arrived.add((event.fqn, event.call, event.path))
+            self._take(event, event.fqn)
 
     def _arrive_together(self, event: HookEvent) -> None:
         """A full backward hook gets the gradients of all tensors of a call at once."""
@@ -209,8 +207,8 @@ class GradsProbe(StatsProbe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Remarks on inputs that are handed on or come several times, and on outputs that others are made from."""
-        handed_on = _HANDED_ON_INSIDE if self.session.inside_compiled else _HANDED_ON
-        noted = {handed_on: dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))} | self._noted
+        handed_on = dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))
+        noted = {_HANDED_ON + _INSIDE * self.session.inside_compiled: handed_on} | self._noted
         return [f"{formatting.listed(list(names), 1)}: {note}" for note, names in noted.items() if names]
 
     def _parameters_without(self) -> list[Skipped]:
@@ -233,9 +231,7 @@ def _scaled(row: Row, processes: int) -> Row:
 
 
 _HANDED_ON = "hands on a tensor that it received; the row is the tensor's whole gradient, over all of its uses"
-_HANDED_ON_INSIDE = (
-    "hands on a tensor that it received; in a compiled program the row is the gradient by later uses alone"
-)
+_INSIDE = " (inside a compiled program: over later uses alone)"
 _SEVERAL = "receives a tensor several times; each of the tensor's rows is its gradient by all of these places together"
 _LEAD = "one of its outputs is made from another, a part of the gradient that --via module leaves out"
 _VIEW = ", or it is a view of what is changed in place, which drops its hooks"

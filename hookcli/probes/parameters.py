@@ -28,6 +28,7 @@ class ParametersProbe(StatsProbe):
     name = "parameters"
     columns: Sequence[Column] = PARAMETERS
     watches_parameters = True
+    inside_compiled = True
 
     def __init__(self, *, hist: bool = True) -> None:
         super().__init__(hist=hist)

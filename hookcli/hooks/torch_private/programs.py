@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from inspect import getclosurevars
@@ -48,6 +48,19 @@ def _replace(stack: ExitStack, module: nn.Module, name: str, value: object) -> N
     setattr(module, name, value)
 
 
+@contextmanager
+def compiled_in_place(model: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Compile the model as a whole in this block, by these arguments of torch.compile, if there are any."""
+    with ExitStack() as stack:
+        if settings:
+            _replace(stack, model, _CALL, None)
+            nn.Module.compile(model, **settings)  # the model may have a method of that name
+        yield
+
+
+_CALL = "_compiled_call_impl"
+
+
 def own_programs(model: nn.Module) -> ExitStack:
     """Have compiled parts run programs of their own, compiled by the same backends, until the stack is closed.
 
@@ -84,7 +97,7 @@ def _named(backend: Any) -> str:
 def _compiled_calls(model: nn.Module) -> Iterator[tuple[nn.Module, str, Function]]:
     """Each compiled module: the name of the attribute that torch.compile has made, and the attribute."""
     for module in model.modules():
-        name = "_compiled_call_impl" if compiled_call(module) not in (None, ...) else "forward"
+        name = _CALL if compiled_call(module) not in (None, ...) else "forward"
         function: Any = getattr(module, name)
         if is_compiled(function):
             yield module, name, function
@@ -103,6 +116,7 @@ class _OwnProgram:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self.__name__ = _named(backend)  # which errors name
 
     def __call__(self, graph: object, inputs: object, **options: object) -> object:
         return self._backend(graph, inputs, **options)

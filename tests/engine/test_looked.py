@@ -1,0 +1,154 @@
+"""Commands and functions on compiled models: what they say of it, of failures, and of what looks move."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookcli
+from hookcli.engine.looked import Witness
+from hookcli.errors import ModelError
+from hookcli.probes.grads import GradsProbe
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, bad=False, breaks=False):
+        super().__init__()
+        self.a, self.act, self.b, self.bad, self.breaks = nn.Linear(8, 16), nn.ReLU(True), nn.Linear(16, 4), bad, breaks
+
+    def forward(self, x):
+        if self.breaks:
+            torch._dynamo.graph_break()
+        return self.b(self.act(self.a(x)) / (0 if self.bad else 1))
+
+def compiled():
+    return torch.compile(Net(), backend="aot_eager")
+
+def bad():
+    return torch.compile(Net(bad=True), backend="aot_eager")
+
+def whole():
+    return torch.compile(Net(breaks=True), backend="aot_eager", fullgraph=True)
+
+def refuse(graph, inputs):
+    raise RuntimeError("this backend is out of order")
+
+def refused():
+    return torch.compile(Net(), backend=refuse)
+"""
+X = torch.randn(4, 8)
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Any, monkeypatch: Any) -> Iterator[None]:
+    torch._dynamo.reset()
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    yield
+    torch._dynamo.reset()
+
+
+def report_of(cli: Any, *words: str) -> dict[str, Any]:
+    answer = cli(*words, "--input", "4x8", "--format", "json")
+    document: dict[str, Any] = json.loads(answer.out)["reports"][0]
+    return document
+
+
+@pytest.mark.parametrize(
+    "command", [("activations",), ("grads",), ("grads", "--of", "outputs"), ("grads", "--of", "inputs")]
+)
+def test_a_model_compiled_by_the_option_and_one_that_arrives_compiled_have_eager_rows(cli: Any, command: Any) -> None:
+    eager = report_of(cli, *command, "net.py:Net")
+    names = [(row["fqn"], row.get("path"), row["shape"]) for row in eager["rows"]]
+    for words in (("net.py:Net", "--compile", "aot_eager"), ("net.py:compiled",)):
+        seen = report_of(cli, *command, *words)
+        assert sorted((row["fqn"], row.get("path"), row["shape"]) for row in seen["rows"]) == sorted(names)
+        norms = {(row["fqn"], row.get("path")): row["l2"] for row in seen["rows"]}
+        assert norms == {(row["fqn"], row.get("path")): pytest.approx(row["l2"], rel=1e-5) for row in eager["rows"]}
+        assert seen["meta"]["compiled"].startswith("by aot_eager: outputs ") and "compiled" not in eager["meta"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("net.py:Net", "--compile=nope"), "unknown --compile 'nope'"),
+        (("net.py:Net", "--compile", "--ops"), "--compile and --ops"),
+        (("net.py:Net", "--compile", "--time"), "--compile and --time"),
+        (("net.py:Net", "--compile", "--edit", "a:output=zero"), "--compile and --edit"),
+        (("net.py:refused",), "this backend is out of order"),
+        (("net.py:whole",), "graph_break"),
+        (("net.py:Net", "--compile", "aot_eager", "--input", "4x9"), "same reduction dim"),
+    ],
+)
+def test_what_can_not_be_compiled_ends_with_one_line(cli: Any, words: tuple[str, ...], said: str) -> None:
+    given = () if "--input" in words else ("--input", "4x8")
+    answer = cli("activations", *words, *given)
+    assert answer.code == 2
+    lines = [line for line in answer.err.splitlines() if line.startswith("hookcli: error:")]
+    assert len(lines) == 1 and said in lines[0]
+
+
+def test_checks_find_in_a_compiled_model_what_they_find_in_the_model_as_written() -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile(NET, "net.py", "exec"), namespace)
+    for name in ("bad", "compiled"):
+        model = namespace[name]()
+        kept = ["HK003", "HK004"]
+        (seen, eager) = (
+            {f.check: f for f in hookcli.check(x, X, select=kept).findings} for x in (model, model._orig_mod)
+        )
+        assert seen.keys() == eager.keys() and bool(seen) == (name == "bad")
+        if seen:  # gradients arrive in another order: HK004 names another of the parameters
+            assert (seen["HK003"].fqn, seen["HK003"].message) == (eager["HK003"].fqn, eager["HK003"].message)
+
+
+def test_a_page_shows_the_inside_of_a_compiled_model() -> None:
+    model = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), backend="aot_eager")
+    reports = {report.probe: report for report in hookcli.report(model, X).reports}
+    for probe in ("activations", "grads"):
+        assert reports[probe].meta["compiled"].startswith("by aot_eager: ")
+    assert {row.fqn for row in reports["activations"].rows} == {"", "0", "1"}
+
+
+class Twice(nn.Module):
+    """Returns what its part makes of the input, which it also adds to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.part(x)
+        return y * y.exp() + y
+
+
+def test_what_looks_move_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here by a run without looks whose results are made another's."""
+    see = Witness.see
+
+    def another(self: Witness, output: Any) -> None:
+        see(self, output)
+        if self.outputs is not None and self is not seen[0]:
+            self.outputs = [x * 1.5 for x in self.outputs]
+
+    seen: list[Witness] = []
+    init = Witness.__init__
+    monkeypatch.setattr(Witness, "__init__", lambda self, model: (seen.append(self), init(self, model))[1])
+    monkeypatch.setattr(Witness, "see", another)
+    model = torch.compile(Twice(), backend="aot_eager")
+    report = hookcli.capture(model, X, probes=GradsProbe("outputs"))
+    said = "looks move outputs by 3.3e-01, gradients of parameters by 0.0e+00 of their norm"
+    assert said in report.meta["compiled"] and said in report.meta["notes"][-1]
+
+
+def test_a_crash_of_the_model_inside_its_program_is_the_models() -> None:
+    with pytest.raises(ModelError, match="same reduction dim"):
+        hookcli.capture(torch.compile(Twice(), backend="aot_eager"), torch.randn(4, 9), probes="activations")
