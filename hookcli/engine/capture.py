@@ -35,6 +35,7 @@ from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.option_values import OPS
 from hookcli.hooks.parts import Select, has_compiled, uncompiled
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.compilations import silent_compiler
 from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.torch_private.programs import as_written, emulated_casts, own_programs
 from hookcli.probes.base import Probe
@@ -196,7 +197,7 @@ def capture_run(
 ) -> list[Report]:
     """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
     final = runs_only_for_real if run.info.get("device") == META.type else None
-    with emulated_casts(hooking.emulate_casts):
+    with silent_compiler(), emulated_casts(hooking.emulate_casts):
         return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
 
 

@@ -130,14 +130,29 @@ def compiling_anew() -> Iterator[None]:
     from torch._dynamo import utils
 
     limited: Callable[[int], object] = private(utils, "set_compilation_metrics_limit", int, _LOST)
-    logger, before = logging.getLogger("torch._dynamo"), _kept(utils)
-    level = logger.level
+    before = _kept(utils)
     torch.compiler.reset()
     limited(_MANY)
-    logger.setLevel(level if os.environ.get("TORCH_LOGS") else logging.ERROR)
+    try:
+        with silent_compiler():
+            yield
+    finally:
+        limited(before)
+        torch.compiler.reset()
+
+
+@contextmanager
+def silent_compiler() -> Iterator[None]:
+    """Keep from the log, unless TORCH_LOGS asks, what reports tell of compilations, and that there is no GPU."""
+    loggers = [logging.getLogger(name) for name in _TALKATIVE if not os.environ.get("TORCH_LOGS")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
-        limited(before)
-        torch.compiler.reset()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+_TALKATIVE = ("torch._dynamo", "torch._subclasses.fake_tensor", "torch.utils.cpp_extension")
