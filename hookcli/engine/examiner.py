@@ -45,6 +45,8 @@ class Examiner:
         self.in_full = in_full
         self.needs = plan.needs | (_FULL if in_full else set())
         self.further: list[Report] = []
+        self._unread: Sequence[Probe] = ()
+        self._waiting: Sequence[Probe] = ()
         self.model = model = run.model
         self.error: ModelError | None = None
         self.missing: dict[str, str] = {}
@@ -74,7 +76,7 @@ class Examiner:
             measured = replace(measured, **absent, crash=self.error)
         else:
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
-            measured = self._with_compilation(measured)
+            measured = self._inside(self._with_compilation(measured))
         if self.in_full:
             try:
                 self.further += layout()
@@ -98,9 +100,10 @@ class Examiner:
         probes += [SettingsProbe(for_people=full)] if full or "settings" in needs else []
         further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
         further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
-        captured = self._seen([*probes, *further])
-        reports: dict[str, object] = {report.probe: report for report in captured[: len(probes)]}
-        self.further += captured[len(probes) :]
+        self._unread = further
+        if self.plan.compile or has_compiled(self.model):  # after the compilations that are judged by themselves
+            self._waiting = [probe for probe in (*probes, *further) if probe.inside_compiled]
+        reports = self._taken([probe for probe in (*probes, *further) if probe not in self._waiting])
         again: list[Report] = []
         repeats = bits and not self.error
         for number in range(2, repeat + 1) if repeats else ():
@@ -109,22 +112,23 @@ class Examiner:
             again += self._captured([probe], replace(self.run, data=None))  # on the first batch
         return reports | ({"again": tuple(again)} if repeats else {})
 
-    def _seen(self, probes: Sequence[Probe]) -> Sequence[Report]:
-        """The probes' reports, of one run; of two for a compiled model, where some see inside its programs."""
-        if not (self.plan.compile or has_compiled(self.model)):
-            return self._captured(probes)
-        inside = [probe for probe in probes if probe.inside_compiled and self.values]
-        others = [probe for probe in probes if probe not in inside]
-        reports: dict[Probe, Report] = dict(zip(others, self._captured(others), strict=False))
-        if not self.error and inside:
-            self._stage(" inside its compiled programs")
-            settings = compile_settings(self.plan.compile) if self.plan.compile else {}
-            with compiled_in_place(self.model, settings if not has_compiled(self.model) else {}):
-                reports |= zip(inside, self._captured(inside), strict=False)
-            if self.plan.compile and self.error:  # what a compiled run is judged by tells of it
-                self.error = None
-                self.missing |= {p.name: "the model fails under torch.compile" for p in inside if reports.pop(p, None)}
-        return [reports[probe] for probe in probes if probe in reports]
+    def _taken(self, probes: Sequence[Probe]) -> dict[str, Any]:
+        """Run the model under these probes. Returns the reports that checks read; others go to `further`."""
+        captured = dict(zip(probes, self._captured(probes), strict=False))
+        self.further += [report for probe, report in captured.items() if probe in self._unread]
+        return {report.probe: report for probe, report in captured.items() if probe not in self._unread}
+
+    def _inside(self, measured: Measurements) -> Measurements:
+        """The measurements with those of the probes that wait to see inside compiled programs."""
+        if not self._waiting or measured.crash:
+            return measured
+        before, self.error = self.error, None
+        ours = self.plan.compile and not (measured.compile_crash or has_compiled(self.model))
+        self._stage(" inside its compiled programs" if ours or has_compiled(self.model) else "")
+        with compiled_in_place(self.model, compile_settings(self.plan.compile or "") if ours else {}):
+            measured = replace(measured, **self._taken(self._waiting), crash=self.error)
+        self.error = self.error or before
+        return measured
 
     def _stage(self, what: str = "") -> None:
         self.run.feedback.stage(f"checking {self.run.name} on {self.run.info['device']}{what}")

@@ -86,7 +86,7 @@ def logged() -> Iterator[Messages]:
 
 @pytest.mark.parametrize("net", [nets.Plain, nets.Counts, nets.Prints], ids=lambda net: net.__name__)
 def test_recompilations_are_those_that_pytorch_logs(net: type[nn.Module], logged: Messages) -> None:
-    report = compiled(net(), "aot_eager")
+    report = compiled(net(), "aot_eager", select=["HK040"])  # no check that looks inside, which compiles once more
     assert logged.number == sum(one.value or 0 for one in report.findings if one.check == "HK040") > 0
 
 

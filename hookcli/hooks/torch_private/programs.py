@@ -50,9 +50,13 @@ def _replace(stack: ExitStack, module: nn.Module, name: str, value: object) -> N
 
 @contextmanager
 def compiled_in_place(model: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Compile the model as a whole in this block, by these arguments of torch.compile, if there are any."""
+    """Compile the model as a whole in this block, by these arguments of torch.compile, if there are any.
+
+    Then all code that the process has compiled is dropped at the end.
+    """
     with ExitStack() as stack:
         if settings:
+            stack.callback(torch.compiler.reset)
             _replace(stack, model, _CALL, None)
             nn.Module.compile(model, **settings)  # the model may have a method of that name
         yield
