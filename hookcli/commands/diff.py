@@ -26,6 +26,7 @@ from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import UsageError
+from hookcli.sources.misnamed import meant_by
 from hookcli.table import Report
 from hookcli.table.columns.costs import SIDE_TIMES
 from hookcli.table.columns.layouts import DIFF, DUMPED, TENSORS, with_operators
@@ -106,6 +107,7 @@ def diff(
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)
+    _require_sides(a, b)
     allowed, of_models = words_of(own.allow_settings), _of_models(own, timing)
     for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
         if of_models and (named(a) or named(b)):
@@ -133,6 +135,13 @@ def diff(
     if of_models and any(side.file for side in sides):
         raise UsageError(f"{of_models}: both sides must be models, not saved reports")
     return _compare_runs(sides, own, step, options, tolerance, timing.time)
+
+
+def _require_sides(a: str, b: str) -> None:
+    """Raise UsageError for a script, or a folder of Transformers without hf:, in place of a side."""
+    for label, text in (("A", a), ("B", b)):
+        if not (is_record(text) or holds_tensors(text)) and (wrong := meant_by(text)):
+            raise UsageError(f"{label}: {wrong}")
 
 
 def _of_models(own: DiffOptions, timing: TimeOptions) -> str:

@@ -18,6 +18,7 @@ _KINDS = {"int_parsing": _WHOLE, "int_parsing_size": _WHOLE, "int_from_float": _
 _KINDS |= {"finite_number": "a finite number", "bool_parsing": "true or false"}
 _OF_OPTION = re.compile("(?:[AB]: )?--")
 _EXAMPLE = "for example"
+_TOLD = (_EXAMPLE, "choose from", "name the model", "record each")  # what to type
 _LIMITS = {"ge": "from {}", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
 
@@ -64,7 +65,7 @@ def ending_in_example(example: str) -> Iterator[None]:
         yield
     except UsageError as error:
         message = str(error)
-        if not (error.option or _OF_OPTION.match(message) or _EXAMPLE in message):
+        if not (error.option or _OF_OPTION.match(message) or any(word in message for word in _TOLD)):
             error.args = (f"{message}; {_EXAMPLE}: {example}",)
         raise
 

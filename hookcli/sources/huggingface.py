@@ -24,7 +24,7 @@ from hookcli.sources.base import Recipe, Request, Transforms
 from hookcli.sources.catalog import entries
 from hookcli.sources.huggingface_inputs import Inputs
 from hookcli.sources.libraries import CONFIG, config_folder, import_library, load_tokenizer, without_remote_code
-from hookcli.system.files import is_folder, regular
+from hookcli.system.files import is_folder, near_files, regular
 from hookcli.system.memory import available_memory
 from hookcli.table import formatting
 from hookcli.table.formatting import listed
@@ -88,6 +88,8 @@ class _ConfigPlace:
         try:
             return cls(name, config_folder(name, f"hf:{name}"))
         except UsageError as error:
+            if near := near_files(Path(name), suffix="", holds=CONFIG):
+                raise UsageError(f"hf:{name}: no such folder{near.replace('mean ', 'mean hf:')}") from error
             if "/" in name:
                 raise
             raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error

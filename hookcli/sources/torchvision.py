@@ -23,7 +23,8 @@ from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request, Transforms, one_list
 from hookcli.sources.catalog import entries, installed_version
 from hookcli.sources.catalog.base import ModelEntry
-from hookcli.system.files import regular
+from hookcli.sources.misnamed import meant_by
+from hookcli.system.files import near_files, regular
 from hookcli.table.meta import RANDOM, Meta
 
 
@@ -37,7 +38,10 @@ class TorchvisionSource:
                 f"{request.spec!r} is a torchvision model, but torchvision is not installed: pip install torchvision"
             )
         if request.spec not in catalog:
-            raise UsageError(unknown("model", request.spec, catalog, see="see `hookcli models`") + _hint(request.spec))
+            see = "see `hookcli models`"
+            raise UsageError(
+                meant_by(request.spec) or unknown("model", request.spec, catalog, see=see) + _hint(request.spec)
+            )
         models = import_models()
         weights = _published(models, request) if request.weights else None
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
@@ -59,9 +63,8 @@ def import_models() -> ModuleType:
 
 
 def _hint(spec: str) -> str:
-    path = Path(spec.partition(":")[0])
-    if path.suffix == ".py":
-        return f" (name the class or function in the file: {path}:NAME)"
+    if spec.endswith(".py"):
+        return near_files(Path(spec)) or f" (no such file; a model in one: {spec}:NAME)"
     others = [f"{source}:{spec}" for source in ("timm", "hf") if spec.partition(".")[0] in entries(source)]
     return f" (of other libraries: {', '.join(others)})" if others else ""
 

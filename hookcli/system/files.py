@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, nearest
 from hookcli.system import interrupts
 
 SCRATCH = ".hookcli-"
@@ -43,6 +43,18 @@ def is_folder(name: str | Path) -> bool:
 def exists(name: str | Path) -> bool:
     """Return whether a file, folder, pipe or device of this name exists."""
     return os.path.exists(name)  # noqa: PTH110
+
+
+def near_files(path: Path, suffix: str = ".py", holds: str = "") -> str:
+    """A suggestion for a path that does not exist: the files beside it, or folders that hold a file, named alike."""
+    try:
+        beside = [
+            one.name for one in path.parent.iterdir() if one.suffix == suffix and (not holds or is_file(one / holds))
+        ]
+    except OSError:
+        return ""
+    near = nearest(path.name, beside)
+    return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?" if near else ""
 
 
 def is_stream(name: str | Path) -> bool:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, message_of, shortened, unknown
-from hookcli.system.files import is_file, is_folder
+from hookcli.system.files import is_file, is_folder, near_files
 
 
 def load_object(spec: str) -> Any:
@@ -34,7 +34,8 @@ def load_object(spec: str) -> Any:
 def _from_file(place: str) -> ModuleType:
     path = Path(place)
     if not is_file(path):
-        raise UsageError(f"no file {shortened(place)!r}" + (" (it is a folder)" if is_folder(path) else ""))
+        wrong = " (it is a folder)" if is_folder(path) else near_files(path)
+        raise UsageError(f"no file {shortened(place)!r}{wrong}")
     if path.suffix != ".py":
         raise UsageError(f"{place!r} is not a Python file (.py)")
     spec = spec_from_file_location(path.stem, path.resolve())

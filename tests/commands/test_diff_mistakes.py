@@ -34,6 +34,9 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (f"{NET} --train", *INPUT): "B is missing: name another, or put options that B alone has into quotes",
     (NET, f"{NET} --path nowhere", *INPUT): "B: --path nowhere: no such folder",
     ("resnet18", "resnet18 --path ."): "B: --path .: resnet18 is a torchvision model",
+    ("train.py", "train.py"): "A: 'train.py' is a Python file: record each script with `hookcli run`, then compare the",
+    (NET, "net.py"): "B: 'net.py' is a Python file: name the model in it: net.py:Net",
+    ("mymodel", NET): "A: 'mymodel' is a folder of Transformers; did you mean hf:mymodel?",
     (NET, "gone.json"): "gone.json: can't be read as a saved report (No such file or directory)",
     (NET, "weights.pt"): "B 'weights.pt': weights belong to a model: give 'MODEL --weights weights.pt'",
     ("a.json", "b.json"): "A holds a report of activations, B a report of shapes: compare reports of the same command",
@@ -56,6 +59,9 @@ def test_one_clear_line(cli: Cli, net: Path, argv: tuple[str, ...]) -> None:
     save(cli, "a.json", NET)
     save(cli, "b.json", NET, command="shapes")
     save(cli, "trace.json", NET, command="trace")
+    (net / "train.py").write_text("loss = net(x).sum()\nloss.backward()\n")
+    (net / "mymodel").mkdir()
+    (net / "mymodel" / "config.json").write_text('{"model_type": "bert"}')
     (net / "weights.pt").write_bytes(b"")
     ran = cli("diff", *argv)
     assert (ran.code, ran.out) == (2, ""), ran.out
@@ -94,6 +100,11 @@ def test_mistakes_in_the_sides_end_with_a_command_that_runs(cli: Cli, net: Path)
     for example in set(ENDS.values()):
         given = INPUT if NET in example else ()  # the model of this test knows no input of its own
         assert cli(*shlex.split(example)[1:], *given, "-q").code in (0, 1), example
+
+
+def test_an_error_that_names_what_to_type_has_no_example_of_something_else(cli: Cli, net: Path) -> None:
+    assert "did you mean Net? (choose from: " in (said := cli("diff", NET, "net.py:Nett", *INPUT).err)
+    assert "for example" not in said and "for example" not in cli("diff", "net.py", NET).err
 
 
 def test_a_record_alone_is_shown(cli: Cli, net: Path) -> None:

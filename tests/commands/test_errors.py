@@ -23,7 +23,13 @@ Cli = Callable[..., Any]
 NET = "net.py:Net --input 2x3x4x4"
 MISTAKES = {
     "shapes resnet5": "unknown model 'resnet5'; did you mean resnet50",
-    "shapes net.py": "(name the class or function in the file: net.py:NAME)",
+    "shapes net.py": "'net.py' is a Python file: name the model in it: net.py:Net",
+    "shapes nett.py": "did you mean net.py or",
+    "shapes nett.py:Net": "no file 'nett.py'; did you mean net.py or",
+    "check train.py": "'train.py' is a Python file: record each script with `hookcli run`, then compare",
+    "check train.run.jsonl": "is a record, not a model; `hookcli show train.run.jsonl` shows it",
+    "check mymodel": "'mymodel' is a folder of Transformers; did you mean hf:mymodel?",
+    "shapes hf:mymodle": "hf:mymodle: no such folder; did you mean hf:mymodel?",
     "shapes net.py:Nett": "net.py: unknown name 'Nett'",
     "shapes nope.py:Net": "no file 'nope.py'",
     "shapes notes.txt:Net": "'notes.txt' is not a Python file",
@@ -117,6 +123,10 @@ MISTAKES = {
 @pytest.fixture
 def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TORCH_HOME", str(net))
+    (net / "train.py").write_text("loss = net(x).sum()\nloss.backward()\n")
+    (net / "mymodel").mkdir()
+    (net / "mymodel" / "config.json").write_text('{"model_type": "bert"}')
+    (net / "train.run.jsonl").write_text('{"line": "run"}')
     (net / "notes.txt").write_text("hello")
     (net / "syntax.py").write_text("def f(:")
     (net / "binary.py").write_bytes(b"\xff\xfe\x00\x01")

@@ -22,7 +22,7 @@ from pkgutil import get_importer, iter_modules
 from shutil import which
 
 from hookcli.errors import UsageError, shortened
-from hookcli.system.files import content, exists, is_folder, is_pipe, opened
+from hookcli.system.files import content, exists, is_folder, is_pipe, near_files, opened
 
 _LOOKED = " (looked in the working directory and on sys.path)"
 
@@ -85,11 +85,10 @@ def _check_file(target: str) -> None:
 
 def _suggestion(path: Path) -> str:
     """A suggestion: files with similar names, or a module."""
-    if is_folder(path.parent):
-        scripts = [file.name for file in path.parent.iterdir() if file.suffix == ".py"]
-        near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
-        if near:
-            return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
+    if near := near_files(path):
+        return near
+    if exists(script := path.with_name(f"{path.name}.py")):
+        return f"; did you mean {script}?"
     if _is_name(path.name) and path.parent == Path():
         with _as_with_m():
             if _locate(path.name) is not None:
