@@ -94,7 +94,8 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
         aside(visible_lines("".join(traceback.format_exception(error))))
     if world().size > 1:
         clear_status_of_others()
-    say(f"error: {error}")
+    if not error.shown:
+        say(f"error: {error}")
     return error.exit_code
 
 

@@ -18,10 +18,12 @@ class HookcliError(Exception):
 
     `reports` holds the Reports that the probes had until the error, so that nothing is lost. `own`: in a run of several
     processes, only this one has the error and reports it; otherwise all have the same, and the first reports it.
+    `shown`: a report on the terminal has the message.
     """
 
     exit_code = FAILED
     own = False
+    shown = False
 
     def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)

@@ -66,6 +66,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     if unwritten and not errors:
         raise unwritten[0]
     if len(errors) == 1:
+        errors[0][1].shown = isinstance(errors[0][1], ModelError) and outputs[0].takes_errors and not unwritten
         raise errors[0][1]
     if errors:
         lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]

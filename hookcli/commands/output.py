@@ -15,7 +15,7 @@ from hookcli.commands.destination import check_target, written
 from hookcli.commands.options import Options
 from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.reporters import selection
-from hookcli.system import interrupts
+from hookcli.system import interrupts, streams
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
 from hookcli.system.streams import asked, is_terminal, piped_width, say, takes_color, terminal_size
@@ -54,6 +54,11 @@ class Output:
                 raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")
             require_stdout()
         self.view = _view(options, self.path is None and is_terminal(report_stream()))
+
+    @property
+    def takes_errors(self) -> bool:
+        """True if the report is for a terminal that also gets remarks: what it says need not be said again."""
+        return self.for_people and self.view.height is not None and is_terminal(streams.remarks or sys.stderr)
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raise UsageError, before the run, for a column that the report will not have."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from hookcli.commands.options import Options
@@ -57,6 +58,10 @@ def salvaging(output: Output, *, torch: bool = True) -> Iterator[Progress]:
         partial: Sequence[Report] = getattr(error, "reports", ())
         some = any(report.totals.get("compared", len(report.rows)) for report in partial)
         if some and not isinstance(error, ToldError):
+            if isinstance(error, HookcliError) and output.for_people:
+                verdict = " ".join(line.strip() for line in str(error).splitlines())
+                partial = [replace(partial[0], totals={"verdict": verdict}), *partial[1:]]  # other totals are of a part
+                error.shown = output.takes_errors
             output.salvage(partial, own=getattr(error, "own", False))
         raise
 

@@ -50,7 +50,8 @@ def _memory(report: Report, sorts: bool, python: bool) -> str:
     where = f"{'--train ' if other else ''}--sort -kept: which modules keep it"
     if python or sorts:
         where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
-    return f"memory to train{at}: {parts}{mode} = {total}" + (f" ({where})" if where else "")
+    line = f"memory held to train{at}: {parts}{mode} = {total}, without temporaries" + (f" ({where})" if where else "")
+    return line if python else f"{line}; `hookcli memory`: the peak"
 
 
 def training_memory(totals: Mapping[str, Any]) -> tuple[str, str]:
@@ -208,7 +209,9 @@ def short_totals(report: Report, totals: Sequence[str]) -> str:
     if not {"macs", "grad_bytes"} <= figures.keys():
         return " · ".join(line for text in totals for line in text.split("\n") if line)
     frozen = [f"{figures['trainable']:,} trainable"] if figures["trainable"] != figures["params"] else []
-    memory = f"{training_memory(figures)[0]} to train{at_setting(only(report.meta, 'batch'))}"
+    memory = (
+        f"{training_memory(figures)[0]} held to train{at_setting(only(report.meta, 'batch'))} (without temporaries)"
+    )
     return " · ".join([f"{figures['params']:,} parameters", *frozen, macs(figures["macs"]), memory])
 
 

@@ -144,7 +144,7 @@ def is_fault(remark: str) -> bool:
 
 def alarms(report: Report) -> bool:
     """True for a verdict on faults, of these rows or of some that they hide."""
-    noted = any(is_fault(str(row.get("note") or "")) for row in report.rows)
+    noted = report.meta.get("complete") is False or any(is_fault(str(row.get("note") or "")) for row in report.rows)
     if report.probe == RUNS_PROBE:
         noted = any(row.get("loss_fault") for row in report.rows)
     noted = noted or bool(without_gradient(report)) or any(faults(report))

@@ -231,3 +231,16 @@ def test_without_a_model_it_asks_for_one(cli: Cli) -> None:
 def test_explain_says_the_default_threshold_or_that_there_is_none(cli: Cli) -> None:
     assert "\nThreshold      1.000e-04: relative gradient" in cli("explain", "HK012").out
     assert "\nThreshold      none: bytes saved for backward" in cli("explain", "HK024").out
+
+
+@pytest.mark.parametrize("command", ["shapes", "activations", "check"])
+def test_a_failure_is_told_once_and_first_on_a_terminal(command: str, cli: Cli) -> None:
+    argv = (command, "parts.py:Fails", *IN)
+    words = " ".join(on_terminal(120, *argv, "-q", both=True, NO_COLOR="1").split())
+    assert words.count("fc (Linear) failed on input") == 1 and words.count("at parts.py:17 forward") == 1
+    assert words.startswith("HK001 error fc: fc (Linear)" if command == "check" else "fc (Linear) failed on input 8x")
+    assert "to train" not in words and "MACs ·" not in words and "hookcli: error" not in words
+    alone = on_terminal(120, *argv, "-q", NO_COLOR="1")  # its stderr goes elsewhere
+    ran = cli(*argv)
+    assert "failed on input" in alone and ran.code == 2 and ran.err.startswith("hookcli: error: fc (Linear) failed on")
+    assert ran.out.startswith(("HK001  error    fc", "fc (Linear) failed on input 8x"))

@@ -124,8 +124,8 @@ def test_nothing_stays_after_the_failure_of_another_rank(folder: Path, monkeypat
     monkeypatch.chdir(folder)
     said = on_terminal(200, "comm", "net.py:Second", "-i", "2x4", both=True)
     assert any("building net.py:Second" in line for line in LINE.findall(said)), said
-    (line,) = left(said).splitlines()
-    assert line.startswith("hookcli: error: ") and line.endswith("no second"), said
+    line, place = left(said).splitlines()
+    assert line.startswith("hookcli: error: ") and line.endswith("no second") and place.startswith("  at net.py:"), said
 
 
 def test_ctrl_c_ends_the_run_and_the_line(folder: Path) -> None:

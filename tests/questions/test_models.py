@@ -48,7 +48,9 @@ def test_shapes_of_a_unet_whose_sizes_are_odd(ask: Asker) -> None:
 def test_what_fills_my_memory(ask: Asker) -> None:
     """In the GPT's blocks, the GELU and the layer after it keep the widest tensors, 4 x 96 wide: 2.25 MiB each."""
     first = ask("hookcli shapes gpt.py:GPT --input 2x128:int64")
-    said = re.search(r"memory to train at batch 2: .* \((--train --sort -kept): which modules keep it\)", first.out)
+    said = re.search(
+        r"memory held to train at batch 2: .* \((--train --sort -kept): which modules keep it\)", first.out
+    )
     assert said is not None
     answer = ask(f"hookcli shapes gpt.py:GPT --input 2x128:int64 {said[1]}")
     names = [line.split()[0] for line in answer.out.splitlines()[3:] if " MiB" in line and "memory" not in line]
@@ -71,7 +73,7 @@ def test_which_layers_are_dead(ask: Asker, environment: dict[str, str]) -> None:
 
 def test_a_layer_of_which_a_part_is_dead_is_named_though_all_checks_pass(ask: Asker) -> None:
     answer = ask("hookcli check cnn.py:CNN --input 16x3x32x32")
-    said = answer.out.splitlines()[2]
+    said = answer.out.splitlines()[1]
     assert said.startswith("act3: 6 of 20 channels zero for every input; ")
     options = re.search(r"`(--threshold \S+)` reports such$", said)
     assert options is not None
@@ -88,7 +90,7 @@ def test_are_gradients_vanishing_and_where(ask: Asker) -> None:
     assert lines[4].split() == ["May", "follow", "from", "HK011", "acts.6:", "fix", "that", "first"]
     assert "Mean" in ask(answer.next).out
     deep = ask("hookcli check mlp.py:MLP --input 8x32")
-    assert deep.out.splitlines()[1].startswith("HK012  warning  layers.")
+    assert deep.out.splitlines()[0].startswith("HK012  warning  layers.")
     grads = ask(deep.next, COLUMNS="80").out.splitlines()
     norms = {line.split()[0]: float(line.split()[-2]) for line in grads if re.match(r"layers\.\d+\.weight ", line)}
     assert any(line.split()[-2:] == ["L2", "Zeros"] for line in grads), grads
@@ -104,4 +106,4 @@ def test_is_it_safe_for_float16(ask: Asker) -> None:
     assert re.search(r"^HK017  warning  fc2: the root mean square of its output is ", small.out, re.MULTILINE)
     assert small.out.splitlines()[1].split()[2] == "fc2:" and "fc2" in ask(small.next).out
     safe = ask("hookcli check gpt.py:GPT --input 2x16:int64")
-    assert re.fullmatch(r"All \d+ checks passed \(67 modules\)", safe.out.splitlines()[1])
+    assert re.fullmatch(r"All \d+ checks passed \(67 modules\)", safe.out.splitlines()[0])
