@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
@@ -67,6 +68,28 @@ def as_typed(options: Any, name: str) -> Iterator[str]:
         return
     for item in value if isinstance(value, list) else [value]:
         yield from (flag, str(item))
+
+
+AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")
+"""Options of `hookcli run` which many programs have themselves."""
+
+
+def names(options: Any) -> dict[str, Field[Any]]:
+    """The fields of a dataclass of options, by their names on the command line."""
+    return {f"--{one.name.replace('_', '-')}": one for one in fields(options)}
+
+
+def moved_before(own: Any, typed: Sequence[str]) -> str:
+    """The line of `hookcli run` with its options moved before the program; "" if none stands after it."""
+    moved, rest, words, options = list[str](), list[str](), iter(typed), names(own)
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        if name not in options or name in AMBIGUOUS:
+            rest.append(word)
+        else:
+            moved += [word] if has_value or options[name].default is False else [word, next(words, "")]
+    before = [word for item in reversed(options.values()) for word in as_typed(own, item.name)]  # -m last
+    return shlex.join(["hookcli", "run", *before, *moved, *rest]) if moved else ""
 
 
 def words_of(texts: Iterable[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,11 +13,11 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.destination import check_target
-from hookcli.commands.option_fields import as_typed, choice, option
+from hookcli.commands.option_fields import choice, moved_before, names, option
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import OPS
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.launching.finding import Program, find, misplaced, why_unseen
+from hookcli.record.launching.finding import Program, find, mentions, why_unseen
 from hookcli.record.launching.launched import Launched, attended, become
 from hookcli.record.observe.recording_plan import (
     FIRST_BAD,
@@ -107,9 +106,6 @@ class RunOptions:
         )
 
 
-_OPTIONS = tuple(f"--{one.name.replace('_', '-')}" for one in fields(RunOptions))
-
-
 def run(
     script: Annotated[
         str,
@@ -137,7 +133,10 @@ def run(
     if world().size > 1:
         raise UsageError("hookcli run goes before torchrun: hookcli run torchrun ... train.py")
     program = find(script, arguments or [], own.module)
-    remarks = [*filter(None, [leftover(), *registry.remarks(), misplaced(script, arguments or [], _OPTIONS)])]
+    moved = moved_before(own, [script, *(arguments or [])])
+    remarks = [*filter(None, [leftover(), *registry.remarks()])]
+    if told := bool(moved) and not mentions(script, arguments or [], names(own)):
+        remarks.append(f"warning: options meant for hookcli go before the program: {moved}")
     if unseen := why_unseen(program.argv):
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
         files = None
@@ -152,7 +151,7 @@ def run(
             from hookcli.commands.live import start_live
 
             start_live(output, files)
-        _become(program, files, own, plan, [script, *(arguments or [])])
+        _become(program, files, own, plan, [script, *(arguments or [])], "" if told else moved)
     reason = _failure(files, process) if files and not code else ""
     if reason and not own.quiet:
         say(f"exit code 1: {reason}")  # the summary may be that of another rank
@@ -205,25 +204,8 @@ def _live(text: str, files: RecordFiles, remarks: list[str]) -> Output:
     return output
 
 
-_OPTIONS = {f"--{item.name.replace('_', '-')}": item for item in fields(RunOptions)}
-_AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")  # which many programs have themselves
-
-
-def _moved(own: RunOptions, typed: Sequence[str]) -> str:
-    """The command line with options of hookcli moved before the program; "" if none stands after it."""
-    moved, rest, words = list[str](), list[str](), iter(typed)
-    for word in words:
-        name, has_value, _ = word.partition("=")
-        if name not in _OPTIONS or name in _AMBIGUOUS:
-            rest.append(word)
-        else:
-            moved += [word] if has_value or _OPTIONS[name].default is False else [word, next(words, "")]
-    before = [word for item in reversed(_OPTIONS.values()) for word in as_typed(own, item.name)]  # -m last
-    return shlex.join(["hookcli", "run", *before, *moved, *rest]) if moved else ""
-
-
 def _become(
-    program: Program, files: RecordFiles | None, own: RunOptions, plan: RecordingPlan, typed: Sequence[str]
+    program: Program, files: RecordFiles | None, own: RunOptions, plan: RecordingPlan, typed: Sequence[str], meant: str
 ) -> NoReturn:
     """Replace this process by the program. Raises UsageError if it can't be started."""
     environment: dict[str, str] = dict(os.environ)
@@ -239,7 +221,7 @@ def _become(
             module=own.module,
             quiet=own.quiet,
             debug=own.debug,
-            meant=_moved(own, typed),
+            meant=meant,
             reserved=files.reserved,
         )
         environment = launched.environment()

@@ -12,7 +12,8 @@ import forks
 from commands.trained import TRAIN
 from record.launching.support import ENV
 
-from hookcli.commands.run import RunOptions, _moved
+from hookcli.commands.option_fields import moved_before
+from hookcli.commands.run import RunOptions
 
 SCRIPT = "import sys\nprint('ran', *sys.argv[1:])\nsys.exit(7)\n"
 RUN = (sys.executable, "-m", "hookcli", "run")
@@ -45,24 +46,24 @@ PARSES = """
 
 
 def test_an_option_of_hookcli_behind_the_script(tmp_path: Path) -> None:
-    """The script's own error stays as it is; a line with the right order follows."""
+    """A line with the right order comes before the script's own error."""
     (tmp_path / "train.py").write_text(dedent(PARSES))
     how: dict[str, Any] = {"cwd": tmp_path, "env": ENV, "capture_output": True, "text": True, "timeout": 60}
     ran = forks.run((*RUN, "train.py", "--every", "5"), **how)
     plain = forks.run((sys.executable, "train.py", "--every", "5"), **how)
     meant = "options meant for hookcli go before the program: hookcli run --every 5 train.py\n"
     assert (ran.returncode, ran.stdout) == (plain.returncode, plain.stdout) == (2, "")
-    assert ran.stderr.startswith(plain.stderr) and ran.stderr.endswith(meant)
+    assert ran.stderr.startswith(f"hookcli: warning: {meant}{plain.stderr}")
     failed = forks.run((*RUN, "train.py", "--every", "5", "fail"), **how)
-    assert failed.returncode == 1 and "options meant" not in failed.stderr
+    assert failed.returncode == 1 and "options meant" in failed.stderr
 
 
 def test_the_command_line_that_was_meant() -> None:
-    launched = _moved(RunOptions(output="a b"), ["torchrun", "--every=5", "--hist", "train.py"])
+    launched = moved_before(RunOptions(output="a b"), ["torchrun", "--every=5", "--hist", "train.py"])
     assert launched == "hookcli run --output 'a b' --every=5 --hist torchrun train.py"
-    module = _moved(RunOptions(module=True, every=3), ["pkg.train", "--first-bad", "stop", "-x"])
+    module = moved_before(RunOptions(module=True, every=3), ["pkg.train", "--first-bad", "stop", "-x"])
     assert module == "hookcli run --every 3 -m --first-bad stop pkg.train -x"
-    assert _moved(RunOptions(), ["train.py", "--output", "x", "--lr", "1"]) == ""
+    assert moved_before(RunOptions(), ["train.py", "--output", "x", "--lr", "1"]) == ""
 
 
 def test_a_folder_that_was_deleted(tmp_path: Path) -> None:

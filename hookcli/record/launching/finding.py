@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -220,12 +220,11 @@ def python_options(arguments: Sequence[str]) -> list[str]:
     return options
 
 
-def misplaced(script: str, arguments: Sequence[str], ours: Sequence[str]) -> str:
-    """A remark on an option of hookcli that was typed after a script whose own text does not mention it, or ""."""
-    typed = [word for word in (argument.partition("=")[0] for argument in arguments) if word in ours]
+def mentions(script: str, arguments: Sequence[str], options: Collection[str]) -> bool:
+    """True if a script's own text names the first of these options among its arguments, or can't be read."""
+    typed = next((word for word in (argument.partition("=")[0] for argument in arguments) if word in options), "")
     try:
-        text = Path(script).read_text("utf-8") if typed and Path(script).is_file() else ""
+        text = Path(script).read_text("utf-8") if typed and Path(script).is_file() else typed
     except (OSError, ValueError):
-        return ""
-    strays = [word for word in typed if text and word not in text and word[2:].replace("-", "_") not in text]
-    return f"warning: {strays[0]} comes after {script} and went to it; hookcli's options go before" if strays else ""
+        return True
+    return typed in text or typed[2:].replace("-", "_") in text
