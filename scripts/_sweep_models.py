@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 # The smallest member of each family that torchvision lacks (a module of timm), of the 60 whose smallest is smallest.
 TIMM = """
@@ -120,3 +121,53 @@ def matching(source: str, match: str) -> list[Model]:
     if source == "together":
         return [m for each, names in _TOGETHER.items() for m in matching(each, match) if m.name in names.split()]
     return [m for m in MODELS[source]() if any(fnmatchcase(m.name, glob) for glob in match.split(","))]
+
+
+# For torch.compile.
+
+
+def _torchvision(name: str) -> Any:
+    from torchvision import models
+
+    return {
+        "shufflenet": lambda: models.ShuffleNetV2([2, 1, 1], [8, 16, 16, 16, 32], num_classes=10),
+        "vit": lambda: models.VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=10),
+        "swin": lambda: models.SwinTransformer([4, 4], 16, [1, 1], [2, 2], [4, 4], stochastic_depth_prob=0.0),
+        "densenet": lambda: models.DenseNet(8, (2, 2), 16, 2, num_classes=10),
+    }[name]()
+
+
+def _timm(name: str) -> Any:
+    from timm.models.convnext import ConvNeXt
+    from timm.models.mlp_mixer import MlpMixer
+    from timm.models.resnet import BasicBlock, ResNet
+
+    return {
+        "resnet": lambda: ResNet(BasicBlock, (1, 1, 1, 1), channels=(8, 8, 16, 16), stem_width=8, num_classes=10),
+        "convnext": lambda: ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 16, 16, 16), num_classes=10),
+        "mixer": lambda: MlpMixer(img_size=32, patch_size=8, num_blocks=2, embed_dim=32, num_classes=10),
+    }[name]()
+
+
+def token_models(name: str) -> Any:
+    """A model of Transformers that takes tokens, of which it knows 64."""
+    import transformers as hf
+
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    no = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "vocab_size": 64}
+    t5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    return {
+        "llama": lambda: hf.LlamaForCausalLM(
+            hf.LlamaConfig(**small, num_key_value_heads=1, vocab_size=64, use_cache=False)
+        ),
+        "bert": lambda: hf.BertModel(hf.BertConfig(**small, **no)),
+        "t5": lambda: hf.T5EncoderModel(hf.T5Config(**t5, vocab_size=64)),
+    }[name]()
+
+
+COMPILED: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("shufflenet", "vit", "swin", "densenet"), _torchvision),
+    **dict.fromkeys(("resnet", "convnext", "mixer"), _timm),
+    **dict.fromkeys(("llama", "bert", "t5"), token_models),
+}
+"""The models of `scripts/sweep compiled`, small enough for inductor: what builds one, given its name."""
