@@ -71,12 +71,11 @@ def own_programs(model: nn.Module) -> ExitStack:
     The programs that they have, and will have again, know of no hook.
     """
     stack = ExitStack()
-    owned: list[tuple[Backend, _OwnProgram]] = []  # layers that are alike share programs if their backends are equal
     for module, name, function in _compiled_calls(model):
         if (backend := _backend_of(function)) is not None:
-            own = next((own for other, own in owned if other == backend), None)
+            own = next((own for own in _own if own.backend == backend), None)
             if own is None:
-                owned.append((backend, own := _OwnProgram(backend)))
+                _own.append(own := _OwnProgram(backend))
             _replace(stack, module, name, _run_under(own, function))
     return stack
 
@@ -89,7 +88,9 @@ def backends_of(model: nn.Module) -> list[str]:
 
 
 def _named(backend: Any) -> str:
-    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)
+    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", "<")
+    if str(name).startswith("<"):  # the repr of an object without a name
+        name = type(getattr(backend, "compiler_fn", backend)).__name__
     options = getattr(backend, "config", None)
     if not options:
         return str(name)
@@ -119,11 +120,11 @@ class _OwnProgram:
     """A backend that compiles as another does, but whose programs torch.compile keeps apart from that one's."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
         self.__name__ = _named(backend)  # which errors name
 
     def __call__(self, graph: object, inputs: object, **options: object) -> object:
-        return self._backend(graph, inputs, **options)
+        return self.backend(graph, inputs, **options)
 
 
 def _run_under(own: _OwnProgram, function: Function) -> Function:
@@ -142,6 +143,8 @@ def _run_under(own: _OwnProgram, function: Function) -> Function:
 
 
 _running: list[_OwnProgram] = []
+_own: list[_OwnProgram] = []
+"""One for each backend: layers that are alike share its programs, as do later sessions; Dynamo keeps eight at most."""
 
 
 @contextmanager

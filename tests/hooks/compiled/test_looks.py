@@ -204,3 +204,28 @@ def test_a_compiled_part_runs_eagerly_for_what_no_program_shows() -> None:
         report = hookcli.capture(compiled, X, probes="activations", **asked)
         assert report.meta["compiled"] == "run without torch.compile"
     assert hookcli.capture(compiled, X, probes="shapes").meta["compiled"] == "run without torch.compile"
+
+
+class Twin(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 4), nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.linear(x))
+
+
+def test_sessions_share_the_program_with_looks_so_that_no_limit_is_reached() -> None:
+    """torch.compile compiles a function eight times at most, and keeps what it has compiled."""
+    x, counter = torch.randn(2, 4), CompileCounterWithBackend("aot_eager")
+    models = [Twin() for _ in range(4)]
+    compiled = [torch.compile(model, backend=counter) for model in models]
+    for number in range(12):
+        model = models[number % 4]
+        probe = ("activations", "grads")[number % 2]
+        assert_same_rows(
+            hookcli.capture(model, x, probes=probe), hookcli.capture(compiled[number % 4], x, probes=probe)
+        )
+    before = counter.frame_count
+    compiled[0](torch.randn(3, 4))
+    assert counter.frame_count == before + 1
