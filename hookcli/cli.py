@@ -111,8 +111,10 @@ def _leave_it_to_the_first() -> None:
 
 def _usage_error(error: Any, arguments: Sequence[str]) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
+        from hookcli.commands.help_pages import first_page
+
         try:
-            write_report(f"{error.format_message()}\n")
+            write_report(f"{first_page()}\n")
         except HookcliError as problem:
             return _report_error(problem, arguments)
         return 0

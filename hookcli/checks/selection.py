@@ -21,7 +21,12 @@ _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _PREFIXES = {
     "": {"": 1},
     "count": _COUNTS,
-    "bytes": {**{f"{name}B": n for name, n in _COUNTS.items()}, **_BINARY, "": 1},
+    "bytes": {
+        **{f"{name}B": n for name, n in _COUNTS.items()},
+        **_BINARY,
+        **{name[0]: n for name, n in _BINARY.items()},
+        "": 1,
+    },
 }
 _EXAMPLES = {"count": "25M", "bytes": "512MiB"}
 _FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)

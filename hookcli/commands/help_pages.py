@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands import COMMANDS, QUESTIONS
@@ -96,6 +97,24 @@ class Page:
 
     def _styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._color else text
+
+
+def first_page() -> str:
+    """Return what `hookcli` alone prints: one screen of 24 rows, with the questions and a command for each task."""
+    page = Page()
+    page.paragraph("See what happens inside a PyTorch model or an unmodified training script.")
+    answers = ((question, f"    {', '.join(names)}") for question, names in QUESTIONS.items())
+    page.lines("Questions, and the commands that answer them:", chain.from_iterable(answers))
+    page.lines("Start with:", _STARTS)
+    page.paragraph("All commands: hookcli --help; options of one: hookcli shapes -h")
+    return page.text()
+
+
+_STARTS = (
+    "hookcli shapes resnet50",
+    "hookcli check net.py:Net --input 8x1x28x28",
+    "hookcli run train.py",
+)
 
 
 def commands_page(about: str, examples: Sequence[str], note: str) -> str:

@@ -85,7 +85,9 @@ def memory(
         output.check_columns(columns)
     with working(options) as progress:
         request = _request(model, own, step, options, feedback_of(options, progress))
-        reports = [request.fits(limit)] if limit is not None else request.reports([name for name, _ in shown])
+        reports = (
+            [request.fits(limit, own.fits or "")] if limit is not None else request.reports([name for name, _ in shown])
+        )
     if batch := reports[0].totals.get("largest_batch", 0) if limit is not None else 0:
         reports = with_next(reports, at_batch(batch, model, own, step, options))
     output.write(reports, mixed=True)

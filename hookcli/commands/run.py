@@ -81,7 +81,7 @@ class RunOptions:
     output: str | None = option(
         None, "The record [SCRIPT.run.jsonl, numbered].", short="-o", metavar="FILE", panel=None
     )
-    quiet: bool = option(False, "No summary on stderr.", short="-q", panel=None)
+    quiet: bool = option(False, "No summary on stderr, nor the name of the record.", short="-q", panel=None)
     debug: bool = option(False, "Show the full traceback if hookcli itself fails.", panel=None)
 
     def plan(self) -> RecordingPlan:

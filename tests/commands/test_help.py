@@ -28,9 +28,18 @@ BACKWARD = ("grads", "graph", "trace", "comm", "check", "diff")
 
 
 def test_golden_first_page(cli: Cli, request: pytest.FixtureRequest) -> None:
-    pages = [cli(*words) for words in ((), ("-h",), ("--help",))]
+    pages = [cli(*words) for words in (("-h",), ("--help",))]
     assert len({page.out for page in pages}) == 1 and {page.code for page in pages} == {0}
     compare("hookcli", pages[0].out, request)
+
+
+def test_hookcli_alone_fits_a_screen_with_its_command_and_the_prompt(cli: Cli, request: pytest.FixtureRequest) -> None:
+    page = cli()
+    lines = page.out.splitlines()
+    assert page.code == 0 and len(lines) <= 24 - 2 and max(map(len, lines)) <= 80
+    named = {word.strip(",") for line in page.out.splitlines() if line.startswith("      ") for word in line.split()}
+    assert named == {*COMMANDS} and "All commands: hookcli --help" in page.out
+    compare("first", page.out, request)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

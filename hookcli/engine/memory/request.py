@@ -55,10 +55,12 @@ class MemoryRequest:
         """The report by module."""
         return self.reports(["memory"])[0]
 
-    def fits(self, limit: int) -> Report:
-        """The largest batch, of each process, whose peak is within so many bytes."""
+    def fits(self, limit: int, typed: str) -> Report:
+        """The largest batch, of each process, whose peak is within so many bytes, which the verdict has as `typed`."""
         parts = self.setting.parts if self.recipe.batched else 1
-        return fits_report(lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), limit, parts)
+        return fits_report(
+            lambda n: self._profile(replace(self.setting, batch=n * parts), self.plan), limit, typed, parts
+        )
 
     def _profile(self, setting: Setting, plan: MemoryPlan) -> MemoryProfile:
         profile = simulate(self.recipe, setting, plan, step=self.step, feedback=self.feedback)
@@ -98,7 +100,7 @@ _CPU = (
 )
 
 
-def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processes: int = 1) -> Report:
+def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, typed: str, processes: int = 1) -> Report:
     """The largest batch whose peak is within `limit` bytes, with all batches that were simulated to find it.
 
     `profile_of` simulates a batch, of each of so many `processes`. Where a batch of one can't be trained, as with batch
@@ -120,7 +122,11 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
     best = profiles[largest or min(profiles)]
     general = () if best.info.get("simulated") == "cuda" else _CPU  # the notes of CUDA say it in detail
     meta: Meta = {**finished(best.info), "notes": [_SEARCH, *best.notes, *general]}
-    totals = {"largest_batch": largest, "limit_bytes": limit, "verdict": _verdict(profiles, largest, limit, processes)}
+    totals = {
+        "largest_batch": largest,
+        "limit_bytes": limit,
+        "verdict": _verdict(profiles, largest, limit, typed, processes),
+    }
     rows = []
     for batch, profile in sorted(profiles.items()):
         moment = profile.steady.peak
@@ -130,17 +136,17 @@ def fits_report(profile_of: Callable[[int], MemoryProfile], limit: int, processe
     return Report("fits", best.model, FITS, rows, meta, totals, grouping="list")
 
 
-def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, processes: int) -> str:
+def _verdict(profiles: dict[int, MemoryProfile], largest: int, limit: int, typed: str, processes: int) -> str:
     if largest == MOST:
-        return f"Every batch up to {MOST:,} fits into {size(limit)}: the peak hardly grows with the batch"
+        return f"Every batch up to {MOST:,} fits into {typed}: the peak hardly grows with the batch"
     over = largest + 1 if largest else min(profiles)
     above = profiles[over].steady.peak
     if not largest:
-        return f"Nothing fits into {size(limit)}: a batch of {over:,} takes {peak_text(above)}"
+        return f"Nothing fits into {typed}: a batch of {over:,} takes {peak_text(above)}"
     each = f" for each of {processes} processes, {largest * processes:,} in all" if processes > 1 else ""
     left = size(limit - profiles[largest].steady.peak.highest)
     more = peak_text(above, above.highest - limit)
-    return f"Largest batch in {size(limit)}: {largest:,}{each} ({left} left); a batch of {over:,} needs {more}"
+    return f"Largest batch in {typed}: {largest:,}{each} ({left} left); a batch of {over:,} needs {more}"
 
 
 @dataclass
