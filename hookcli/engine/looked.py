@@ -53,13 +53,17 @@ def compared(reports: Sequence[Report], run: PreparedRun, looked: Witness, resto
     plain = Witness(run.model)
     once = replace(run.step, ran=plain.see, optimizer=None, state_dict=False)
     code = UserCode(partial(failure.crashed, run.model, {}))
+    fastpath = all(report.meta.get("fastpath") for report in reports)
     try:
-        with once.mode(), preserved(run.model, run.inputs, parameters=restore), code:
-            once.run(HookSession(run.model), *arguments(run.inputs), {})
+        session = HookSession(run.model, fastpath=fastpath)
+        with once.mode(), preserved(run.model, run.inputs, parameters=restore), code, session:
+            once.run(session, *arguments(run.inputs), {})
     except ModelError as error:
         error.reports = tuple(reports)
         raise
     moved = _distance(plain, looked)
+    if fastpath and any(isinstance(m, nn.TransformerEncoderLayer) and not m.training for m in run.model.modules()):
+        moved += ", in which TransformerEncoderLayer takes its fused path"
     how = [f"{report.meta['compiled']}: {moved}" for report in reports]
     metas = [with_notes({**r.meta, "compiled": text}, f"compiled {text}") for r, text in zip(reports, how, strict=True)]
     return [replace(report, meta=meta) for report, meta in zip(reports, metas, strict=True)]
