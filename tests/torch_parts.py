@@ -125,7 +125,7 @@ def _compiled() -> list[str]:
     from hookcli.hooks.torch_private.unwrap import unwrapped
 
     (in_place := nn.Linear(2, 2)).compile(backend="eager")
-    with compiled(*unwrapped(in_place)):
+    with compiled(in_place, unwrapped(in_place)):
         notes = list(finished({}).get("notes", ()))
     whole, part = torch.compile(nn.Linear(2, 2), backend="eager"), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     whole(torch.ones(1, 2))

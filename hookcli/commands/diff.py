@@ -29,7 +29,7 @@ from hookcli.errors import UsageError
 from hookcli.sources.misnamed import meant_by
 from hookcli.table import Report
 from hookcli.table.columns.costs import SIDE_TIMES
-from hookcli.table.columns.layouts import DIFF, DUMPED, TENSORS, with_operators
+from hookcli.table.columns.layouts import DIFF, DUMPED, PRECISION, TENSORS, with_operators
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved, read_reports, unfamiliar
 from hookcli.tensors.files.opening import holds_tensors
@@ -50,7 +50,7 @@ EXAMPLES = (
     "hookcli diff base.safetensors tuned.safetensors",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
-COLUMNS = TENSORS
+COLUMNS = (*TENSORS, *PRECISION)
 ELSEWHERE = IN_QUOTES
 _A = "A model, a saved report (FILE.json), a record, a dump, or a file of weights."
 _B = "Another, with its options in quotes: 'resnet50 --dtype bfloat16'."
@@ -95,15 +95,15 @@ def diff(
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --amp [DTYPE] to run it
-    under autocast, --compile [BACKEND|MODE], --attention KERNEL (math, flash, efficient or cudnn), and --path DIR to
-    import it from DIR. Options outside the quotes apply to both. Without B, a model with such options is compared with
-    itself without them: hookcli diff 'resnet18 --amp'. Of two records from `hookcli run`: which run is better, in
-    which settings they differ, the first step and module beyond tolerance, and what grew from there. A folder that
-    --dump has written is compared tensor by tensor with another one, or with a model, which runs on the same inputs.
-    Of two files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are
-    renamed, and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a
-    module of two models has another setting that can change figures of this run (an eps, a stride; not Dropout's p in
-    eval mode).
+    under autocast, --compile [BACKEND|MODE] (and --emulate-casts), --attention KERNEL (math, flash, efficient or
+    cudnn), and --path DIR to import it from DIR. Options outside the quotes apply to both. Without B, a model with
+    such options is compared with itself without them: hookcli diff 'resnet18 --amp'. Of two records from `hookcli
+    run`: which run is better, in which settings they differ, the first step and module beyond tolerance, and what grew
+    from there. A folder that --dump has written is compared tensor by tensor with another one, or with a model, which
+    runs on the same inputs. Of two files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared:
+    which differ, which are renamed, and which changes are of low rank, as LoRA makes them. Exit code 1: a difference
+    is beyond tolerance, or a module of two models has another setting that can change figures of this run (an eps, a
+    stride; not Dropout's p in eval mode).
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)
@@ -173,7 +173,7 @@ def _compare_runs(
     of_files = any(side.file for side in sides)
     output = Output(options)
     columns = DIFF if of_files else with_operators(TENSORS) if options.ops else TENSORS
-    output.check_columns((*columns, *SIDE_TIMES))
+    output.check_columns((*columns, *PRECISION, *SIDE_TIMES))
     with salvaging(output, torch=False) as progress:
         make_runs = partial(model_runs, options, progress, step, own.backward, time)
         if of_files:

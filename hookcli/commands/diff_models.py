@@ -166,6 +166,7 @@ class ModelRuns:
             compile={"": compiler(compile_settings(own.compile))} if own.compile else {},
             amp=getattr(torch, own.amp) if own.amp else None,
             attention=own.attention,
+            emulate_casts=own.emulate_casts,
             tree=built.tree,
             info={
                 **describe_run(model, inputs),

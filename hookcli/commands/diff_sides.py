@@ -14,7 +14,7 @@ import typer
 from hookcli.commands.mistakes import mistake
 from hookcli.commands.model import find_recipe
 from hookcli.commands.option_fields import OnlyFields, as_typed, choice, option, takes_options
-from hookcli.commands.options import BUILDING, CompileOptions, Model, Options
+from hookcli.commands.options import BUILDING, LookOptions, Model, Options
 from hookcli.commands.probe_command import setting_of
 from hookcli.commands.typer_classes import typed_names, with_values
 from hookcli.errors import UsageError, shortened
@@ -43,7 +43,7 @@ _NAMES = [f"--{name}" for name in OWN if name not in _SWITCHES]
 
 
 @dataclass(frozen=True)
-class SideOptions(CompileOptions):
+class SideOptions(LookOptions):
     """The options that only a side has."""
 
     amp: str | None = choice(None, "Run under torch.autocast [bfloat16].", AMP)
@@ -51,11 +51,12 @@ class SideOptions(CompileOptions):
     path: str | None = option(None, "Import the model from this folder.", metavar="DIR")
 
 
-_ALONE = [f"--{one.name}" for one in fields(SideOptions)]
+_ALONE = [f"--{one.name.replace('_', '-')}" for one in fields(SideOptions)]
 _FLAGS = (*_NAMES, *_ALONE, *_SWITCHES.values())
+_TYPED = ("--compile", "--compile --emulate-casts", "--amp", "--attention math", "--path DIR")
 IN_QUOTES = {
     name: f"{name} is an option of one side: put it into the quotes of that side, as in hookcli diff 'resnet18 {word}'"
-    for name, word in zip(_ALONE, ("--compile", "--amp", "--attention math", "--path DIR"), strict=True)
+    for name, word in zip(_ALONE, _TYPED, strict=True)
 }
 
 
@@ -106,7 +107,7 @@ def parse_side(label: str, text: str, shared: Options) -> SideSpec:
         about = f"its own options are {', '.join(_FLAGS)}; put all others outside the quotes"
         raise UsageError(f"{label} {text!r}: {mistake(error)} ({about})") from error
     computes = [*set(own).difference(_COMPUTES), *(["path"] if alone.path else [])]
-    if len(computes) == len(own) + sum(getattr(alone, one.name) is not None for one in fields(alone)):
+    if len(computes) == len(own) + sum(bool(getattr(alone, one.name)) for one in fields(alone)):
         plain = text
     else:
         options = replace(Options(), **own)
@@ -154,8 +155,7 @@ def build(spec: SideSpec, backward: bool, feedback: Feedback) -> BuiltSide:
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
         run = prepare_run(recipe, setting, feedback=feedback)
-        model, compiled = unwrapped(run.model)
-        return BuiltSide(spec, recipe, setting, replace(run, model=model), tree, compiled)
+        return BuiltSide(spec, recipe, setting, run, tree, unwrapped(run.model))
 
 
 def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:

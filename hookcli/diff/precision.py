@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.diff.origin import OUTPUT
+from hookcli.diff.tolerance import gradient_scales
 from hookcli.diff.verdict import title
 from hookcli.table import Report, Row, Skipped
-from hookcli.table.columns import columns_named, place_of
+from hookcli.table.columns import place_of
+from hookcli.table.columns.layouts import PRECISION
 from hookcli.table.names import is_within
 
 Rows = Mapping[tuple[Any, ...], Row]
 """Rows of compared tensors by their place."""
 _ALIKE = 1.5  # sides whose errors differ by less than this factor are equally far from float64
+_NOISE = 1e-7  # share of the largest rms among gradients of one kind
 _SHARE = 0.5  # of a module's own error: parts with this much of it are where it arises
 
 
@@ -33,7 +37,10 @@ class Precision:
 
     def judge(self, a: Rows, b: Rows) -> None:
         """Take in both sides' comparisons with a run in float64."""
+        scales = gradient_scales((row["kind"], _rms(row)) for row in a.values())
         for place in a.keys() & b.keys():
+            if a[place]["kind"] != OUTPUT and _rms(a[place]) <= _NOISE * scales[a[place]["kind"]]:
+                continue  # a gradient that is zero but for rounding, as of a bias before a normalization
             self._add(place, a_error=a[place]["rel_l2"], b_error=b[place]["rel_l2"])
         if text := _judged(a, b):
             self.sentences.append(text)
@@ -49,19 +56,21 @@ class Precision:
     def added_to(self, report: Report) -> Report:
         """The report with these figures as columns, and the sentences after its verdict."""
         rows = [replace(row, values={**row.values, **self.values.get(place_of(row.values), {})}) for row in report.rows]
-        names = {name for values in self.values.values() for name in values}
-        new = [column for column in columns_named("a_error", "b_error", "own", "inherited") if column.name in names]
         at = 1 + next(n for n, column in enumerate(report.columns) if column.name == "rel_l2")
         return replace(
             report,
             rows=rows,
-            columns=[*report.columns[:at], *new, *report.columns[at:]],
+            columns=[*report.columns[:at], *PRECISION, *report.columns[at:]],
             totals={**report.totals, "verdict": "; ".join([report.totals["verdict"], *self.sentences])},
             skipped=[*report.skipped, *self.skipped],
         )
 
     def _add(self, place: tuple[Any, ...], **figures: float | None) -> None:
         self.values.setdefault(place, {}).update(figures)
+
+
+def _rms(row: Row) -> float:
+    return float(row["a_l2"]) / math.sqrt(row["numel"] or 1)
 
 
 def _judged(a: Rows, b: Rows) -> str:

@@ -139,7 +139,7 @@ def test_a_crash_shows_what_was_compared(cli: Cli, net: Path, crashing: int) -> 
 
 
 def test_nothing_in_common(cli: Cli, net: Path) -> None:
-    ran = cli("diff", NET, f"{NET} --compile eager", *INPUT, "--match", "conv")
+    ran = cli("diff", NET, f"{NET} --compile eager", *INPUT, "--match", "conv", "--ops")
     assert ran.code == 2 and "nothing to compare" in ran.err
 
 

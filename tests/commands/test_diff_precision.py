@@ -54,6 +54,14 @@ class Net(nn.Module):
 
 class Double(Net):
     pass
+
+class Returns(Net):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.last.weight.data *= scale
+
+    def forward(self, x):
+        return super().forward(x).float()
 """
 
 
@@ -181,3 +189,12 @@ def test_refused(cli: Cli) -> None:
     ):
         ran = cli("diff", *argv, *INPUT)
         assert ran.code == 2 and said in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_autocast_deserves_the_tolerance_of_its_dtype(cli: Cli) -> None:
+    """Also where a module returns float32 again; weights keep their own."""
+    rows, verdict, _ = compared(cli, "net.py:Returns --amp")
+    assert rows[""]["dtype"] == "float32" and 1e-3 < rows[""]["rel_l2"] < 0.08 and not rows[""].get("beyond")
+    assert verdict.startswith("Within tolerance")
+    ran = cli("diff", "net.py:Returns", "net.py:Returns --arg scale=1.01 --amp", *INPUT)
+    assert ran.code == 1 and "last.weight" in ran.out

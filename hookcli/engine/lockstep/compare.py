@@ -69,13 +69,14 @@ def compare(
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = Comparison(a, b, step, select, ops, time)
     each = [(a.inputs, b.inputs, step.target)] if batches is None else batches
+    run.tells_looks = True
     run.total = 1 if batches is None else total
     try:
         error = error_to_raise(run.execute(seed, feedback, each), run.sides)
     except HookcliError as failed:  # the next batch could not be made
         error = failed
     origin = None
-    if error is None and not ops and select is None:
+    if error is None and not ops and select is None and not any(run.inside):
         again = partial(Comparison, a, b, select=None, ops="functions", time=False)
         origin, error = origin_between_modules(run, again, tolerance or Tolerance(), seed, feedback)
     precision = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.inputs import arguments
 from hookcli.engine.lockstep.computing import as_written
 from hookcli.engine.lockstep.lockstep import A, B, Errors, Lockstep, ProcessState
-from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, INPUT, OUTPUT, ModuleTensors, of_event
+from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, RECEIVED, ModuleTensors, of_event
 from hookcli.engine.lockstep.side import (
     UNSEEN,
     AddTimes,
@@ -31,19 +31,21 @@ from hookcli.engine.lockstep.side import (
 )
 from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, weights_line, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
+from hookcli.engine.looked import Witness, moved_by_looks
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import of_hooks, parse_edits
-from hookcli.engine.run_info import finished
+from hookcli.engine.run_info import finished, model_dtype
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.programs import backends_of, emulated_casts, guarding_hooks
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Report, Skipped
 from hookcli.table.columns.layouts import TENSORS, with_operators
-from hookcli.table.meta import Meta
+from hookcli.table.meta import Meta, with_notes
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
 
@@ -64,12 +66,16 @@ class Comparison:
         self.infos: list[Meta] = [{**side.described, **of_hooks(side.fastpath, edits, ops)} for side, edits in both]
         constants = (x for side in self.sides for x in (*side.model.parameters(), *side.model.buffers()))
         self.pairs = TensorPairs(self.alignment, constants=constants)
-        self.watched = Watched(self.sides, self.alignment, select)
+        # Operators are fused in compiled programs, and what edits change would be other programs.
+        self.inside = [bool(side.compile) and not (ops or side.edits) for side in self.sides]
+        self.watched = Watched(self.sides, self.alignment, select, self.inside)
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.settings = settings_diff(a.model, b.model, self.alignment, select, backward=step.backward)
         self.skipped: list[Skipped] = []
         self.batches = 0
         self.total: int | None = 1
+        self.witnesses = Witness(a.model), Witness(b.model)
+        self.tells_looks = False
         self.clock = ProgramClock()
         self.time = time
         self.add_times: AddTimes | None = None
@@ -88,8 +94,11 @@ class Comparison:
                     break
                 self.pairs.batch_ended()
                 self.batches += 1
+            for number, side in enumerate(self.sides):
+                if self.tells_looks and self.inside[number] and self.batches == 1:
+                    self._tell_looks(number, side, states[number], seed)
             if self.time and not any(errors):
-                hidden = self.watched.hidden
+                hidden = self.watched.compiled
                 self.add_times = time_sides(self.sides, self.step, states, hidden, self.edits, self.ops, feedback)
         return errors
 
@@ -98,7 +107,12 @@ class Comparison:
         lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
         sessions = [
             HookSession(
-                side.model, select=partial(self.watched, n), fastpath=side.fastpath, edits=self.edits[n], ops=self.ops
+                side.model,
+                select=partial(self.watched, n),
+                fastpath=side.fastpath,
+                edits=self.edits[n],
+                ops=self.ops,
+                inside_compiled=self.inside[n],
             )
             for n, side in enumerate(self.sides)
         ]
@@ -106,7 +120,8 @@ class Comparison:
             session.begin_batch(self.batches, self.total)
             hide(session, hidden)
         feedback.follow(sessions[A].position)
-        errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
+        with guarding_hooks() if any(self.inside) else nullcontext():
+            errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
         if not any(errors):
             skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.watched.hidden[A])] + unmeasured(sessions[A])
             self.skipped = [item for item in skipped if not self.batches or item in self.skipped]
@@ -114,10 +129,18 @@ class Comparison:
                 self.pairs.parameters(*(side.model for side in self.sides))
         return errors
 
+    def _tell_looks(self, number: int, side: Side, state: ProcessState, seed: int) -> None:
+        """Note what compiles a side, and how far its outputs and gradients were moved by being looked at inside."""
+        with state():
+            torch.manual_seed(seed)
+            moved = moved_by_looks(side.model, side.inputs, side.step(self.step), self.witnesses[number], restore=True)
+        how = f"by {'; '.join(backends_of(side.model))}: {moved}"
+        self.infos[number] = {**self.infos[number], "compiled": how}
+
     def report(self, tolerance: Tolerance, info: Meta, origin: Origin | None = None) -> Report:
         """The report of what was compared until now; `origin`: see `verdict.report`."""
         weights = self.state_diff.rows(tolerance)
-        rows = with_state_rows(self.pairs.rows(tolerance, info["complete"]), weights)
+        rows = with_state_rows(self.pairs.rows(self.tolerated(tolerance), info["complete"]), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
         columns = with_operators(TENSORS) if self.ops else TENSORS
         report = verdict.report(
@@ -127,7 +150,7 @@ class Comparison:
             model=" → ".join(names),
             columns=[column for column in columns if column.name != "kind" or self.step.backward],
             metas=[finished(own) for own in self.infos],
-            meta=finished(info),
+            meta=finished(with_notes(info, *self._compiled())),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=weights_line(weights, self.state_diff.compared),
             settings=self.settings,
@@ -135,6 +158,18 @@ class Comparison:
             identical=info["complete"] and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
         return self.add_times(report, self.alignment) if self.add_times else report
+
+    def _compiled(self) -> Iterator[str]:
+        for side, info in zip("AB", self.infos, strict=True):
+            if "compiled" in info:
+                yield f"{side} was compiled {info['compiled']}"
+
+    def tolerated(self, tolerance: Tolerance) -> Tolerance:
+        """The tolerance that computed values deserve, by the way in which the sides compute them."""
+        dtypes = [dtype for side in self.sides for dtype in (model_dtype(side.model), side.amp) if dtype]
+        lowered = [str(dtype).removeprefix("torch.") for dtype in dtypes]
+        (*a, ways), (*b, others) = (side.computes for side in self.sides)
+        return replace(tolerance, lowered=lowered, fused=a == b and ways != others)
 
     @property
     def unlike(self) -> str:
@@ -159,11 +194,12 @@ class Comparison:
         with ExitStack() as stack:
             devices = {device for side in self.sides for device in accelerators(side.model, side.inputs)}
             stack.callback(ProcessState(devices).enter)
+            stack.enter_context(emulated_casts(any(side.emulate_casts for side in self.sides)))
             states, operators = [], []
             for number, side in enumerate(self.sides):
                 stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
-                    stack.enter_context(compiled(side.model, side.compile))
+                    stack.enter_context(compiled(side.model, side.compile, inside=self.inside[number]))
                 torch.manual_seed(seed)
                 if self.ops:
                     operators.append(operators_of(side, self.step, self.ops, self.watched.hidden[number]))
@@ -186,21 +222,21 @@ class Comparison:
             arrive(event, GRAD_OUTPUT, [(event.path, event.grad)])
 
         def feed(event: HookEvent) -> None:
-            arrive(event, INPUT, list(tree.arguments(event.args, event.kwargs)))
-
-        def call(callback: Callable[[HookEvent], None]) -> Callable[[HookEvent], None]:
-            return as_written()(callback) if side.exact else callback
+            arrive(event, RECEIVED, list(tree.arguments(event.args, event.kwargs)))
 
         side = self.sides[number]
+        call: Callable[..., Callable[[HookEvent], None]] = as_written() if side.exact else lambda callback: callback
         # Backward must run in the calling thread, for every device: a device's own thread would serve both sides, and
         # wait for ever once one side waits for the other.
         with session, torch.autograd.set_multithreading_enabled(False):
             if self.isolate:
                 session.forward_pre(feed)
-            session.forward_pre(call(partial(self.pairs.known.receive, number)))
+            if not self.inside[number]:  # what modules receive there are other tensors than those that were returned
+                session.forward_pre(call(partial(self.pairs.known.receive, number)))
             session.forward(call(lambda event: arrive(event, OUTPUT, list(tree.leaves(event.output)))))
             if self.step.backward:
                 session.output_grad(call(grad))
                 if number == A:
                     session.post_accumulate_grad(self.pairs.arrived)
-            side.step(self.step).run(session, *arguments(side.inputs), self.infos[number])
+            looked = self.witnesses[number].see if self.inside[number] else None
+            replace(side.step(self.step), ran=looked).run(session, *arguments(side.inputs), self.infos[number])

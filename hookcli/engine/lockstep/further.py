@@ -28,11 +28,11 @@ def origin_between_modules(
     run: Any, again: Callable[..., Any], tolerance: Tolerance, seed: int, feedback: Feedback
 ) -> tuple[Origin | None, KeyboardInterrupt | None]:
     """Find where differences that arose between modules began, by `again(step=...)`; also return an interrupt."""
-    if not between_modules(run.pairs.rows(tolerance, complete=True)):
+    if not between_modules(run.pairs.rows(run.tolerated(tolerance), complete=True)):
         return None, None
     second = again(step=replace(run.step, backward=False, graph=run.step.backward, passes=1))
     errors = second.execute(seed, feedback, [(*(side.inputs for side in second.sides), None)])
-    origin = None if any(errors) else origin_of(second.pairs.rows(tolerance, complete=True))
+    origin = None if any(errors) else origin_of(second.pairs.rows(second.tolerated(tolerance), complete=True))
     return origin, next((error for error in errors if isinstance(error, KeyboardInterrupt)), None)
 
 

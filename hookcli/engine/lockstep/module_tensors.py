@@ -20,7 +20,9 @@ from hookcli.tensors.chunks import PendingFigures, cause
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.weak import WeakIds, glimpse
 
-INPUT, OUTPUT, GRAD_OUTPUT, GRAD = "input", "output", "grad_output", "grad"
+OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
+RECEIVED = "received"
+"""The kind of what a module is about to receive, where B gets what A received."""
 
 
 @dataclass(slots=True)

@@ -47,8 +47,8 @@ class Side:
     """One of two models to compare, and how to run it; `inputs` and `edits` are those of `capture`.
 
     `compile` has, by fqn, what compiles modules, each by itself; none lies within another. `amp`, `attention` and
-    `exact`: see `computing`. `tree` has the modules imported from the side's own folder. `info` describes
-    the run if `describe_run` does not suffice.
+    `exact`: see `computing`. `emulate_casts`: see `emulated_casts`. `tree` has the modules
+    imported from the side's own folder. `info` describes the run if `describe_run` does not suffice.
     """
 
     model: nn.Module
@@ -60,6 +60,7 @@ class Side:
     amp: torch.dtype | None = None
     attention: str | None = None
     exact: bool = False
+    emulate_casts: bool = False
     tree: SourceTree | None = None
     info: Meta | None = None
 
@@ -132,15 +133,16 @@ def unseen_parts(model: nn.Module, compiled: Collection[str]) -> set[str]:
 
 
 @contextmanager
-def compiled(model: nn.Module, ways: Mapping[str, Compile]) -> Iterator[None]:
-    """Compile these modules; hooks fire on them, not inside."""
+def compiled(model: nn.Module, ways: Mapping[str, Compile], *, inside: bool = False) -> Iterator[None]:
+    """Compile these modules; hooks fire on them, and inside if a session looks `inside`."""
     use_fake_tensors()  # the sides run in threads of their own
     with ExitStack() as stack:
         for fqn, way in ways.items():
             module = model.get_submodule(fqn)
             own = vars(module).get("forward")
             put_back = (setattr, module, "forward", own) if own else (delattr, module, "forward")
-            module.forward = without_mode(way(module.forward))
+            forward = way(module.forward)
+            module.forward = forward if inside else without_mode(forward)
             stack.callback(*put_back)
         yield
 
@@ -149,13 +151,19 @@ Names = tuple[set[str], set[str]]
 
 
 class Watched:
-    """The test of a side's parts; `hidden` modules have no hooks: they, or their counterparts, run compiled."""
+    """The test of a side's parts; `hidden` modules have no hooks: they, or their counterparts, run compiled.
 
-    def __init__(self, sides: Sequence[Side], alignment: Alignment, select: Select | None) -> None:
+    `compiled` are those that do, among them modules that are seen inside compiled programs.
+    """
+
+    def __init__(
+        self, sides: Sequence[Side], alignment: Alignment, select: Select | None, inside: Sequence[bool]
+    ) -> None:
         self.alignment = alignment
         self._model, self._select = sides[A].model, select
         parts = [unseen_parts(side.model, side.compile) for side in sides]
-        self.hidden = self._on_both(*parts)
+        self.compiled = self._on_both(*parts)
+        self.hidden = self._on_both(*(set() if seen else own for own, seen in zip(parts, inside, strict=True)))
         self._without_operators = self._on_both(
             *(own | {*side.compile} for own, side in zip(parts, sides, strict=True))
         )

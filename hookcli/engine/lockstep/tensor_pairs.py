@@ -16,8 +16,8 @@ from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.engine.lockstep.module_tensors import (
     GRAD,
     GRAD_OUTPUT,
-    INPUT,
     OUTPUT,
+    RECEIVED,
     Inputs,
     KnownPairs,
     ModuleTensors,
@@ -35,7 +35,7 @@ from hookcli.tensors import tree
 from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
 
-_PHASES = (INPUT, OUTPUT, GRAD_OUTPUT, "grad_input", GRAD)
+_PHASES = ("input", OUTPUT, GRAD_OUTPUT, "grad_input", GRAD)
 _NOTHING = torch.empty(0)  # stands for a tensor that is not read any more
 
 
@@ -64,7 +64,7 @@ class TensorPairs:
             return None
         name = self.alignment.name_in(B if side == A else A, seen.fqn)
         if name is None:
-            if seen.kind != INPUT:
+            if seen.kind != RECEIVED:
                 self.note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
             return None
         path = seen.tensors[0][0] if seen.kind == GRAD_OUTPUT else ""
@@ -72,7 +72,7 @@ class TensorPairs:
 
     def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
         """Compare the tensors that both sides have reached; what a module of B is to receive is made that of A."""
-        if a.kind == INPUT:
+        if a.kind == RECEIVED:
             self.known.feed(a, b)
             return
         phase = self._order(a)[:3]
@@ -89,7 +89,7 @@ class TensorPairs:
 
     def unmatched(self, side: int, key: Hashable, seen: ModuleTensors) -> None:
         """Note tensors that only one side has reached, or much earlier or later than the other."""
-        if seen.kind == INPUT:
+        if seen.kind == RECEIVED:
             return
         self._unmatched[side][key] = replace(seen, tensors=[(path, _NOTHING) for path, _ in seen.tensors], received=[])
 

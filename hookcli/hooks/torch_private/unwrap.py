@@ -1,4 +1,4 @@
-"""Takes modules out of what torch.compile puts around them, so that they have the names of the model as written."""
+"""How parts of a model are compiled, and how to compile one so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.hooks.torch_private.dynamo import is_compiled, optimized_module
+from hookcli.hooks.torch_private.dynamo import compiles, is_compiled
 from hookcli.tensors.torch_private import private
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -21,34 +21,18 @@ _CALL = "_compiled_call_impl"
 _LOST = "a part that was compiled in place is compiled again by inductor"
 
 
-def unwrapped(model: nn.Module) -> tuple[nn.Module, dict[str, Compile]]:
-    """The model without what torch.compile put around its modules, for good, so that it runs uncompiled.
+def unwrapped(model: nn.Module) -> dict[str, Compile]:
+    """Have the model, which has no wrappers (see `as_written`), run uncompiled, for good.
 
-    Also returns, by fqn, how the outermost compiled modules had their forward compiled. A forward that is decorated in
-    its class stays compiled.
+    Returns, by fqn, how the outermost compiled modules had their forward compiled. A forward that is decorated in its
+    class stays compiled.
     """
-    wrapper = optimized_module()
-    ways: dict[int, Compile] = {}
-
-    def inside(module: Any) -> nn.Module:
-        while wrapper is not None and isinstance(module, wrapper):
-            way: Any = module.dynamo_ctx
-            ways[id(module._orig_mod)] = way
-            module = module._orig_mod
-        return module  # type: ignore[no-any-return]
-
-    root = inside(model)
-    for holder in [*root.modules()] if wrapper is not None else ():
-        for name, part in [*holder.named_children()]:
-            if (inner := inside(part)) is not part and not isinstance(holder, wrapper or ()):
-                setattr(holder, name, inner)
     compiled: dict[str, Compile] = {}
-    for fqn, module in [*root.named_modules()] if wrapper is not None else ():
-        own = _taken_away(module)
-        way = ways.get(id(module), own)
+    for fqn, module in [*model.named_modules()] if compiles() else ():
+        way = _taken_away(module)
         if way and not any(not outer or fqn.startswith(f"{outer}.") for outer in compiled):
             compiled[fqn] = way
-    return root, compiled
+    return compiled
 
 
 def compiler(settings: Mapping[str, Any]) -> Compile:
@@ -63,7 +47,7 @@ def compiler(settings: Mapping[str, Any]) -> Compile:
     options_of = private(inductor, "list_mode_options", None, lost)
     if options_of is None:
         return partial(torch.compile, **settings)
-    options = {**options_of(settings.get("mode")), "fallback_random": True}
+    options = {**options_of(settings.get("mode", "default")), "fallback_random": True}
     return partial(torch.compile, options=options)
 
 

@@ -122,6 +122,8 @@ TENSORS = columns_named(
     *("max_abs", "mean_abs", "rel_l2", "cosine", "growth", "times"),
 )
 """A comparison of the tensors of two models that run side by side."""
+PRECISION = columns_named("a_error", "b_error", "own", "inherited")
+"""What further runs add to such a comparison."""
 DUMPED = (*TENSORS[:4], *columns_named("batch", "pass"), *TENSORS[4:])
 """A comparison with a dump."""
 DUMPED_IF_FILLED = columns_named("kind", "batch", "pass", "source")
