@@ -60,9 +60,10 @@ class Tolerance:
     gradients of the same kind.
 
     `lowered` are dtypes in which a side computes: under autocast float32 results are no more precise than bfloat16.
-    `fused`: the sides differ in that one is compiled. Of float32 and float64 results a tenth of the default `rtol` is
-    then allowed, 3.5e-5: inductor moved outputs of nine models (resnet18, squeezenet, mobilenet, shufflenet, a small
-    GPT-2, BERT, Llama and ViT, an MLP) by up to 3.2e-6 on the CPU. Gradients keep theirs.
+    `fused`: the sides differ in that one is compiled. Of float32 and float64 results a quarter of the default `rtol` is
+    then allowed, 8.6e-5: on the CPU, inductor moved outputs of eight models (resnet18, squeezenet, mobilenet,
+    shufflenet, small ones of GPT-2, BERT and Llama, an MLP) by up to 6.1e-7 in eval, 1.6e-5 in train mode. Gradients
+    keep theirs.
 
     `settings` are patterns of names: modules may differ in such settings.
     """
@@ -79,7 +80,7 @@ class Tolerance:
         """
         half = math.sqrt(eps(*dtypes, *self.lowered) if eps(*dtypes) else 0.0)
         if self.fused and scale is None and eps(*dtypes) <= eps("float32"):
-            half /= 10
+            half /= 4
         rtol, atol = (half, 0.0) if scale is None else (10 * half, 0.1 * half * scale)
         if self.rtol is not None:
             rtol, atol = self.rtol, 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,6 +13,7 @@ from hookcli.engine import failure
 from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.programs import backends_of
@@ -50,23 +52,30 @@ def compared(reports: Sequence[Report], run: PreparedRun, looked: Witness, resto
     Raises ModelError where it fails: with `fullgraph=True`, say, which looks leave to the model's own program.
     """
     run.feedback.stage(f"running {run.name} compiled, without looks")
-    plain = Witness(run.model)
-    once = replace(run.step, ran=plain.see, optimizer=None, state_dict=False)
-    code = UserCode(partial(failure.crashed, run.model, {}))
     fastpath = all(report.meta.get("fastpath") for report in reports)
     try:
-        session = HookSession(run.model, fastpath=fastpath)
-        with once.mode(), preserved(run.model, run.inputs, parameters=restore), code, session:
-            once.run(session, *arguments(run.inputs), {})
+        moved = moved_by_looks(run.model, run.inputs, run.step, looked, restore, fastpath)
     except ModelError as error:
         error.reports = tuple(reports)
         raise
-    moved = _distance(plain, looked)
-    if fastpath and any(isinstance(m, nn.TransformerEncoderLayer) and not m.training for m in run.model.modules()):
-        moved += ", in which TransformerEncoderLayer takes its fused path"
     how = [f"{report.meta['compiled']}: {moved}" for report in reports]
     metas = [with_notes({**r.meta, "compiled": text}, f"compiled {text}") for r, text in zip(reports, how, strict=True)]
     return [replace(report, meta=meta) for report, meta in zip(reports, metas, strict=True)]
+
+
+def moved_by_looks(
+    model: nn.Module, inputs: Any, step: Step, looked: Witness, restore: bool, fastpath: bool = True
+) -> str:
+    """How far the run that was `looked` at was from one without looks, made here. Raises ModelError if that fails."""
+    plain = Witness(model)
+    once = replace(step, ran=plain.see, optimizer=None, state_dict=False)
+    code, session = UserCode(partial(failure.crashed, model, {})), HookSession(model, fastpath=fastpath)
+    with once.mode(), preserved(model, inputs, parameters=restore), code, session:
+        once.run(session, *arguments(inputs), {})
+    moved = _distance(plain, looked)
+    if fastpath and any(isinstance(m, nn.TransformerEncoderLayer) and not m.training for m in model.modules()):
+        moved += ", in which TransformerEncoderLayer takes its fused path"
+    return moved
 
 
 def _distance(plain: Witness, looked: Witness) -> str:

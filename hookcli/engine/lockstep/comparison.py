@@ -37,6 +37,7 @@ from hookcli.engine.probing import of_hooks, parse_edits
 from hookcli.engine.run_info import finished, model_dtype
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
+from hookcli.errors import ModelError, message_of
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
@@ -133,7 +134,11 @@ class Comparison:
         """Note what compiles a side, and how far its outputs and gradients were moved by being looked at inside."""
         with state():
             torch.manual_seed(seed)
-            moved = moved_by_looks(side.model, side.inputs, side.step(self.step), self.witnesses[number], restore=True)
+            try:
+                step = side.step(self.step)
+                moved = moved_by_looks(side.model, side.inputs, step, self.witnesses[number], restore=True)
+            except ModelError as error:
+                moved = f"without looks it failed: {message_of(error).splitlines()[0]}"
         how = f"by {'; '.join(backends_of(side.model))}: {moved}"
         self.infos[number] = {**self.infos[number], "compiled": how}
 
