@@ -102,7 +102,7 @@ def test_a_check_of_another_distribution(scratch: Path) -> None:
     assert (found["fqn"], found["value"], found["threshold"]) == ("2", 1, 4) and ran.returncode == 0, ran.stderr
     assert found["hint"] == "a width that was mistyped; make it wider"
     ran = run(scratch, "check", "demo:8", "--select", "DEMO", "--threshold", "narrow-layer=1", "--fail-on", "warning")
-    assert ran.returncode == 0 and ran.stdout.splitlines()[1] == "1 check passed (4 modules)"
+    assert ran.returncode == 0 and ran.stdout.splitlines()[0] == "1 check passed (4 modules)"
     assert run(scratch, "explain", "DEMO1").stdout.startswith("DEMO1 narrow-layer (warning)\n\nA layer returns")
     assert "DEMO1" in run(scratch, "check", "--list").stdout
 

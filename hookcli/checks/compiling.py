@@ -50,7 +50,7 @@ class GraphBroken(_OfCompiled):
     id = "HK039"
     name = "graph-break"
     means = "a print, .item(), a branch on a tensor's value, or a call of a library that torch.compile can't trace"
-    advice = "move the line out of the compiled code; TORCH_LOGS=graph_breaks shows more"
+    advice = "move it out of compiled code; TORCH_LOGS=graph_breaks shows more"
 
     def judge(self, measured: _ReadsCompilation) -> Iterator[Finding]:
         for one in measured.compilation.breaks:
@@ -72,7 +72,7 @@ class CompiledAgain(_OfCompiled):
     id = "HK040"
     name = "recompiled"
     means = "an attribute or argument that changes from call to call (a counter, a length, a flag)"
-    advice = "make it a tensor or a buffer, or keep it constant; for sizes: dynamic=True or mark_dynamic"
+    advice = "make it a tensor or a buffer, or keep it constant"
 
     def judge(self, measured: _ReadsCompilation) -> Iterator[Finding | Skipped]:
         for one in measured.compilation.recompiled:
@@ -98,7 +98,7 @@ class RecompileLimit(_OfCompiled):
     name = "recompile-limit"
     severity = ERROR
     means = "a Python number or size that is new in each call"
-    advice = "make it a tensor, pad to a few lengths, or compile with dynamic=True"
+    advice = "make it a tensor, pad to few lengths, or compile with dynamic=True"
 
     def judge(self, measured: _ReadsCompilation) -> Iterator[Finding]:
         for one in measured.compilation.eager:
@@ -117,7 +117,7 @@ class LeftUncompiled(_OfCompiled):
     id = "HK042"
     name = "left-eager"
     means = "a graph break within a loop, a try block or a context manager"
-    advice = "move what breaks the graph, or the loop around it, out of the function"
+    advice = "move what breaks the graph, or the loop around it, elsewhere"
 
     def judge(self, measured: _ReadsCompilation) -> Iterator[Finding]:
         left = [one for one in measured.compilation.eager if not one.limit]

@@ -75,7 +75,7 @@ class DeadUnits(_Units):
     name = "dead-units"
     counted, state = "dead", "zero for every input"
     means = "a bias far below zero, an initialisation that makes the input negative, or training at too high a rate"
-    advice = "look at the bias and initialisation before it, use LeakyReLU or GELU, or normalise first"
+    advice = "look at the bias and initialisation before it, or use LeakyReLU"
     look = "activations --sort -zeros"
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 

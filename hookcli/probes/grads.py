@@ -208,7 +208,7 @@ class GradsProbe(StatsProbe):
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """Remarks on inputs that are handed on or come several times, and on outputs that others are made from."""
         handed_on = dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))
-        noted = {_HANDED_ON + _INSIDE * self.session.inside_compiled: handed_on} | self._noted
+        noted = {_HANDED_ON + _INSIDE * bool(self.session and self.session.inside_compiled): handed_on} | self._noted
         return [f"{formatting.listed(list(names), 1)}: {note}" for note, names in noted.items() if names]
 
     def _parameters_without(self) -> list[Skipped]:

@@ -114,10 +114,17 @@ def test_the_line_names_the_mode_where_training_keeps_other_tensors(part: nn.Mod
     kept = {mode: report.totals["kept_bytes"] for mode, report in reports.items()}
     assert kept["train"] == saved_by_pytorch(model, x) > kept["eval"]
     assert " kept for backward in eval mode = " in totals_line(reports["eval"])
-    assert totals_line(reports["eval"]).endswith(" (--train --sort -kept: which modules keep it)")
-    assert totals_line(reports["eval"], sorts=True).endswith(" KiB (--train: in train mode)")
+    assert totals_line(reports["eval"]).endswith(
+        " (--train --sort -kept: which modules keep it); `hookcli memory`: the peak"
+    )
+    assert totals_line(reports["eval"], sorts=True).endswith(
+        " KiB, without temporaries (--train: in train mode); `hookcli memory`: the peak"
+    )
     for same in (reports["train"], shapes(mlp().eval(), x)):
-        assert re.search(r" kept for backward = [\d.]+ KiB \(--sort -kept: which modules keep it\)$", totals_line(same))
+        assert re.search(
+            r" kept for backward = [\d.]+ KiB, without temporaries \(--sort -kept: which modules keep it\); `hookcli memory`: the peak$",
+            totals_line(same),
+        )
 
 
 class NoGraph(nn.Module):

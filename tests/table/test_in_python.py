@@ -179,7 +179,7 @@ def test_html_has_the_findings_the_verdict_and_the_next_command() -> None:
             assert page.lines[:2] == table[:2] and page.lines[-1] == table[-1]
     assert [line.split()[0] for line in page.lines[:2]] == ["First", "Net"]
     words = [line.split()[0] for line in Page(plain(check)).lines]
-    assert words == ["Net", "HK010", "May", "Else:", "1", "Next:"]
+    assert words == ["HK010", "May", "Else:", "1", "Net", "Next:"]
 
 
 def test_a_notebook_gets_the_page_in_a_frame_that_reaches_nothing() -> None:

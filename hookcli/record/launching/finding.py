@@ -22,7 +22,7 @@ from pkgutil import get_importer, iter_modules
 from shutil import which
 
 from hookcli.errors import UsageError, shortened
-from hookcli.system.files import content, exists, is_folder, is_pipe, near_files, opened
+from hookcli.system.files import content, exists, is_file, is_folder, is_pipe, near_files, opened
 
 _LOOKED = " (looked in the working directory and on sys.path)"
 
@@ -224,7 +224,7 @@ def mentions(script: str, arguments: Sequence[str], options: Collection[str]) ->
     """True if a script's own text names the first of these options among its arguments, or can't be read."""
     typed = next((word for word in (argument.partition("=")[0] for argument in arguments) if word in options), "")
     try:
-        text = Path(script).read_text("utf-8") if typed and Path(script).is_file() else typed
+        text = content(script).decode() if typed and is_file(script) else typed
     except (OSError, ValueError):
         return True
     return typed in text or typed[2:].replace("-", "_") in text
