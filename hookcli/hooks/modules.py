@@ -67,6 +67,8 @@ class ModuleHooks(HookGroup):
         if self._started and (self._everything or not everything):
             return
         if not self._started:
+            if self._looks:
+                self.core.stack.enter_context(self._looks.in_use())
             self.core.stack.callback(self.detach)
         self._started, self._everything = True, everything
         core = self.core

@@ -104,6 +104,17 @@ def test_both_sides_are_seen_inside_at_once(cli: Cli) -> None:
     assert config.skip_nnmodule_hook_guards == before  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("sides", [(" --compile aot_eager", ""), ("", " --compile aot_eager")])
+def test_torch_compile_takes_hooks_as_it_did_after_one_side_was_seen_inside(
+    sides: tuple[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo import config
+
+    monkeypatch.setattr(config, "skip_nnmodule_hook_guards", True)
+    assert cli("diff", *(f"net.py:Net{more}" for more in sides), *INPUT).code == 0
+    assert config.skip_nnmodule_hook_guards is True  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("word", COMPILE)
 def test_every_backend_and_mode_can_be_asked_for(word: str) -> None:
     """Programs of inductor draw the random numbers of eager mode; that is asked of no other backend."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -42,7 +42,7 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.programs import backends_of, emulated_casts, guarding_hooks
+from hookcli.hooks.torch_private.programs import backends_of, emulated_casts
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Report, Skipped
 from hookcli.table.columns.layouts import TENSORS, with_operators
@@ -121,8 +121,7 @@ class Comparison:
             session.begin_batch(self.batches, self.total)
             hide(session, hidden)
         feedback.follow(sessions[A].position)
-        with guarding_hooks() if any(self.inside) else nullcontext():
-            errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
+        errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
         if not any(errors):
             skipped = [Skipped(fqn, UNSEEN) for fqn in sorted(self.watched.hidden[A])] + unmeasured(sessions[A])
             self.skipped = [item for item in skipped if not self.batches or item in self.skipped]

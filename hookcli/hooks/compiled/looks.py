@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,8 +30,15 @@ class Looks:
         self._way = operators()
         self._places: list[Tensor] = []
         self.asked = Asked()
-        core.stack.callback(forget, self._places)
-        core.stack.enter_context(guarding_hooks())
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Compile programs with looks in this block; they call nobody after it."""
+        with guarding_hooks():
+            try:
+                yield
+            finally:
+                forget(self._places)
 
     def ask(self, kind: HookKind) -> None:
         """Show this kind, too, in programs that are compiled from now on."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from inspect import getclosurevars
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -151,19 +152,27 @@ _own: list[_OwnProgram] = []
 def guarding_hooks() -> Iterator[None]:
     """Have programs that are compiled in this block run only for modules with the hooks that they were compiled with.
 
-    By default torch.compile takes it that hooks never change.
+    By default torch.compile takes it that hooks never change. Blocks of several threads may end in any order.
     """
-    config = import_module("torch._dynamo.config")
+    config: Any = import_module("torch._dynamo.config")
     lost = "a compiled program may run for a module that is alike but has other hooks"
     before = private(config, "skip_nnmodule_hook_guards", None, lost)
     if before is None:
         yield
         return
-    config.skip_nnmodule_hook_guards = False  # type: ignore[attr-defined]
+    with _guarding:
+        _skipped.append(config.skip_nnmodule_hook_guards)
+        config.skip_nnmodule_hook_guards = False
     try:
         yield
     finally:
-        config.skip_nnmodule_hook_guards = before  # type: ignore[attr-defined]
+        with _guarding:
+            config.skip_nnmodule_hook_guards = _skipped[0] if len(_skipped) == 1 else False
+            _skipped.pop()
+
+
+_guarding = Lock()
+_skipped: list[bool] = []  # the flag as each open block found it, the outermost first
 
 
 def not_compiled_alone(*functions: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,15 +18,6 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.table import Report, Row
 
 Of = Callable[[], Sequence[Any]]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    counters.clear()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 class Pair(NamedTuple):
@@ -215,19 +206,10 @@ def test_a_compiled_part_runs_eagerly_for_what_no_program_shows() -> None:
     assert hookcli.capture(compiled, X, probes="shapes").meta["compiled"] == "run without torch.compile"
 
 
-class Twin(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.act = nn.Linear(4, 4), nn.Tanh()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.linear(x))
-
-
 def test_sessions_share_the_program_with_looks_so_that_no_limit_is_reached() -> None:
     """torch.compile compiles a function eight times at most, and keeps what it has compiled."""
     x, counter = torch.randn(2, 4), CompileCounterWithBackend("aot_eager")
-    models = [Twin() for _ in range(4)]
+    models = [Layer() for _ in range(4)]
     compiled = [torch.compile(model, backend=counter) for model in models]
     for number in range(12):
         model = models[number % 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,15 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.probes.grads import GradsProbe
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    counters.clear()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def llama() -> tuple[nn.Module, Tensor]:
