@@ -22,7 +22,7 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
-from hookcli.record.file.views.summary import compiled_lines, left_out_line, non_finite_line, ran_line
+from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
 from hookcli.table.columns.recorded import EVERY_STEP

@@ -16,7 +16,7 @@ from hookcli.record.file.tail import Tail, tail_of
 from hookcli.record.file.views.over_time import every_step
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import NothingToShowError, Query
-from hookcli.record.file.views.summary import non_finite_line, ran_line
+from hookcli.record.file.views.run_lines import non_finite_line, ran_line
 from hookcli.reporters import selection
 from hookcli.system.escaping import visible
 from hookcli.system.files import exists, is_folder

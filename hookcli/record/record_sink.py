@@ -22,7 +22,7 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.file.writer import RecordWriter
 from hookcli.table.losses import LossCourse
 

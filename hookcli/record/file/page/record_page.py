@@ -17,7 +17,7 @@ from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
-from hookcli.record.file.views.summary import compiled_lines, non_finite_line
+from hookcli.record.file.views.run_lines import compiled_lines, non_finite_line
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.page import shown_columns
 from hookcli.table import SCHEMA, Report, Row, document, strict

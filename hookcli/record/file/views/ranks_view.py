@@ -12,7 +12,7 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, step_totals
 from hookcli.record.file.views.query import Query
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns import names

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe.measurements.evidence import ReceivedKind
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep

@@ -14,7 +14,8 @@ import pytest
 from records import HEADER, activation, bad, end, ran, recorded_step
 
 from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, RecordedStep
-from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
+from hookcli.record.file.views.run_lines import non_finite_line, ran_line
+from hookcli.record.file.views.summary import summary
 from hookcli.table import Column, Report, TensorStats
 from hookcli.table.losses import LossCourse
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import UsageError
 from hookcli.hooks.session import HookSession
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe import recording_plan
 from hookcli.record.observe.measurements import keep_bad
 from hookcli.record.observe.recording_plan import RecordingPlan

@@ -11,7 +11,7 @@ import torch
 from observing import Seen, observed, observing, rows
 from torch import Tensor, nn
 
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.observe.steps.search import StopProgram
 
 

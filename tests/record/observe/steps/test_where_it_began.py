@@ -10,7 +10,7 @@ from observing import observed
 from record.observe.figures import net
 from torch import Tensor, nn
 
-from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.file.views.run_lines import non_finite_line
 
 
 class Logs(nn.Module):
