@@ -42,9 +42,9 @@ class GraphBroken(_OfCompiled):
 
     The line itself runs in Python. Each break costs time at every call: kernels are not fused across it, values pass
     through Python, and on an accelerator the host may have to wait for the device. The finding names the innermost line
-    of your own code, the reason, and the library's line that could not be traced, if it is one. A line that breaks the
-    graph of its caller, and then that of its own function, counts once. With `torch.compile(fullgraph=True)` a break is
-    an exception. `hookcli check` looks for breaks with --compile.
+    of your own code, the reason, and the library's line that could not be traced, if it is one. PyTorch may meet a line
+    twice, while it traces the caller and while it traces the function itself; it counts once. With
+    `torch.compile(fullgraph=True)` a break is an exception. `hookcli check` looks for breaks with --compile.
     """
 
     id = "HK039"

@@ -13,7 +13,7 @@ import typer
 
 from hookcli.commands.mistakes import mistake
 from hookcli.commands.model import find_recipe
-from hookcli.commands.option_fields import OnlyFields, as_typed, choice, option, takes_options
+from hookcli.commands.option_fields import OnlyFields, as_typed, choice, names, option, takes_options
 from hookcli.commands.options import BUILDING, LookOptions, Model, Options
 from hookcli.commands.probe_command import setting_of
 from hookcli.commands.typer_classes import typed_names, with_values
@@ -51,13 +51,11 @@ class SideOptions(LookOptions):
     path: str | None = option(None, "Import the model from this folder.", metavar="DIR")
 
 
-_ALONE = [f"--{one.name.replace('_', '-')}" for one in fields(SideOptions)]
+_ALONE = [*names(SideOptions)]
 _FLAGS = (*_NAMES, *_ALONE, *_SWITCHES.values())
-_TYPED = ("--compile", "--compile --emulate-casts", "--amp", "--attention math", "--path DIR")
-IN_QUOTES = {
-    name: f"{name} is an option of one side: put it into the quotes of that side, as in hookcli diff 'resnet18 {word}'"
-    for name, word in zip(_ALONE, _TYPED, strict=True)
-}
+_TYPED = {"--emulate-casts": "--compile --emulate-casts", "--attention": "--attention math", "--path": "--path DIR"}
+_QUOTED = "{} is an option of one side: put it into the quotes of that side, as in hookcli diff 'resnet18 {}'"
+IN_QUOTES = {name: _QUOTED.format(name, _TYPED.get(name, name)) for name in _ALONE}
 
 
 @dataclass(frozen=True)

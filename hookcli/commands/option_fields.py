@@ -50,24 +50,29 @@ def _declared(kind: Any, one: Field[object]) -> object:
     settings: dict[str, Any] = {"panel": getattr(owner, "panel", None), **one.metadata}
     names, short, panel = settings.pop("names"), settings.pop("short", ""), settings.pop("panel")
     settings.pop("words", None)
-    name = f"--{one.name.replace('_', '-')}"
+    name = flag(one.name)
     if not names and (short or isinstance(one.default, bool)):
         names = (f"{name}/--no-{name[2:]}" if one.default is True else name, *filter(None, [short]))
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
+def flag(name: str) -> str:
+    """The option of a field of this name, as typed: --batch-size."""
+    return f"--{name.replace('_', '-')}"
+
+
 def as_typed(options: Any, name: str) -> Iterator[str]:
     """The words of an option on a command line; none if it has its default."""
-    value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
+    value, typed = getattr(options, name), flag(name)
     if value == getattr(type(options)(), name):
         return
     if isinstance(value, bool):
         names = next(one for one in fields(options) if one.name == name).metadata["names"]
-        on, _, off = (names[0] if names else f"{flag}/--no-{flag[2:]}").partition("/")
+        on, _, off = (names[0] if names else f"{typed}/--no-{typed[2:]}").partition("/")
         yield on if value else off
         return
     for item in value if isinstance(value, list) else [value]:
-        yield from (flag, str(item))
+        yield from (typed, str(item))
 
 
 AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")
@@ -76,7 +81,7 @@ AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")
 
 def names(options: Any) -> dict[str, Field[Any]]:
     """The fields of a dataclass of options, by their names on the command line."""
-    return {f"--{one.name.replace('_', '-')}": one for one in fields(options)}
+    return {flag(one.name): one for one in fields(options)}
 
 
 def moved_before(own: Any, typed: Sequence[str]) -> str:
@@ -133,7 +138,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
         for options in filled.values():
             for one in fields(options):
                 if words := one.metadata.get("words"):
-                    check_choice(f"--{one.name.replace('_', '-')}", getattr(options, one.name), words)
+                    check_choice(flag(one.name), getattr(options, one.name), words)
         return function(**values, **filled)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

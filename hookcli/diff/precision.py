@@ -1,4 +1,4 @@
-"""What further runs tell of a comparison: each side's distance from float64, and the error of each module alone."""
+"""Figures of further runs of a comparison: each side's distance from float64, and the error of each module alone."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _received(row: Row) -> float | None:
 
 
 def _own(rows: Sequence[Row]) -> str:
-    """The module with the largest error of its own, innermost, and the largest one of the others."""
+    """Name the innermost module that makes the largest error on A's input, and the largest error among the others."""
     worst = max(rows, key=lambda row: row["rel_l2"])
     while inner := [r for r in rows if is_within(r.fqn, worst.fqn) and _has_most(r, worst)]:
         worst = max(inner, key=lambda row: row["rel_l2"])

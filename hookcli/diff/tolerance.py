@@ -63,9 +63,7 @@ class Tolerance:
     `fused`: the sides differ in that one is compiled. Of float32 and float64 results a quarter of the default `rtol` is
     then allowed, 8.6e-5: on the CPU, inductor moved outputs of eight models (resnet18, squeezenet, mobilenet,
     shufflenet, small ones of GPT-2, BERT and Llama, an MLP) by up to 6.1e-7 in eval, 1.6e-5 in train mode. Gradients
-    keep theirs.
-
-    `settings` are patterns of names: modules may differ in such settings.
+    keep theirs. `settings` are patterns of names: modules may differ in such settings.
     """
 
     rtol: float | None = None

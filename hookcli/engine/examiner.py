@@ -161,7 +161,7 @@ class Examiner:
         return measured
 
     def _with_compilation(self, measured: Measurements) -> Measurements:
-        """The measurements with those of a compiled run, if checks read them; its failure is a crash of its own."""
+        """Add the measurements of a compiled run, if checks read them; its failure is `compile_crash`."""
         if "compilation" not in self.needs or not self.plan.compile:
             return measured
         self._stage(f" under torch.compile ({self.plan.compile})")

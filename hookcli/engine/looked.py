@@ -41,7 +41,7 @@ class Witness:
 
 
 def seen_inside(run: PreparedRun, probes: Sequence[Probe]) -> list[str]:
-    """What compiles the parts that are seen inside their programs; empty if compiled parts run uncompiled."""
+    """The backends of the compiled parts that probes see inside; empty if compiled parts are to run uncompiled."""
     looks = all(p.inside_compiled for p in probes) and any(p.values for p in probes)
     return backends_of(run.model) if looks and run.info.get("device") != "meta" and run.step.share.of == 1 else []
 

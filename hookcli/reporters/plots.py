@@ -22,7 +22,6 @@ from hookcli.reporters.step_axis import time_marks, x_label
 from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.costs import MEMORY_KINDS
-from hookcli.table.formatting import letter
 from hookcli.table.grouping import View
 from hookcli.table.histogram import FORMATS
 from hookcli.table.printable import printable
@@ -108,7 +107,7 @@ def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
     """Draw a figure's curves, which the file names by the identifier and the letter of their run."""
     ax.set_title(one.heading)
     for place, (points, color) in enumerate(zip(one.points, cycle(_COLORS), strict=False)):
-        name = letter(place)
+        name = formatting.letter(place)
         steps, values = [step for step, _ in points], [value for _, value in points]
         marked = {"marker": "o" if len(points) <= _DOTTED else None, "markersize": 2.5}
         ax.plot(steps, values, color=color, linewidth=1.2, label=name, gid=f"{identifier}{name}", **marked)

@@ -26,8 +26,7 @@ from hookcli.sources.huggingface_inputs import Inputs
 from hookcli.sources.libraries import CONFIG, config_folder, import_library, load_tokenizer, without_remote_code
 from hookcli.system.files import is_folder, near_files, regular
 from hookcli.system.memory import available_memory
-from hookcli.table import formatting
-from hookcli.table.formatting import listed
+from hookcli.table.formatting import listed, size
 from hookcli.table.meta import RANDOM, Meta
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -88,10 +87,9 @@ class _ConfigPlace:
         try:
             return cls(name, config_folder(name, f"hf:{name}"))
         except UsageError as error:
-            if near := near_files(Path(name), suffix="", holds=CONFIG):
-                raise UsageError(f"hf:{name}: no such folder{near.replace('mean ', 'mean hf:')}") from error
-            if "/" in name:
-                raise
+            near = near_files(Path(name), suffix="", holds=CONFIG, prefix="hf:")
+            if near or "/" in name:
+                raise (UsageError(f"hf:{name}: no such folder{near}") if near else error) from error.__cause__
             raise UsageError(f"{error}\n  {unknown('type', name, entries('hf'), see=_SEE)}") from error
 
     def has(self, *files: str) -> bool:
@@ -198,7 +196,7 @@ def _build(model_class: type[nn.Module], config: Any, spec: str) -> nn.Module:
         needed = sum(t.numel() * t.element_size() for t in (*empty.parameters(), *empty.buffers()))
         room = available_memory()
         if room is not None and needed > room:
-            sizes = f"its parameters take {formatting.size(needed)}, and {formatting.size(room)} are available"
+            sizes = f"its parameters take {size(needed)}, and {size(room)} are available"
             raise ModelError(f"{spec} is too large to run for real: {sizes}")
     model: nn.Module = model_class(config)
     return model if config.dtype is None else model.to(dtype=config.dtype)

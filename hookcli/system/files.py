@@ -45,7 +45,7 @@ def exists(name: str | Path) -> bool:
     return os.path.exists(name)  # noqa: PTH110
 
 
-def near_files(path: Path, suffix: str = ".py", holds: str = "") -> str:
+def near_files(path: Path, suffix: str = ".py", holds: str = "", prefix: str = "") -> str:
     """A suggestion for a path that does not exist: the files beside it, or folders that hold a file, named alike."""
     try:
         beside = [
@@ -54,7 +54,7 @@ def near_files(path: Path, suffix: str = ".py", holds: str = "") -> str:
     except OSError:
         return ""
     near = nearest(path.name, beside)
-    return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?" if near else ""
+    return f"; did you mean {' or '.join(f'{prefix}{path.with_name(name)}' for name in near)}?" if near else ""
 
 
 def is_stream(name: str | Path) -> bool:

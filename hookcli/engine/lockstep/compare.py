@@ -10,11 +10,7 @@ from time import perf_counter
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.comparison import Comparison
 from hookcli.engine.lockstep.further import Further, origin_between_modules
-from hookcli.engine.lockstep.side import (
-    BatchOfBoth,
-    Side,
-    error_to_raise,
-)
+from hookcli.engine.lockstep.side import BatchOfBoth, Side, error_to_raise
 from hookcli.engine.preserve import copied
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
@@ -56,8 +52,8 @@ def compare(
     `total` is their number, if it is known. `ops`: compare operators, too (see Hooking); a forward of each side before
     finds them, so that those of both are paired in their order. Without `ops` and `select`, operators are looked at in
     one more forward if modules differ first in what they received. `time`: both are timed afterwards, in turns.
-    `float64`: sides that compute the same in other ways are both compared with a run in float64. `isolate`: the error
-    of each module of B on what A's received is told from what it inherited.
+    `float64`: where the sides differ in how they compute alone, both are compared with a run in float64. `isolate`:
+    each module of B also runs on A's input, which separates the error that it makes from the one that it inherits.
 
     Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
     then.

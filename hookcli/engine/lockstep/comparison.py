@@ -14,7 +14,7 @@ from hookcli.diff import verdict
 from hookcli.diff.origin import Origin
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.inputs import arguments
-from hookcli.engine.lockstep.computing import as_written
+from hookcli.engine.lockstep.computing import not_widened
 from hookcli.engine.lockstep.lockstep import A, B, Errors, Lockstep, ProcessState
 from hookcli.engine.lockstep.module_tensors import GRAD_OUTPUT, OUTPUT, RECEIVED, ModuleTensors, of_event
 from hookcli.engine.lockstep.side import (
@@ -42,7 +42,7 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.programs import backends_of, emulated_casts
+from hookcli.hooks.torch_private.programs import backends_of, emulated_casts, guarding_hooks
 from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Report, Skipped
 from hookcli.table.columns.layouts import TENSORS, with_operators
@@ -199,6 +199,8 @@ class Comparison:
             devices = {device for side in self.sides for device in accelerators(side.model, side.inputs)}
             stack.callback(ProcessState(devices).enter)
             stack.enter_context(emulated_casts(any(side.emulate_casts for side in self.sides)))
+            if any(self.inside):  # else a program of a run without looks would run for the hooked model, too
+                stack.enter_context(guarding_hooks())
             states, operators = [], []
             for number, side in enumerate(self.sides):
                 stack.enter_context(preserved(side.model, side.inputs))
@@ -229,7 +231,7 @@ class Comparison:
             arrive(event, RECEIVED, list(tree.arguments(event.args, event.kwargs)))
 
         side = self.sides[number]
-        call: Callable[..., Callable[[HookEvent], None]] = as_written() if side.exact else lambda callback: callback
+        call: Callable[..., Callable[[HookEvent], None]] = not_widened() if side.exact else lambda callback: callback
         # Backward must run in the calling thread, for every device: a device's own thread would serve both sides, and
         # wait for ever once one side waits for the other.
         with session, torch.autograd.set_multithreading_enabled(False):

@@ -50,7 +50,7 @@ class Further:
     feedback: Feedback
 
     def precision(self, run: Any, *, float64: bool, isolate: bool) -> Precision | None:
-        """What is asked for of the sides of a comparison that has run; None if nothing is. Raises KeyboardInterrupt."""
+        """Make the runs that are asked for, after a comparison; None if there are none. Raises KeyboardInterrupt."""
         found = Precision()
         if isolate:
             self.feedback.stage("running each module of B on what A's received")

@@ -77,7 +77,7 @@ class Side:
 
     @property
     def computes(self) -> tuple[object, ...]:
-        """What makes a side's figures differ from those of another one that computes the same."""
+        """Dtype, autocast, attention kernel and compiled parts: sides that differ in these round differently."""
         return model_dtype(self.model), self.amp, self.attention, tuple(self.compile)
 
     def step(self, step: Step) -> Step:

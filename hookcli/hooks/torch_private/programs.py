@@ -82,7 +82,7 @@ def own_programs(model: nn.Module) -> ExitStack:
 
 
 def backends_of(model: nn.Module) -> list[str]:
-    """What compiles the model's parts, each with its mode; empty if nothing does, or this PyTorch does not tell."""
+    """The backends that compile the model's parts, each with its mode; empty without any, or if PyTorch hides one."""
     backends = [_backend_of(function) for _, _, function in _compiled_calls(model)] if compiles() else []
     named = [None if backend is None else _named(backend) for backend in backends]
     return [] if None in named else [*dict.fromkeys(filter(None, named))]

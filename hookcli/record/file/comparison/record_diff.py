@@ -215,8 +215,7 @@ def _verdict(parted: StepDiff | None, both: TwoLosses) -> dict[str, str]:
     first = f"first beyond tolerance: step {parted.a.step:,}{phase}, {where}: {row['differs']}"
     if not better:
         return {"verdict": first}
-    other = f"; other figures part at step {parted.a.step:,}" if agree else ""
-    return {**told, "verdict": better + other, "first": first}
+    return {**told, "verdict": better + f"; other figures part at step {parted.a.step:,}" * agree, "first": first}
 
 
 def _grown(steps: Sequence[StepDiff]) -> str:
