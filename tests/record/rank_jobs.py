@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -164,13 +166,19 @@ def uneven(folder: str) -> None:
 
 
 def killed(folder: str) -> None:
-    """Rank 1 dies in its second step."""
+    """Rank 1 dies in its second step, once the files hold the first one of both: its death ends rank 0 at once."""
     rank, path = dist.get_rank(), Path(folder)
+
+    def written() -> bool:
+        parts = [path / f"rank{each}.jsonl" for each in range(dist.get_world_size())]
+        return all(part.exists() and re.search(r'"step":0,.*\n', part.read_text()) for part in parts)
 
     def die(module: nn.Module, args: Any) -> None:
         nonlocal calls
         calls += 1
         if rank == 1 and calls == 2:
+            while not written():  # at most the job's time limit
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
     calls = 0
