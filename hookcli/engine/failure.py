@@ -76,7 +76,7 @@ def describe(error: BaseException) -> str:
     """The error, and on a second line its frames in the model's own code, innermost first."""
     message = message_of(error)
     what = message if isinstance(error, OverdueError) else in_brief(error)
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message:  # on the CPU
+    if out_of_memory(error):
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", message, re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
     if traced := _TRACED.search(message):
@@ -95,6 +95,12 @@ def describe(error: BaseException) -> str:
         if not frame.filename.startswith((_OURS, _TORCH))
     ]
     return what + (f"\n  at {' < '.join(frames[: -_FRAMES - 1 : -1])}" if frames else "")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """True for an error that says there is no memory left, on any device."""
+    on_cpu = "can't allocate memory" in message_of(error)
+    return on_cpu or isinstance(error, (MemoryError, torch.OutOfMemoryError))
 
 
 def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:

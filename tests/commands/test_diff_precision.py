@@ -13,6 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from hookcli.diff.precision import Precision, Rows
+from hookcli.errors import ModelError
+
 Cli = Callable[..., Any]
 INPUT = ("--input", "4x8")
 FILE = """
@@ -179,6 +182,22 @@ def test_what_can_not_be_judged_is_said(cli: Cli) -> None:
     for argv in (("net.py:Net", "net.py:Net --seed 1"), ("net.py:Net --amp", "--no-float64")):
         rows, verdict, skipped = compared(cli, *argv)
         assert "float64" not in verdict and not skipped and "a_error" not in rows["last"]
+
+
+def test_a_run_that_fails_is_said_and_a_bug_of_ours_is_raised(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(error: BaseException) -> None:
+        def judge(self: Precision, a: Rows, b: Rows) -> None:
+            raise error
+
+        monkeypatch.setattr(Precision, "judge", judge)
+
+    for error, said in ((ModelError("it has no float64"), "it has no float64"), (MemoryError("none left"), "none left")):
+        failing(error)
+        _, _, skipped = compared(cli, "net.py:Net --amp")
+        assert f"no run in float64 to judge both sides by: {said}" in skipped
+    failing(KeyError("ours"))
+    ran = cli("diff", "net.py:Net --amp", *INPUT)
+    assert ran.code == 2 and "bug in hookcli" in ran.err and "KeyError: 'ours'" in ran.err
 
 
 def test_refused(cli: Cli) -> None:

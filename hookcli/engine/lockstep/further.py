@@ -14,11 +14,12 @@ from torch import Tensor
 from hookcli.diff.origin import Origin, between_modules, origin_of
 from hookcli.diff.precision import Precision, Rows, by_place
 from hookcli.diff.tolerance import Tolerance
+from hookcli.engine import failure
 from hookcli.engine.lockstep.side import Side, error_to_raise
 from hookcli.engine.preserve import copied
 from hookcli.engine.run_info import model_dtype
 from hookcli.engine.setting import Feedback
-from hookcli.errors import UsageError, message_of
+from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
 from hookcli.sources.base import copy_model
 from hookcli.table import Skipped
 from hookcli.tensors import tree
@@ -82,6 +83,8 @@ class Further:
         try:
             act()
         except Exception as error:
+            if not (isinstance(error, HookcliError) or failure.out_of_memory(error)):
+                raise  # a bug of hookcli's
             found.skipped.append(Skipped("", f"{what}: {message_of(error).splitlines()[0]}"))
 
 
@@ -91,6 +94,7 @@ def in_float64(side: Side) -> Side:
     def cast(path: str, x: Tensor) -> Tensor:
         return x.to(torch.float64) if x.is_floating_point() else x
 
-    inputs = tree.replace(copied(side.inputs), tree.once(cast))
-    model = copy_model(side.model).double()
+    with UserCode(lambda error: ModelError(failure.describe(error))):
+        inputs = tree.replace(copied(side.inputs), tree.once(cast))
+        model = copy_model(side.model).double()
     return replace(side, model=model, inputs=inputs, compile={}, amp=None, attention=None, exact=True)
