@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from torch import nn
 
 from hookcli.engine.inputs import as_called
-from hookcli.engine.looked import Witness, compared, seen_inside
+from hookcli.engine.looked import Witness, compared, plain_run, seen_inside
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import (
@@ -214,6 +214,10 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     if has_compiled(model):
         info["compiled"] = f"by {'; '.join(backends)}" if backends else "run without torch.compile"
     looked = Witness(model)
+    if any(p.needs_input_grad for p in probes):
+        step = replace(step, input_grad=True)
+        info["input_requires_grad"] = True
+    plain = plain_run(run, step, fastpath) if backends else None
     step = replace(step, ran=looked.see if backends else None)
     probing = Probing(probes, run.name, info)
     restore = restore or any(p.values and offers_another(p) for p in probes)
@@ -235,9 +239,6 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             with partial_reports(probing):
                 probing.attach(session)
                 run.feedback.follow(session.position)
-                if any(p.needs_input_grad for p in probes):
-                    step = replace(step, input_grad=True)
-                    info["input_requires_grad"] = True
                 session.note_created_modules()
                 merges = all(p.merges_batches for p in probes)
                 run_batches(replace(run, step=step, info=info), session, probing, merges=merges)
@@ -246,4 +247,4 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
         if hooking.time:
             timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
-    return compared(reports, replace(run, step=step), looked, restore) if backends else reports
+    return compared(reports, model, plain, looked) if plain else reports

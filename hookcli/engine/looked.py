@@ -14,7 +14,7 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.step import Step
-from hookcli.errors import ModelError, UserCode
+from hookcli.errors import HookcliError, UserCode
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.programs import backends_of
 from hookcli.probes.base import Probe
@@ -26,18 +26,22 @@ from hookcli.tensors.distance import SameBits, compare, resolve
 
 
 class Witness:
-    """The outputs and parameters' gradients of the first forward and backward that it sees."""
+    """Copies of the outputs and parameters' gradients of the first forward and backward that it sees.
+
+    What a program returned may lie in memory that its next run, or the model, writes to. `error`: why it saw none.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.outputs: list[Tensor] | None = None
         self.gradients: list[Tensor | None] = []
+        self.error: HookcliError | None = None
 
     def see(self, output: object) -> None:
-        """Take them; to be called when the model has returned this output, and backward is over."""
+        """Copy them; to be called when the model has returned this output, and backward is over."""
         if self.outputs is None:
-            self.outputs = [x.detach() for _, x in tree.leaves(output)]
-            self.gradients = [p.grad for p in self._model.parameters()]
+            self.outputs = [x.detach().clone() for _, x in tree.leaves(output)]
+            self.gradients = [None if p.grad is None else p.grad.detach().clone() for p in self._model.parameters()]
 
 
 def seen_inside(run: PreparedRun, probes: Sequence[Probe]) -> list[str]:
@@ -46,32 +50,47 @@ def seen_inside(run: PreparedRun, probes: Sequence[Probe]) -> list[str]:
     return backends_of(run.model) if looks and run.info.get("device") != "meta" and run.step.share.of == 1 else []
 
 
-def compared(reports: Sequence[Report], run: PreparedRun, looked: Witness, restore: bool) -> list[Report]:
-    """Run the compiled model once more, without looks. The reports then say how far the run with looks was from that.
+def without_looks(model: nn.Module, inputs: Any, step: Step, fastpath: bool = True) -> Witness:
+    """Run the compiled model once, without looks; afterwards it is as it was.
 
-    Raises ModelError where it fails: with `fullgraph=True`, say, which looks leave to the model's own program.
+    Where other sizes follow, this comes before them: a function that torch.compile has seen to get several sizes is
+    compiled for any size, and such a program rounds otherwise.
     """
-    run.feedback.stage(f"running {run.name} compiled, without looks")
-    fastpath = all(report.meta.get("fastpath") for report in reports)
+    plain = Witness(model)
+    once = replace(step, ran=plain.see, optimizer=None, state_dict=False)
+    code, session = UserCode(partial(failure.crashed, model, {})), HookSession(model, fastpath=fastpath)
     try:
-        moved = moved_by_looks(run.model, run.inputs, run.step, looked, restore, fastpath)
-    except ModelError as error:
-        error.reports = tuple(reports)
-        raise
+        with once.mode(), preserved(model, inputs), code, session:
+            once.run(session, *arguments(inputs), {})
+    except HookcliError as error:
+        plain.error = error
+    return plain
+
+
+def plain_run(run: PreparedRun, step: Step, fastpath: bool) -> Witness:
+    """A run `without_looks`, before one with looks."""
+    run.feedback.stage(f"running {run.name} compiled, without looks")
+    plain = without_looks(run.model, run.inputs, step, fastpath)
+    run.feedback.stage(f"running {run.name} compiled, with looks")
+    return plain
+
+
+def compared(reports: Sequence[Report], model: nn.Module, plain: Witness, looked: Witness) -> list[Report]:
+    """The reports, which say how far the run that was `looked` at was from the `plain` one.
+
+    Raises the plain run's error: with `fullgraph=True`, say, which looks leave to the model's own program.
+    """
+    if plain.error:
+        plain.error.reports = tuple(reports)
+        raise plain.error
+    moved = moved_by_looks(model, plain, looked, all(report.meta.get("fastpath") for report in reports))
     how = [f"{report.meta['compiled']}: {moved}" for report in reports]
     metas = [with_notes({**r.meta, "compiled": text}, f"compiled {text}") for r, text in zip(reports, how, strict=True)]
     return [replace(report, meta=meta) for report, meta in zip(reports, metas, strict=True)]
 
 
-def moved_by_looks(
-    model: nn.Module, inputs: Any, step: Step, looked: Witness, restore: bool, fastpath: bool = True
-) -> str:
-    """How far the run that was `looked` at was from one without looks, made here. Raises ModelError if that fails."""
-    plain = Witness(model)
-    once = replace(step, ran=plain.see, optimizer=None, state_dict=False)
-    code, session = UserCode(partial(failure.crashed, model, {})), HookSession(model, fastpath=fastpath)
-    with once.mode(), preserved(model, inputs, parameters=restore), code, session:
-        once.run(session, *arguments(inputs), {})
+def moved_by_looks(model: nn.Module, plain: Witness, looked: Witness, fastpath: bool = True) -> str:
+    """How far the run that was `looked` at was from the `plain` one."""
     moved = _distance(plain, looked)
     if fastpath and any(isinstance(m, nn.TransformerEncoderLayer) and not m.training for m in model.modules()):
         moved += ", in which TransformerEncoderLayer takes its fused path"

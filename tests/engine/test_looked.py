@@ -152,3 +152,35 @@ def test_what_looks_move_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_crash_of_the_model_inside_its_program_is_the_models() -> None:
     with pytest.raises(ModelError, match="same reduction dim"):
         hookcli.capture(torch.compile(Twice(), backend="aot_eager"), torch.randn(4, 9), probes="activations")
+
+
+def test_later_writes_do_not_reach_what_was_seen() -> None:
+    """Programs with CUDA graphs return the same memory at each run; models change their buffers in place."""
+    model, returned = nn.Linear(2, 1), torch.ones(3)
+    model(torch.ones(2)).backward()
+    expected = model.weight.grad.clone()  # type: ignore[union-attr]
+    (witness := Witness(model)).see({"out": returned})
+    returned.zero_()
+    model.zero_grad(set_to_none=False)
+    assert witness.outputs is not None and torch.equal(witness.outputs[0], torch.ones(3))
+    [weight, bias] = witness.gradients
+    assert weight is not None and torch.equal(weight, expected) and bias == 1
+
+
+def test_a_model_that_counts_its_calls_is_compared_at_the_same_count() -> None:
+    """It returns a buffer that every run changes."""
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(8))
+            self.scale = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total += (self.scale * x).sum(0).detach()
+            return self.total
+
+    model = Counts()
+    report = hookcli.capture(torch.compile(model, backend="aot_eager"), X, probes="activations")
+    assert "outputs bit-identical" in report.meta["compiled"] and not model.total.any()
+    assert report[""]["l2"] == pytest.approx(float(X.sum(0).norm()), rel=1e-6)

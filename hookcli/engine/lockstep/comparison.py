@@ -31,13 +31,13 @@ from hookcli.engine.lockstep.side import (
 )
 from hookcli.engine.lockstep.state_diff import StateDiff, settings_diff, weights_line, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import TensorPairs
-from hookcli.engine.looked import Witness, moved_by_looks
+from hookcli.engine.looked import Witness, moved_by_looks, without_looks
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import of_hooks, parse_edits
 from hookcli.engine.run_info import finished, model_dtype
 from hookcli.engine.setting import Feedback
 from hookcli.engine.step import Step
-from hookcli.errors import ModelError, message_of
+from hookcli.errors import message_of
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.parts import Select
@@ -133,11 +133,9 @@ class Comparison:
         """Note what compiles a side, and how far its outputs and gradients were moved by being looked at inside."""
         with state():
             torch.manual_seed(seed)
-            try:
-                step = side.step(self.step)
-                moved = moved_by_looks(side.model, side.inputs, step, self.witnesses[number], restore=True)
-            except ModelError as error:
-                moved = f"without looks it failed: {message_of(error).splitlines()[0]}"
+            plain = without_looks(side.model, side.inputs, side.step(self.step))
+        failed = plain.error and f"without looks it failed: {message_of(plain.error).splitlines()[0]}"
+        moved = failed or moved_by_looks(side.model, plain, self.witnesses[number])
         how = f"by {'; '.join(backends_of(side.model))}: {moved}"
         self.infos[number] = {**self.infos[number], "compiled": how}
 

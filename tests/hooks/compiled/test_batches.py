@@ -39,6 +39,32 @@ def rows(file: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[di
     return found, counters["stats"]["unique_graphs"]
 
 
+FOR_ANY_SIZE = """
+def for_any_size(graph, inputs):
+    for node in graph.graph.nodes:  # as inductor's programs for any size may, this one rounds otherwise
+        if any(isinstance(x, torch.SymInt) for x in inputs) and node.target is torch.nn.functional.relu:
+            node.target = lambda x, **_: x.relu() * (1 + 2**-20)
+    graph.recompile()
+    return graph
+
+def rounding():
+    return torch.compile(net(), backend=for_any_size)
+"""
+
+
+def test_a_program_for_any_size_is_compared_with_no_program_for_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first batch runs with and without looks in programs for its size, whatever sizes come later."""
+    (file := tmp_path / "net.py").write_text(SOURCE + FOR_ANY_SIZE)
+    torch._dynamo.reset()
+    assert main(["activations", f"{file}:rounding", "--data", f"{file}:batches", "--batches", "all", "-f", "json"]) == 0
+    [report] = json.loads(capsys.readouterr().out)["reports"]
+    assert report["meta"]["batches"] == 3
+    said = "by for_any_size: outputs bit-identical to those of the compiled model without looks"
+    assert report["meta"]["compiled"] == said
+
+
 @pytest.mark.parametrize("argv", [("activations",), ("grads", "--of", "outputs"), ("grads",)], ids=" ".join)
 def test_rows_of_several_sizes_are_those_of_eager_mode(
     argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
