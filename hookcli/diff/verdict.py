@@ -121,7 +121,10 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
         return "Nothing compared"
     if origin:
         place = origin.text(_with_cause(origin, rows, explained))
-        return f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}"
+        returned = [row for row in computed if not row.fqn and row.get("kind") == OUTPUT and _is_compared(row)]
+        well = bool(returned) and not any(row.get("beyond") for row in returned)
+        but = "; the model's output is within tolerance" if well else ""
+        return f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}{but}"
     if not (apart := _apart(rows, identical)):
         what = "value" if any("a_l2" in row.values for row in computed) else "figure"
         return "Identical, bit for bit" if identical else f"Equal in every {what}"

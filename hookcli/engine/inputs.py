@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.engine.run_info import model_dtype
-from hookcli.engine.setting import Setting
+from hookcli.engine.setting import META, Setting
 from hookcli.errors import UsageError, class_name, unknown
 from hookcli.hooks.torch_private.modules import Convolution
-from hookcli.sources.base import Arguments, Recipe
+from hookcli.sources.base import Arguments, InputSpec, Recipe
 from hookcli.sources.data.base import AllInput
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.sources.losses import TARGET_NAMES
@@ -35,8 +35,15 @@ def inputs_for(
     ]
     tensors = [_part(x, setting) for x in tensors] if recipe.batched else _part_of_list(tensors, setting)
     targets = recipe.arrange_training if setting.targets else None
-    described = ", ".join(map(str, specs)) + (" with targets" if targets else "")
+    described = ", ".join(_described(spec, setting) for spec in specs) + (" with targets" if targets else "")
     return (targets or recipe.arrange)(tensors), described
+
+
+def _described(spec: InputSpec, setting: Setting) -> str:
+    """The spec in words, which warn of integers that are drawn without a vocabulary: real ones take many values."""
+    integers = spec.dtype not in (None, torch.bool) and not (spec.dtype.is_floating_point or spec.dtype.is_complex)
+    drawn = setting.fill.startswith("rand") and setting.device != META
+    return f"{spec} (0 or 1)" if integers and drawn and spec.high == 2 else str(spec)
 
 
 class Call(NamedTuple):

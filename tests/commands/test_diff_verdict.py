@@ -38,6 +38,13 @@ def convolutions(padding_mode="zeros", momentum=0.1, inplace=False):
     conv = nn.Conv2d(3, 8, 3, padding=1, padding_mode=padding_mode)
     return nn.Sequential(conv, nn.BatchNorm2d(8, momentum=momentum), nn.ReLU(inplace))
 
+def damped(eps=1e-5):
+    torch.manual_seed(0)
+    first, last = nn.Linear(32, 32), nn.Linear(32, 32)
+    with torch.no_grad():
+        first.weight.mul_(0.05), first.bias.zero_(), last.weight.mul_(1e-5)
+    return nn.Sequential(first, nn.LayerNorm(32, eps=eps), last)
+
 def mine(tiny=1e-5):
     return nn.Sequential(nn.Linear(32, 32), Mine(tiny))
 """
@@ -119,6 +126,17 @@ def test_a_setting_counts_if_it_can_change_figures_of_the_run(cli: Cli, nets: Pa
     assert ran == code and said in verdict, verdict
     assert verdict.startswith(said) if code else verdict.startswith("Identical, bit for bit; "), verdict
     assert {finding["severity"] for finding in report["findings"]} <= ({"error"} if code else {"note"})
+
+
+def test_an_inner_difference_that_the_output_does_not_show(cli: Cli, nets: Path) -> None:
+    inner = "1 (LayerNorm) has another eps (1e-05 → 1e-06); first difference: 1, relative error "
+    code, (report,), _ = diffed(cli, "nets.py:damped", "nets.py:damped --arg eps=1e-6", *GPT)
+    beyond = {row["fqn"]: row.get("beyond") for row in report["rows"]}
+    assert code == 1 and beyond["1"] and not beyond[""]
+    assert report["totals"]["verdict"].startswith(inner)
+    assert report["totals"]["verdict"].endswith("; the model's output is within tolerance")
+    code, (report,), _ = diffed(cli, A, "nets.py:gpt --arg eps=0.1", *GPT)
+    assert code == 1 and "output is within" not in report["totals"]["verdict"]
 
 
 def test_weights_that_differ_first_stay_the_cause(cli: Cli, nets: Path) -> None:

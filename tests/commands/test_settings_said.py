@@ -21,6 +21,9 @@ from torch import nn
 def net():
     return nn.Sequential(nn.Linear(8, 4), nn.Tanh())
 
+def tokens():
+    return nn.Embedding(9, 4)
+
 def example():
     return net(), torch.ones(3, 8)
 """
@@ -44,6 +47,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("check net.py:net -i 2x8", "net.py:net · weights as built · random input 2x8 · cpu"),
         ("inputs net.py:example", "net.py:example · weights as built · input 3x8 (its example) · cpu"),
         ("grads net.py:net -i 2x8 --weights best.pt", "net.py:net · weights best.pt · random input 2x8 · cpu"),
+        (
+            "inputs net.py:tokens -i 2x8:int64",
+            "net.py:tokens · weights as built · random input 2x8:int64 (0 or 1) ·",
+        ),
+        (
+            "activations net.py:tokens -i 2x8:int64 --fill ones",
+            "net.py:tokens · weights as built · input 2x8:int64 of ones ·",
+        ),
+        ("shapes net.py:tokens -i 2x8:int64", "net.py:tokens · input 2x8:int64 · meta"),
         ("activations hf:bert --arg num_hidden_layers=1", "hf:bert · random weights and input "),
     ],
 )

@@ -152,7 +152,7 @@ def test_means_over_steps() -> None:
         (
             {"A": [3.0, 2.0], "B": [1.0, 2.5], "C": []},
             (
-                "A has the lowest loss: 2.000 at step 1, 20 % lower than B's 2.500; "
+                "A has the lowest loss: 2.000 at step 1, 20% lower than B's 2.500; "
                 "lowest at any step: B 1.000 (step 0); no loss is recorded in C"
             ),
         ),

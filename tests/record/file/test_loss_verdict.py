@@ -22,7 +22,7 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
     ),
     "a little lower": (
         {**A, 20: 1.1},
-        ("B is better: loss 1.100 at step 20, 8.3 % lower than A's 1.200", "losses part at step 20"),
+        ("B is better: loss 1.100 at step 20, 8.3% lower than A's 1.200", "losses part at step 20"),
     ),
     "higher, and was better": (
         {**A, 10: 1.0, 20: 6.0},
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Losses, tuple[str, ...]]] = {
     "a longer run": (
         {**A, 20: 0.9, 30: 0.8},
         (
-            "B is better: loss 0.9000 at step 20, 25 % lower than A's 1.200",
+            "B is better: loss 0.9000 at step 20, 25% lower than A's 1.200",
             "step 20 is the last in both",
             "best: A 1.200 (step 20), B 0.8000 (step 30)",
             "losses part at step 20",

@@ -103,7 +103,7 @@ def _is_clear(differences: Sequence[float]) -> bool:
 def lowest(of: Mapping[str, Losses]) -> str:
     """The run with the lowest loss in the last step that all runs with a loss have, and those that were not finite.
 
-    "C has the lowest loss: 0.0285 at step 57, 12 % lower than B's 0.0324; A's loss was NaN from step 37 on". A lower
+    "C has the lowest loss: 0.0285 at step 57, 12% lower than B's 0.0324; A's loss was NaN from step 37 on". A lower
     one that a run had in another step is named. "" if no run has a loss.
     """
     told = {run: own for run, own in of.items() if own}
@@ -149,7 +149,7 @@ def _versus(low: float, high: float, run: str) -> str:
     factor = high / low if math.isfinite(high) and 0 < low < high else math.inf
     if factor >= _TOLD[1]:
         return f"where {run} has {text_of(high)}"
-    less = f"{100 * (1 - low / high):.2g} %" if factor < _TOLD[0] else f"{factor:.2g} times"
+    less = f"{100 * (1 - low / high):.2g}%" if factor < _TOLD[0] else f"{factor:.2g} times"
     return f"{less} lower than {run}'s {text_of(high)}"
 
 
