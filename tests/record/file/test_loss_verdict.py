@@ -94,7 +94,7 @@ def test_one_lucky_step_decides_nothing(seed: int) -> None:
     told = TwoLosses(a, b, 3.5e-4, 0.0).headlines()
     low, high = (sum(own[step] for step in range(150, 200)) / 50 for own in (a, b))
     assert (
-        told["verdict"] == f"A is better: mean loss {low:.4f}, {100 * (1 - low / high):.2g} % lower than B's {high:.4f}"
+        told["verdict"] == f"A is better: mean loss {low:.4f}, {100 * (1 - low / high):.2g}% lower than B's {high:.4f}"
     )
     assert told["apart"].startswith("means over steps 150 to 199; at step 199 A ")
     assert told["apart"].endswith("; losses part at step 0")
