@@ -37,10 +37,15 @@ def compare(
     runs: Mapping[str, Callable[[], Sample]],
     targets: Mapping[str, float] | None = None,
     measured: Sequence[str] = ("seconds",),
+    warm_up: bool = True,
 ) -> None:
-    """Warm up, run the rounds, print ratios to the first run. Targets are for the first of what is measured."""
+    """Warm up, run the rounds, print ratios to the first run. Targets are for the first of what is measured.
+
+    Raises RuntimeError, before anything runs, for a table or rows that `TABLES` does not name.
+    """
+    tables.check(title, runs)
     names = list(runs)
-    for name in names:
+    for name in names if warm_up else ():
         runs[name]()
     samples: dict[str, list[Sample]] = {name: [] for name in names}
     for number in range(rounds):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from _bench_table import WHOLE_RUN
 from _bench_work import Actions, backward, build
 from torch import nn
 
@@ -82,10 +83,6 @@ class ObservedStep:
         self._observer = Observer(plan, sink).start()
         with torch.no_grad():
             self.model(self.x[:2])
-
-
-WHOLE_RUN = 1_500
-"""Steps of a training, recorded as `hookcli run` does without options."""
 
 
 class WholeRun:

@@ -144,9 +144,9 @@ def diff(rounds: int) -> None:
 
 
 def _diff(rounds: int) -> None:
-    import _bench_work as work
+    from _bench_diff import side_by_side
 
-    runs = {way: partial(timed, action) for way, action in work.side_by_side("resnet50").items()}
+    runs = {way: partial(timed, action) for way, action in side_by_side("resnet50").items()}
     compare(f"Two resnet50 side by side, batch {BATCH}, eval", rounds, runs, {"hookcli diff": 1.7})
 
 

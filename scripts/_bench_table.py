@@ -1,7 +1,7 @@
 """The tables of `scripts/bench`: on the screen, and in docs/performance.md between two markers.
 
 `TABLES` names every table and its rows, so that the page can be compared with what the bench writes without running it;
-a section that measures anything else fails.
+a section that is about to measure anything else fails.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- written by scripts/bench --markdown -->\n", "<!-- end -->\n"
 BATCH = 10
 GRADS_OF = ("parameters", "outputs", "inputs")
+WHOLE_RUN = 1_500
+"""Steps of a training that `hookcli run` records without options; about a minute, from which on it keeps to a share."""
+WHOLE = f"A training of {WHOLE_RUN:,} steps of resnet18, about a minute, under hookcli run"
 OPERATORS_OF = ("resnet50", "vit_b_16", "swin_t")
 WEIGHTS = "A safetensors file of 10 GiB in bfloat16, as a process"
 CACHED = ("resnet50", "vit_h_14")
+LLAMA, COMPILED_BATCH = "a Llama of 4 layers", 4
+COMPILED_OF = (("resnet50", False), ("vit_b_16", False), (LLAMA, False), (LLAMA, True))
+"""The models under torch.compile, without and with backward."""
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
 _ACTIVATIONS = (
     *("plain forward", "hookcli activations", "hookcli activations --hist"),
@@ -34,6 +40,13 @@ _ACTIVATIONS = (
 )
 _OPERATORS = ("plain forward", "under the mode alone", "hookcli activations", "hookcli activations --ops")
 _TORCHLENS = ("plain forward", "torchlens.trace (keeps every tensor)", "torchlens.trace and its stats_table")
+
+
+def compiled_title(name: str, backward: bool) -> str:
+    what = "Forward and backward" if backward else "Forward"
+    return f"{what} of {name}, compiled by inductor, batch {COMPILED_BATCH}, {'train' if backward else 'eval'}"
+
+
 TABLES: Mapping[str, Sequence[str]] = {
     "Start": (
         *("python -c 'import typer, rich.table'", "hookcli --help", "hookcli models"),
@@ -64,6 +77,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
         "--live tensorboard",
     ),
+    WHOLE: ("plain", "hookcli run"),
     f"A training step of resnet50, batch {BATCH}, under wandb.watch": (
         *("plain", "histograms of gradients", "histograms of gradients and parameters"),
     ),
@@ -74,6 +88,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": ("plain DDP", "hookcli comm")
         for hook in ("allreduce", "fp16")
     },
+    **{compiled_title(*of): ("compiled plain", "looks off", "looks on") for of in COMPILED_OF},
     "Check of resnet50, as a process": (
         *("bare script, forward and backward", "hookcli check", "hookcli check --meta"),
     ),
@@ -89,8 +104,8 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
     ),
 }
-UNMEASURED = ("torchinfo.summary on meta", "DebugMode, hashes of both compared")
-"""Rows that the page may lack, since the bench has not run with them yet."""
+UNMEASURED = (WHOLE, *(compiled_title(*of) for of in COMPILED_OF))
+"""Tables that the page may lack, since the bench has not measured them on a quiet machine yet."""
 GPU_MODELS, GPU_DTYPES, GPU_BATCH = ("resnet50", "vit_b_16"), ("bfloat16", "float32"), 256
 GPU: Mapping[str, Sequence[str]] = {
     f"GPU: {what} of {name}, {dtype}": rows
@@ -112,11 +127,13 @@ class Tables:
         self.console = console
         self._file = file
 
-    def show(self, title: str, rounds: int, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table, and note it for the page. Raises RuntimeError for rows that `TABLES` does not name."""
-        rows = list(rows)
-        if unknown := {row[0] for row in rows} - set(TABLES.get(title) or GPU.get(title, ())):
-            raise RuntimeError(f"_bench_table.TABLES does not name {unknown} of {title!r}")
+    def check(self, title: str, rows: Iterable[str]) -> None:
+        """Raise RuntimeError for rows that `TABLES` does not name; to be called before they are measured."""
+        if unknown := sorted({*rows} - {*(TABLES.get(title) or GPU.get(title, ()))}):
+            raise RuntimeError(f"_bench_table.TABLES does not name {', '.join(unknown)} of {title!r}")
+
+    def show(self, title: str, rounds: int, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table, and note it for the page."""
         table = Table("", title=f"{title} ({rounds} rounds)", title_justify="left")
         for heading in headings:
             table.add_column(heading, justify="right")
@@ -126,7 +143,7 @@ class Tables:
         self.console.print(table, "")
         if title in TABLES and not self.console.quiet:  # of several ranks one notes
             with self._file.open("a") as file:
-                print(json.dumps([title, rounds, list(headings), rows]), file=file)
+                print(json.dumps([title, rounds, headings, rows]), file=file)
 
     def write_page(self, threads: int, load: float, *, whole: bool) -> None:
         """Replace what the page holds between its markers; unless `whole`, only the tables that were measured now.

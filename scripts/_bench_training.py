@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from _bench_measure import Sample, apart, compare, console, installed, timed
-from _bench_table import BATCH
+from _bench_table import BATCH, WHOLE
 
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 
@@ -45,19 +45,16 @@ def _run(rounds: int) -> None:
 
 
 def _whole_run(rounds: int) -> None:
-    from _bench_run import WHOLE_RUN, WholeRun
+    from _bench_run import WholeRun
+    from _bench_work import keep_freed_memory
 
+    keep_freed_memory()
     whole = WholeRun()
     runs = {
         "plain": partial(timed, whole.train, whole.plain),
         "hookcli run": partial(timed, whole.train, whole.observed),
     }
-    compare(
-        f"A training of {WHOLE_RUN:,} steps of resnet18, about a minute, under hookcli run",
-        rounds,
-        runs,
-        {"hookcli run": 1.03},
-    )
+    compare(WHOLE, rounds, runs, {"hookcli run": 1.03}, warm_up=False)
 
 
 def _wandb(rounds: int) -> None:

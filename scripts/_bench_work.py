@@ -37,13 +37,19 @@ def backward(model: Callable[[Tensor], Any], x: Tensor) -> None:
 
 
 def probed(
-    probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, ops: str | None = None, **settings: Any
+    probe: str,
+    work: Callable[..., None],
+    model: nn.Module,
+    x: Tensor,
+    ops: str | None = None,
+    inside_compiled: bool = False,
+    **settings: Any,
 ) -> int:
     """The work under a probe; how many rows it gave. All that hookcli does counts: attaching, reducing, the rows."""
     from hookcli.hooks.session import HookSession  # not above, so that a plain run's memory is without hookcli's
 
     made = registry.load("probes", probe)(**settings)
-    with HookSession(model, ops=ops) as session:
+    with HookSession(model, ops=ops, inside_compiled=inside_compiled) as session:
         made.attach(session)
         work(model, x.detach().requires_grad_().clone() if made.needs_input_grad else x)
     return len(made.rows())
@@ -188,53 +194,6 @@ def twice(name: str, probe: str | None = None, **settings: Any) -> None:
             probed(probe, work, model, x, **settings)
         else:
             work(model, x)
-
-
-def side_by_side(name: str) -> Actions:
-    """Two models on one input: run alone, compared in step, and compared after both kept every output."""
-    from hookcli.engine.lockstep import Side, compare
-
-    (a, x), (b, _) = build(name), build(name)
-    with torch.no_grad():
-        for parameter in b.parameters():  # equal tensors are compared faster
-            parameter.mul_(1.0001)
-    return {
-        "two plain forwards": lambda: (forward(a, x), forward(b, x)),
-        "hookcli diff": lambda: compare(Side(a, x), Side(b, x)),
-        "DebugMode, hashes of both compared": partial(hashing, a, b, x),
-        "keep all outputs, compare in float64": partial(keeping, a, b, x),
-    }
-
-
-def hashing(a: nn.Module, b: nn.Module, x: Tensor) -> list[dict[str, Any]]:
-    """PyTorch's own comparison of two runs: the L1 norm of what each operator returned."""
-    from torch.utils._debug_mode import DebugMode
-
-    logs = []
-    for model in (a, b):
-        with DebugMode() as mode, DebugMode.log_tensor_hashes():
-            forward(model, x)
-        logs.append(mode.logs)
-    return DebugMode.check_hash_mismatches(*logs)
-
-
-def keeping(a: nn.Module, b: nn.Module, x: Tensor) -> list[tuple[float, ...]]:
-    """What people write."""
-    kept: list[list[Tensor]] = [[], []]
-    for model, outputs in zip((a, b), kept, strict=True):
-        hooks = [
-            m.register_forward_hook(lambda m, args, y, o=outputs: o.append(y.detach().clone())) for m in model.modules()
-        ]
-        forward(model, x)
-        for hook in hooks:
-            hook.remove()
-    return [_apart(p.double(), q.double()) for p, q in zip(*kept, strict=True)]
-
-
-def _apart(p: Tensor, q: Tensor) -> tuple[float, ...]:
-    error = p - q
-    cosine = nn.functional.cosine_similarity(p.flatten(), q.flatten(), dim=0)
-    return tuple(v.item() for v in (error.abs().max(), error.abs().mean(), error.norm() / p.norm(), cosine))
 
 
 def reductions() -> tuple[int, int, int]:

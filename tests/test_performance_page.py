@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from itertools import product
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
 ROOT = Path(__file__).parents[1]
 BENCH = runpy.run_path(str(ROOT / "scripts" / "_bench_table.py"))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The measuring module of scripts/bench, whose neighbours can be imported, too."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return import_module("_bench_measure")
 
 
 def tables(page: str) -> dict[str, list[str]]:
@@ -30,19 +49,66 @@ def test_the_page_has_the_tables_that_the_bench_writes() -> None:
         r"^Measured on 20\d\d-\d\d-\d\d at commit [0-9a-f]{10}: \d+ CPUs .*torch 2\.", written, re.MULTILINE
     )
     there = tables(written)
-    may_lack = {title: {*BENCH["UNMEASURED"]} - {*rows} for title, rows in there.items()}
-    assert there == {
-        title: [row for row in rows if row not in may_lack[title]] for title, rows in BENCH["TABLES"].items()
-    }
+    may_lack = {*BENCH["UNMEASURED"]} - {*there}
+    assert there == {title: [*rows] for title, rows in BENCH["TABLES"].items() if title not in may_lack}
     assert not re.search(r"^\|", page.replace(written, ""), re.MULTILINE), "a table that nobody measured"
 
 
-def test_a_figure_without_a_name_is_refused(tmp_path: Path) -> None:
-    from rich.console import Console
+def test_a_figure_without_a_name_is_refused_before_it_is_measured(bench: ModuleType) -> None:
+    ran: list[str] = []
+    with pytest.raises(RuntimeError, match=r"does not name hookcli anything of 'Start'"):
+        bench.compare("Start", 1, {name: partial(ran.append, name) for name in ("hookcli --help", "hookcli anything")})
+    assert not ran
 
-    noted = BENCH["Tables"](Console(quiet=True), tmp_path / "noted")
-    with pytest.raises(RuntimeError, match="does not name"):
-        noted.show("Start", 1, ["Ratio"], [("hookcli --help", "1.2"), ("hookcli anything", "1.0")])
+
+def test_every_section_measures_the_tables_that_have_names(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sections run, on a model that is small and without processes or rounds: all tables, row by row."""
+    import _bench_compiled
+    import _bench_diff
+    import _bench_gpu
+    import _bench_run
+    import _bench_sections
+    import _bench_training
+    import _bench_work
+
+    found: dict[str, list[str]] = {}
+
+    def compare(title: str, rounds: int, runs: dict[str, Any], *judged: Any, **how: Any) -> None:
+        assert title not in found
+        found[title] = [*runs]
+
+    def build(name: str, train: bool = False, batch: int = 2, **where: Any) -> tuple[nn.Module, torch.Tensor]:
+        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 1000)), torch.randn(2, 3, 8, 8)
+
+    @contextmanager
+    def rank(store: str, number: int) -> Iterator[None]:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        yield
+        dist.destroy_process_group()
+
+    sections = _bench_sections, _bench_training, _bench_compiled, _bench_gpu
+    for module in sections:
+        monkeypatch.setattr(module, "compare", compare)
+        monkeypatch.setattr(module, "apart", lambda action: action())
+        monkeypatch.setattr(module, "installed", lambda name: True, raising=False)
+    for module in (_bench_work, _bench_run, _bench_diff):
+        monkeypatch.setattr(module, "build", build)
+    monkeypatch.setattr(_bench_run, "rank", rank)
+    monkeypatch.setattr(_bench_training, "_in_ranks", lambda section: section(0, "store"))
+    monkeypatch.setattr(_bench_gpu, "_without_a_wait", lambda action: None)
+    monkeypatch.setattr(_bench_run, "LoggedStep", MagicMock())
+    monkeypatch.setattr(_bench_compiled, "Twins", MagicMock())
+    monkeypatch.setitem(sys.modules, "torchlens", MagicMock())
+    monkeypatch.setattr(_bench_work, "keep_freed_memory", lambda: None)
+    unnamed = {"ranks", "page", "gpu"}
+    for section in runpy.run_path(str(ROOT / "scripts" / "bench"))["SECTIONS"]:
+        if section.__name__ not in unnamed:
+            section(1)
+    assert found == {title: [*rows] for title, rows in BENCH["TABLES"].items()}
+    found.clear()
+    for name, dtype in product(BENCH["GPU_MODELS"], BENCH["GPU_DTYPES"]):
+        _bench_gpu._model(name, dtype, 1)
+    assert found == {title: [*rows] for title, rows in BENCH["GPU"].items()}
 
 
 def test_the_number_of_models_tested_is_the_sum_of_those_named() -> None:
