@@ -18,6 +18,8 @@ from typing import Any
 
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Inductor's few programs need no pool of processes, and no trial of what the compiler makes for this processor.
+os.environ |= {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "1"}
 # Hundreds of processes import hookcli: one of them compiles it.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -135,10 +135,20 @@ def _compiled() -> list[str]:
         for probes in (["shapes", "grads"], ["activations"]):
             for report in hookcli.capture(model, torch.ones(1, 2), probes, emulate_casts=True):
                 notes.extend(report.meta.get("notes", ()))
-    breaks = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    return [note for note in notes if "without looks" not in note]
+
+
+def _compilations() -> list[str]:
+    """The compiler's own notes: of a graph that breaks, and of a training, into a record."""
+    import torch
+    from torch import nn
+
+    import hookcli
+
+    breaks, part = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     breaks[1].register_forward_hook(lambda *_: print(end=""))
-    notes.extend(hookcli.check(breaks, torch.ones(2, 2), compile="eager").meta.get("notes", ()))
-    notes = [note for note in notes if "without looks" not in note and not note.startswith("torch.compile (eager)")]
+    report = hookcli.check(breaks, torch.ones(2, 2), compile="eager", select=["HK039"])  # and no look inside
+    notes = [note for note in report.meta.get("notes", ()) if not note.startswith("torch.compile (eager)")]
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.jsonl"
         with hookcli.watch(part, every=1, output=record):
@@ -170,5 +180,6 @@ PARTS: dict[str, Callable[[], list[str]]] = {
     "hooks": _hooks,
     "run": _run,
     "compiled": _compiled,
+    "compilations": _compilations,
     "comm": _comm,
 }

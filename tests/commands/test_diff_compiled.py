@@ -14,6 +14,7 @@ from hookcli.engine.setting import compile_settings
 from hookcli.hooks.option_values import COMPILE
 from hookcli.hooks.torch_private.unwrap import compiler
 
+pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
 Cli = Callable[..., Any]
 INPUT = ("--input", "2x3x8x8")
 FILE = """

@@ -225,7 +225,7 @@ CAPTIONED = {
     "activations": ("activations", "gpt.py:GPT", *INPUT),
     "grads": ("grads", "gpt.py:GPT", *INPUT),
     "memory": ("memory", "resnet18"),
-    "fits": ("memory", "gpt.py:GPT", *INPUT, "--fits", "20MiB"),
+    "fits": ("memory", "adapted.py:model", "-i", "4x16", "--fits", "20MiB"),
     "trace": ("trace", "gpt.py:GPT", *INPUT),
     "graph": ("graph", "resnet18", "-i", "1x3x64x64"),
     "weights": ("weights", "gpt.py:GPT"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from record.launching.support import ENV
@@ -65,14 +66,14 @@ print("torch._dynamo" in sys.modules)
 """
 
 
-def python(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run Python anew: a fork has modules and threads of its parent's compilations."""
+def python(folder: Path, *argv: str, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run Python: in a fork, which has imported torch.compile, or `fresh`, where the script is the first to do so."""
     command = [sys.executable, *argv]
-    return subprocess.run(command, cwd=folder, env=ENV, capture_output=True, text=True, timeout=300)
+    return forks.run(command, fresh=fresh, cwd=folder, env=ENV, capture_output=True, text=True, timeout=300)
 
 
-def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return python(folder, "-m", "hookcli", *argv)
+def run(folder: Path, *argv: str, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "hookcli", *argv, fresh=fresh)
 
 
 def line(mark: str) -> str:
@@ -80,12 +81,12 @@ def line(mark: str) -> str:
     return f"train.py:{number}"
 
 
-@pytest.mark.parametrize("how", ["outer", "in place", "function"])
-def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "fresh"), [("outer", True), ("in place", False), ("function", False)])
+def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Path, how: str, fresh: bool) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    alone = python(tmp_path, "train.py", how, "0")
+    alone = python(tmp_path, "train.py", how, "0", fresh=fresh)
     weights = torch.load(tmp_path / "weights.pt")
-    ran = run(tmp_path, "run", "--every", "3", "train.py", how, "0")
+    ran = run(tmp_path, "run", "--every", "3", "train.py", how, "0", fresh=fresh)
     assert ran.returncode == alone.returncode == 0, ran.stderr
     assert ran.stdout == alone.stdout  # PyTorch's counters and settings among it
     recorded = torch.load(tmp_path / "weights.pt")
@@ -109,7 +110,7 @@ def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Pat
 
 def test_a_script_that_compiles_nothing_imports_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WITHOUT)
-    ran = run(tmp_path, "run", "train.py")
+    ran = run(tmp_path, "run", "train.py", fresh=True)
     assert ran.stdout == "False\n" and "compiled" not in ran.stderr
     end = read_record(tmp_path / "train.run.jsonl").end
     assert end is not None and end.compiled == {} and end.compilation is None

@@ -15,6 +15,7 @@ from hookcli.engine.looked import Witness
 from hookcli.errors import ModelError
 from hookcli.probes.grads import GradsProbe
 
+pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
 NET = """
 import torch
 from torch import nn

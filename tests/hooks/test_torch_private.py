@@ -25,7 +25,7 @@ USES = {
     "hookcli.hooks.torch_private.overrides": "shapes",
     "hookcli.hooks.torch_private.frames": "run",
     "hookcli.hooks.torch_private.dynamo": "compiled",
-    "hookcli.hooks.torch_private.compilations": "compiled",
+    "hookcli.hooks.torch_private.compilations": "compilations",
     "hookcli.hooks.torch_private.unwrap": "compiled",
     "hookcli.hooks.torch_private.programs": "compiled",
     "hookcli.hooks.torch_private.exchange": "run",

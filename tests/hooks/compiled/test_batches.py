@@ -12,6 +12,7 @@ from torch._dynamo.utils import counters
 
 from hookcli.cli import main
 
+pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
 SOURCE = """
 import torch
 from torch import nn

@@ -17,6 +17,7 @@ import hookcli
 from hookcli.probes.grads import GradsProbe
 from hookcli.table import Report, Row
 
+pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
 Of = Callable[[], Sequence[Any]]
 
 

@@ -17,6 +17,8 @@ from torch.utils.checkpoint import checkpoint
 import hookcli
 from hookcli.probes.grads import GradsProbe
 
+pytestmark = pytest.mark.xdist_group("torch.compile")  # whose imports and precompiled headers one worker needs
+
 
 def llama() -> tuple[nn.Module, Tensor]:
     from transformers import LlamaConfig, LlamaForCausalLM
