@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from _bench_table import WHOLE_RUN
 from _bench_work import Actions, backward, build
 from torch import nn
 
@@ -86,7 +86,12 @@ class ObservedStep:
 
 
 class WholeRun:
-    """A whole training, with an observer that keeps every loss and chooses the recorded steps; and without."""
+    """A whole training, with an observer that keeps every loss and chooses the recorded steps; and without.
+
+    It has as many steps as fill a little more than a minute, from which on `hookcli run` keeps to a share of the time.
+    """
+
+    _SECONDS = 65
 
     def __init__(self) -> None:
         self._model, _ = build("resnet18", train=True)
@@ -94,6 +99,9 @@ class WholeRun:
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-6)
         self._observed = False
         self._train(20)
+        started = time.perf_counter()
+        self._train(40)
+        self._steps = round(40 * self._SECONDS / (time.perf_counter() - started))
 
     def plain(self) -> None:
         """Nothing is on in the next training."""
@@ -108,7 +116,7 @@ class WholeRun:
             writer = RecordWriter(Path(folder) / "bench.run.jsonl")
             sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 0, {}), print)
             observer = Observer(RecordingPlan(), sink).start() if self._observed else None
-            self._train(WHOLE_RUN)
+            self._train(self._steps)
             if observer:
                 observer.stop()
 
