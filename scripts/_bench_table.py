@@ -12,7 +12,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +171,9 @@ class Tables:
 def _conditions(threads: int, load: float) -> str:
     git = ("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10")
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    releases = ", ".join(
-        f"{name} {version(name)}" for name in ("torch", "torchvision", "torchinfo", "torchlens", "wandb")
-    )
+    there = {distribution.name for distribution in distributions()}  # a section leaves out what is not installed
+    named = ("torch", "torchvision", "torchinfo", "torchlens", "wandb", "transformers")
+    releases = ", ".join(f"{name} {version(name)}" for name in named if name in there)
     machine = f"{os.cpu_count()} CPUs ({platform.machine()}), {threads} threads, Python {platform.python_version()}"
     when = f"Measured on {time.strftime('%Y-%m-%d')} at commit {commit}"
     return f"{when}: {machine}, {releases}; load {load:.1f} at the start.\n"
