@@ -52,20 +52,22 @@ class Looks:
         self._places.append(place)
         outside = [torch.compiler.disable(hook) for hook in (enter, leave)]
         asked = self.asked if hooked.watched else Asked()
-        hooks = traced_hooks(self._way, place, asked, *outside)
+        leaf = next(hooked.module.children(), None) is None
+        hooks = traced_hooks(self._way, place, asked, leaf, *outside)
         not_compiled_alone(*hooks)
         return hooks
 
     def _look(self, hooked: HookedModule, what: str, number: int, tensors: Sequence[Tensor]) -> int:
         kind, of, *paths = what.split(SEPARATOR)
-        if kind not in ("enter", "leave"):
+        if kind not in ("enter", "leave", "call"):
             for path in paths:
                 event = self._event(HookKind(kind), hooked, number, path=path, handed_on=bool(of))
                 self._core.emit_gradient(event, tensors[0])
             return number
         shown = Walked(of, [(path[1:], _as_traced(path, x)) for path, x in zip(paths, tensors, strict=True)])
-        if kind == "enter":
+        if kind != "leave":
             call = self._core.calls.begin(hooked)
+        if kind == "enter":
             self._emit(self._event(HookKind.FORWARD_PRE, hooked, call.number, call.index, args=(shown,)))
             return call.number
         ended = self._core.calls.end(hooked)

@@ -46,13 +46,19 @@ class Shown(torch.autograd.Function):
 
 
 def traced_hooks(
-    way: Operators, place: Tensor, asked: Asked, enter: Callable[..., Any], leave: Callable[..., Any]
+    way: Operators, place: Tensor, asked: Asked, leaf: bool, enter: Callable[..., Any], leave: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The pair of hooks of a module. `enter` and `leave` are called instead where the call is not traced."""
+    """The pair of hooks of a module. `enter` and `leave` are called instead where the call is not traced.
+
+    In a `leaf`, a module without modules, no call can begin: it is looked at once, when it returns, unless what it
+    receives is asked for.
+    """
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not torch.compiler.is_compiling():
             return enter(module, args, kwargs)
+        if leaf and not (asked.inputs or asked.input_grads):
+            return None
         grads = asked.input_grads and torch.is_grad_enabled()
         received = _arguments(args, kwargs) if asked.inputs or grads else []
         call = way.look([x.detach() for _, x in received], way.order, place, _described("enter", "", received))
@@ -65,7 +71,8 @@ def traced_hooks(
         if not torch.compiler.is_compiling():
             return leave(module, args, kwargs, output)
         returned = _walked(output, "", [])
-        what = _described("leave", type(output).__name__, returned)
+        whole = leaf and not (asked.inputs or asked.input_grads)
+        what = _described("call" if whole else "leave", type(output).__name__, returned)
         call = way.look([x.detach() for _, x in returned], way.order, place, what)
         if not (asked.output_grads and torch.is_grad_enabled()):
             return None
