@@ -164,14 +164,23 @@ def test_layers_that_are_alike_share_a_program_and_have_rows_of_their_own() -> N
 
 
 class Breaking(nn.Module):
+    """Its graph breaks between modules, and inside one that has none."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.inner, self.b = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 8)
+        self.a, self.inner, self.b = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), Halves()
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.a(x)
         torch._dynamo.graph_break()
         return self.b(self.inner(x))
+
+
+class Halves(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 2
+        torch._dynamo.graph_break()
+        return x + 1
 
 
 @pytest.mark.parametrize("probes", PROBES)
@@ -183,7 +192,7 @@ def test_a_graph_that_breaks_breaks_no_more_often_and_all_of_it_is_seen(probes: 
     with torch.set_grad_enabled(probes == "gradients"):
         compiled(X)
     breaks, frames = sum(counters["graph_break"].values()), counter.frame_count
-    assert breaks == 1 and frames == 2
+    assert breaks > 1 and frames > 2
     for one, other in zip(eager, hookcli.capture(compiled, X, probes=PROBES[probes]()), strict=True):
         assert_same_rows(one, other)
     assert counter.frame_count == 2 * frames and sum(counters["graph_break"].values()) == 2 * breaks
