@@ -191,7 +191,10 @@ def test_a_run_that_fails_is_said_and_a_bug_of_ours_is_raised(cli: Cli, monkeypa
 
         monkeypatch.setattr(Precision, "judge", judge)
 
-    for error, said in ((ModelError("it has no float64"), "it has no float64"), (MemoryError("none left"), "none left")):
+    for error, said in (
+        (ModelError("it has no float64"), "it has no float64"),
+        (MemoryError("none left"), "none left"),
+    ):
         failing(error)
         _, _, skipped = compared(cli, "net.py:Net --amp")
         assert f"no run in float64 to judge both sides by: {said}" in skipped
