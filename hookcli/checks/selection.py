@@ -153,7 +153,8 @@ _SEE = "`hookcli check --list` lists them"
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """The checks to run and the runs that they need. `ops`: also judge operators; `compile`: a backend or mode."""
+    """The checks to run and the runs that they need. `ops`: also judge operators; `compile`: a backend or mode, whose
+    programs emulate casts on request."""
 
     checks: Sequence[Check]
     backward: bool = True
@@ -164,6 +165,7 @@ class CheckPlan:
     keep: bool = False
     ops: str | None = None
     compile: str | None = None
+    emulate_casts: bool = False
 
     @property
     def needs(self) -> set[str]:
@@ -187,6 +189,7 @@ class CheckSettings(TypedDict, total=False):
     atol: float | None
     ops: str | None
     compile: str | bool | None
+    emulate_casts: bool
 
 
 def make_plan(
@@ -216,7 +219,8 @@ def make_plan(
     runs = max(repeat, 2) if any("again" in check.needs for check in checks) else 1
     baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
-    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops, compiles)
+    casts = settings.get("emulate_casts", False)
+    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep, ops, compiles, casts)
 
 
 def _listed(words: str | Sequence[str] | None) -> Sequence[str]:

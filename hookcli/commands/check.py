@@ -11,7 +11,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, tolerance_option, words_of
-from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, CompileOptions, Options, model_argument
+from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, LookOptions, Options, model_argument
 from hookcli.commands.output import Output
 from hookcli.commands.run_options import loss_option
 from hookcli.commands.typer_classes import typed_names
@@ -39,7 +39,7 @@ _MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT
 
 
 @dataclass(frozen=True)
-class CheckOptions(CacheOptions, CompileOptions):
+class CheckOptions(CacheOptions, LookOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
     panel = "Checks"

@@ -58,7 +58,7 @@ _KEYS = {
         "give a whole number from 1, or 'all'", lambda value: value == "all" or _is_whole(value, 1, 10**9 - 1)
     ),
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
-    **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta"), _FLAG),
+    **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta", "emulate-casts"), _FLAG),
     "batch-size": _count(_MOST["batch_size"]),
     "threads": _count(_MOST["threads"]),
     "repeat": _count(MOST_RUNS),

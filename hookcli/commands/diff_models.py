@@ -21,6 +21,7 @@ from hookcli.engine.batches import DataBatches
 from hookcli.engine.capture import Hooking, capture_run
 from hookcli.engine.lockstep import Side, compare
 from hookcli.engine.lockstep.side import alignment_of, compiled, copy_weights
+from hookcli.engine.looked import require_casts
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.run_info import describe_run, torchvision_version
 from hookcli.engine.setting import compile_settings
@@ -136,6 +137,7 @@ class ModelRuns:
         info: Meta = {**run.info, **side.described, **self._both(described, data)}
         narrow = select or Selection(self.options).among(side.model)
         hooking = Hooking(narrow, side.edits, side.fastpath, ops=self.options.ops, time=self.time)
+        hooking = replace(hooking, emulate_casts=side.emulate_casts)
         self.progress.stage(f"running {built.recipe.name}")
         with ExitStack() as stack:
             if built.tree:
@@ -157,6 +159,8 @@ class ModelRuns:
         with built.tree() if built.tree else nullcontext():
             edits = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]
         model, spec, own = built.prepared.model, built.spec, built.spec.own
+        if own.emulate_casts:
+            require_casts([own.compile] if own.compile else [*built.compiled], bool(own.compile))
         return Side(
             model,
             inputs,

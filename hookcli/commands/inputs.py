@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
+from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options, all_but
 from hookcli.commands.tensor_commands import Layer, TensorOptions, inspect_tensors
 from hookcli.table.columns.layouts import STATISTICS
 
@@ -16,6 +16,7 @@ EXAMPLES = (
     "hookcli inputs raft_small --match 'feature_encoder.*' --format csv",
 )
 COLUMNS = STATISTICS
+FIRST = "hist weights input batch_size data device depth match columns sort format output"
 
 
 def inputs(
@@ -25,6 +26,7 @@ def inputs(
     *,
     own: TensorOptions,
     options: Annotated[Options, all_but("ops")],
+    compiling: LookOptions,
 ) -> int:
     """Show statistics of every module's inputs."""
-    return inspect_tensors(ctx, model, layer, "inputs", own=own, options=options)
+    return inspect_tensors(ctx, model, layer, "inputs", own=own, options=options, compiling=compiling)

@@ -38,7 +38,8 @@ EXAMPLES = (
 FIRST = "select loss open_page serve weights input batch_size train device format output"
 _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
-    *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss", "compile"),
+    *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
+    *("compile", "emulate_casts"),
 )
 _TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")

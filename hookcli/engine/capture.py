@@ -127,8 +127,7 @@ def capture(
     model, wrapped = as_written(model)
     with wrapped:
         run = PreparedRun.of(model, given, step or Step(loss=loss), name)
-        if info:
-            run = replace(run, info={**run.info, **info})
+        run = replace(run, info={**run.info, **(info or {})})
         hooking = Hooking(select, edits, fastpath, globally, ops, time, emulate_casts)
         reports = capture_run(run, make_probes(probes), hooking, restore)
     return reports[0] if is_one(probes) else ReportList(reports)
@@ -210,7 +209,8 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
     info: Meta = {**run.info, **of_hooks(fastpath, edits, hooking.ops)}
-    backends = seen_inside(run, probes) if not (hooking.ops or edits or hooking.globally or hooking.time) else []
+    shown = not (hooking.ops or edits or hooking.globally or hooking.time)  # else it runs uncompiled
+    backends = seen_inside(run, probes, shown, hooking.emulate_casts)
     if has_compiled(model):
         info["compiled"] = f"by {'; '.join(backends)}" if backends else "run without torch.compile"
     looked = Witness(model)
@@ -247,4 +247,4 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
         if hooking.time:
             timed = TimedModel(model, run.inputs, step, hooking.fastpath, edits, hooking.ops)
             return with_measured_times(reports, timed, run.feedback)
-    return compared(reports, model, plain, looked) if plain else reports
+    return compared(reports, session, plain, looked) if plain else reports

@@ -14,12 +14,13 @@ from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments
+from hookcli.engine.looked import require_casts
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.setting import compile_settings
 from hookcli.errors import ModelError, NoGradientsError
 from hookcli.hooks.parts import has_compiled
-from hookcli.hooks.torch_private.programs import compiled_in_place
+from hookcli.hooks.torch_private.programs import backends_of, compiled_in_place
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
@@ -52,6 +53,9 @@ class Examiner:
         self.missing: dict[str, str] = {}
         if plan.compile:
             compile_settings(plan.compile)  # before anything runs
+        if plan.emulate_casts:
+            backends = backends_of(model) or [word for word in [plan.compile] if word]
+            require_casts([] if plan.ops or edits else backends, bool(backends) or has_compiled(model))
         self.baseline = plan.against.of(run.name) if plan.against else None
         self.values = not any(x.is_meta for x in (*model.parameters(), *model.buffers()))
         self.trained = any(p.requires_grad for p in model.parameters())
@@ -125,6 +129,7 @@ class Examiner:
         before, self.error = self.error, None
         ours = self.plan.compile and not (measured.compile_crash or has_compiled(self.model))
         self._stage(" inside its compiled programs" if ours or has_compiled(self.model) else "")
+        self._hooking = replace(self._hooking, emulate_casts=self.plan.emulate_casts and not measured.compile_crash)
         with compiled_in_place(self.model, compile_settings(self.plan.compile or "") if ours else {}):
             measured = replace(measured, **self._taken(self._waiting), crash=self.error)
         self.error = self.error or before

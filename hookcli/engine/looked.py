@@ -14,9 +14,11 @@ from hookcli.engine.inputs import arguments
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.step import Step
-from hookcli.errors import HookcliError, UserCode
+from hookcli.errors import HookcliError, UsageError, UserCode
+from hookcli.hooks.option_values import UNFUSED
+from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.torch_private.programs import backends_of
+from hookcli.hooks.torch_private.programs import backends_of, modules_inside
 from hookcli.probes.base import Probe
 from hookcli.table import Report
 from hookcli.table.discrepancy import Discrepancy
@@ -29,6 +31,7 @@ class Witness:
     """Copies of the outputs and parameters' gradients of the first forward and backward that it sees.
 
     What a program returned may lie in memory that its next run, or the model, writes to. `error`: why it saw none.
+    `unseen`: no module was seen inside a compiled program, although some were hooked that should run there.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -36,6 +39,7 @@ class Witness:
         self.outputs: list[Tensor] | None = None
         self.gradients: list[Tensor | None] = []
         self.error: HookcliError | None = None
+        self.unseen = False
 
     def see(self, output: object) -> None:
         """Copy them; to be called when the model has returned this output, and backward is over."""
@@ -43,11 +47,33 @@ class Witness:
             self.outputs = [x.detach().clone() for _, x in tree.leaves(output)]
             self.gradients = [None if p.grad is None else p.grad.detach().clone() for p in self._model.parameters()]
 
+    def note(self, session: HookSession) -> None:
+        """Note whether the session that has ended saw modules inside compiled programs."""
+        inside = any(id(module) in session.modules.hooked for module in modules_inside(session.model))
+        self.unseen = inside and not session.ran_inside
 
-def seen_inside(run: PreparedRun, probes: Sequence[Probe]) -> list[str]:
-    """The backends of the compiled parts that probes see inside; empty if compiled parts are to run uncompiled."""
-    looks = all(p.inside_compiled for p in probes) and any(p.values for p in probes)
-    return backends_of(run.model) if looks and run.info.get("device") != "meta" and run.step.share.of == 1 else []
+
+def seen_inside(run: PreparedRun, probes: Sequence[Probe], shown: bool, casts: bool) -> list[str]:
+    """The backends of the compiled parts that probes see inside; empty if compiled parts are to run uncompiled.
+
+    `shown`: the hooks are of kinds that programs can show. Raises UsageError if no program would emulate `casts`.
+    """
+    looks = shown and all(p.inside_compiled for p in probes) and any(p.values for p in probes)
+    here = looks and run.info.get("device") != "meta" and run.step.share.of == 1
+    backends = backends_of(run.model) if here else []
+    if casts:
+        require_casts(backends, has_compiled(run.model))
+    return backends
+
+
+def require_casts(backends: Sequence[str], compiled: bool) -> None:
+    """Raises UsageError where none of the backends fuses operators, and so none can emulate casts; `compiled`: the
+    model is, even if nothing is to run compiled."""
+    if backends and not set(UNFUSED).issuperset(backends):
+        return
+    why = f"inductor alone fuses, not {', '.join(backends)}" if backends else "compiled parts run uncompiled here"
+    advice = f"{why}; leave it out" if compiled else "the model is not compiled; add --compile"
+    raise UsageError(f"--emulate-casts: {advice}", option="emulate-casts")
 
 
 def without_looks(model: nn.Module, inputs: Any, step: Step, fastpath: bool = True) -> Witness:
@@ -75,15 +101,16 @@ def plain_run(run: PreparedRun, step: Step, fastpath: bool) -> Witness:
     return plain
 
 
-def compared(reports: Sequence[Report], model: nn.Module, plain: Witness, looked: Witness) -> list[Report]:
-    """The reports, which say how far the run that was `looked` at was from the `plain` one.
+def compared(reports: Sequence[Report], session: HookSession, plain: Witness, looked: Witness) -> list[Report]:
+    """The reports of a session, which say how far the run that was `looked` at was from the `plain` one.
 
     Raises the plain run's error: with `fullgraph=True`, say, which looks leave to the model's own program.
     """
     if plain.error:
         plain.error.reports = tuple(reports)
         raise plain.error
-    moved = moved_by_looks(model, plain, looked, all(report.meta.get("fastpath") for report in reports))
+    looked.note(session)
+    moved = moved_by_looks(session.model, plain, looked, session.fastpath)
     how = [f"{report.meta['compiled']}: {moved}" for report in reports]
     metas = [with_notes({**r.meta, "compiled": text}, f"compiled {text}") for r, text in zip(reports, how, strict=True)]
     return [replace(report, meta=meta) for report, meta in zip(reports, metas, strict=True)]
@@ -91,6 +118,8 @@ def compared(reports: Sequence[Report], model: nn.Module, plain: Witness, looked
 
 def moved_by_looks(model: nn.Module, plain: Witness, looked: Witness, fastpath: bool = True) -> str:
     """How far the run that was `looked` at was from the `plain` one."""
+    if looked.unseen:
+        return "no module of this report ran inside a compiled program"
     moved = _distance(plain, looked)
     if fastpath and any(isinstance(m, nn.TransformerEncoderLayer) and not m.training for m in model.modules()):
         moved += ", in which TransformerEncoderLayer takes its fused path"

@@ -87,7 +87,9 @@ def _as_set(model: nn.Module, setting: Setting) -> nn.Module:
         _check_movable(model)
     model.to(setting.device)
     if setting.compile:
-        nn.Module.compile(model, **compile_settings(setting.compile))  # the model may have a method of that name
+        model.forward = torch.compile(  # type: ignore[method-assign]
+            model.forward, **compile_settings(setting.compile)
+        )
     return model
 
 

@@ -33,3 +33,5 @@ COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-
 """The modes of torch.compile, all of its default backend."""
 COMPILE = ("inductor", "aot_eager", "eager", "cudagraphs", *COMPILE_MODES)
 """Modes and backends that PyTorch comes with; others, as plugins register them, are given as --compile=NAME."""
+UNFUSED = ("aot_eager", "eager", "cudagraphs")
+"""Backends of these that run operators one by one."""

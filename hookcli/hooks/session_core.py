@@ -34,6 +34,7 @@ class SessionCore:
     `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
+    `ran_inside`: a module was seen to run inside a compiled program.
     `past_compiled`: compiled modules run as they are compiled, without the mode that sees operators.
     `operators_too`: callbacks that subscribe now also get the events of operators.
     `before_operators`: called before each function that may turn out to be an operator, with the module's call.
@@ -64,6 +65,7 @@ class SessionCore:
         self.calls = CallStack()
         self._inner = False
         self.arrived = 0
+        self.ran_inside = False
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._of_operators: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self.operators_too = True

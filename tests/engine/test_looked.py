@@ -64,7 +64,7 @@ def report_of(cli: Any, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "command", [("activations",), ("grads",), ("grads", "--of", "outputs"), ("grads", "--of", "inputs")]
+    "command", [("activations",), ("inputs",), ("grads",), ("grads", "--of", "outputs"), ("grads", "--of", "inputs")]
 )
 def test_a_model_compiled_by_the_option_and_one_that_arrives_compiled_have_eager_rows(cli: Any, command: Any) -> None:
     eager = report_of(cli, *command, "net.py:Net")
@@ -84,6 +84,9 @@ def test_a_model_compiled_by_the_option_and_one_that_arrives_compiled_have_eager
         (("net.py:Net", "--compile", "--ops"), "--compile and --ops"),
         (("net.py:Net", "--compile", "--time"), "--compile and --time"),
         (("net.py:Net", "--compile", "--edit", "a:output=zero"), "--compile and --edit"),
+        (("net.py:Net", "--emulate-casts"), "--emulate-casts: the model is not compiled; add --compile"),
+        (("net.py:compiled", "--emulate-casts"), "--emulate-casts: inductor alone fuses, not aot_eager; leave it out"),
+        (("net.py:compiled", "--emulate-casts", "--ops"), "--emulate-casts: compiled parts run uncompiled here"),
         (("net.py:refused",), "this backend is out of order"),
         (("net.py:whole",), "graph_break"),
         (("net.py:Net", "--compile", "aot_eager", "--input", "4x9"), "same reduction dim"),
@@ -185,3 +188,54 @@ def test_a_model_that_counts_its_calls_is_compared_at_the_same_count() -> None:
     report = hookcli.capture(torch.compile(model, backend="aot_eager"), X, probes="activations")
     assert "outputs bit-identical" in report.meta["compiled"] and not model.total.any()
     assert report[""]["l2"] == pytest.approx(float(X.sum(0).norm()), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("check", "net.py:Net"), "the model is not compiled; add --compile"),
+        (("check", "net.py:compiled"), "inductor alone fuses, not aot_eager"),
+        (("report", "net.py:Net", "--compile", "eager"), "inductor alone fuses, not eager"),
+        (("inputs", "net.py:Net"), "the model is not compiled; add --compile"),
+        (("diff", "net.py:Net", "net.py:Net --emulate-casts"), "the model is not compiled; add --compile"),
+    ],
+)
+def test_casts_can_be_emulated_in_programs_of_inductor_alone(cli: Any, words: tuple[str, ...], said: str) -> None:
+    options = () if words[0] == "diff" else ("--emulate-casts",)
+    answer = cli(*words, *options, "--input", "4x8")
+    assert answer.code == 2 and f"--emulate-casts: {said}" in answer.err and answer.err.count("\n") == 1
+
+
+def test_checks_emulate_casts_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the programs that are seen inside, and nowhere else."""
+    from torch._inductor import config
+
+    seen = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        seen.append(config.emulate_precision_casts)
+        return graph
+
+    model = torch.compile(Twice(), backend=backend)
+    hookcli.check(model, X, emulate_casts=True, select="HK003")
+    assert len(seen) == 2 and all(seen) and not config.emulate_precision_casts
+    hookcli.check(model, X, select="HK003")
+    assert not any(seen[2:])
+
+
+def test_a_part_that_torch_compile_leaves_uncompiled_is_not_taken_for_seen_inside() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+
+        @torch.compiler.disable
+        def run(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.run(x)
+
+    report = hookcli.capture(torch.compile(Outer(), backend="aot_eager"), X, probes="activations")
+    assert report.meta["compiled"] == "by aot_eager: no module of this report ran inside a compiled program"
+    assert {row.fqn for row in report.rows} == {"", "inner", "inner.0", "inner.1"}

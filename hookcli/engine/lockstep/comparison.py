@@ -244,3 +244,4 @@ class Comparison:
                     session.post_accumulate_grad(self.pairs.arrived)
             looked = self.witnesses[number].see if self.inside[number] else None
             replace(side.step(self.step), ran=looked).run(session, *arguments(side.inputs), self.infos[number])
+            self.witnesses[number].note(session)

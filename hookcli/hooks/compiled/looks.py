@@ -58,6 +58,7 @@ class Looks:
         return hooks
 
     def _look(self, hooked: HookedModule, what: str, number: int, tensors: Sequence[Tensor]) -> int:
+        self._core.ran_inside = True
         kind, of, *paths = what.split(SEPARATOR)
         if kind not in ("enter", "leave", "call"):
             for path in paths:

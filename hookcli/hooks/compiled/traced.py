@@ -6,7 +6,7 @@ torch.compile runs this file's Python while it traces, so it is plain: no genera
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -123,7 +123,9 @@ def _items(value: Any) -> list[tuple[str, Any, Any]]:
         return [(f".{name}", name, getattr(value, name)) for name in value._fields]
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", index, item) for index, item in enumerate(value)]
-    if is_dataclass(value) and not isinstance(value, type):
+    if hasattr(value, "__dataclass_fields__") and not isinstance(
+        value, type
+    ):  # torch 2.11 traces no is_dataclass(None)
         return [(f".{one.name}", one.name, getattr(value, one.name)) for one in fields(value)]
     return []
 

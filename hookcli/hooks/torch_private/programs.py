@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hookcli.hooks.torch_private.dynamo import compiled_call, compiles, is_compiled, optimized_module
-from hookcli.tensors.torch_private import private
+from hookcli.tensors.torch_private import note, private
 
 Backend = Callable[..., Any]
 Function = Callable[..., Any]
@@ -51,15 +51,15 @@ def _replace(stack: ExitStack, module: nn.Module, name: str, value: object) -> N
 
 @contextmanager
 def compiled_in_place(model: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Compile the model as a whole in this block, by these arguments of torch.compile, if there are any.
+    """Compile the model's forward in this block, by these arguments of torch.compile, if there are any.
 
-    Then all code that the process has compiled is dropped at the end.
+    Then all code that the process has compiled is dropped at the end. (In torch 2.11 `nn.Module.compile` compiles
+    nothing of a model whose class is PyTorch's own.)
     """
     with ExitStack() as stack:
         if settings:
             stack.callback(torch.compiler.reset)
-            _replace(stack, model, _CALL, None)
-            nn.Module.compile(model, **settings)  # the model may have a method of that name
+            _replace(stack, model, "forward", torch.compile(model.forward, **settings))
         yield
 
 
@@ -107,6 +107,12 @@ def _compiled_calls(model: nn.Module) -> Iterator[tuple[nn.Module, str, Function
         function: Any = getattr(module, name)
         if is_compiled(function):
             yield module, name, function
+
+
+def modules_inside(model: nn.Module) -> list[nn.Module]:
+    """The modules within compiled ones, which run inside of their programs."""
+    compiled = [module for module, *_ in _compiled_calls(model)]
+    return [part for module in compiled for part in module.modules() if part is not module]
 
 
 def _backend_of(function: Function) -> Backend | None:
@@ -186,6 +192,8 @@ def not_compiled_alone(*functions: Any) -> None:
 @contextmanager
 def emulated_casts(emulates: bool = True) -> Iterator[None]:
     """Have inductor round values inside fused kernels as if each had been written to memory and read again."""
+    if emulates and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        note(f"torch {torch.__version__}: --emulate-casts has no effect in inductor's programs for the CPU before 2.13")
     config: Any = import_module("torch._inductor.config") if emulates else None
     if emulates and private(config, "emulate_precision_casts", None, "--emulate-casts has no effect") is not None:
         with config.patch(emulate_precision_casts=True):
