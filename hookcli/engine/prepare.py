@@ -87,9 +87,7 @@ def _as_set(model: nn.Module, setting: Setting) -> nn.Module:
         _check_movable(model)
     model.to(setting.device)
     if setting.compile:
-        model.forward = torch.compile(  # type: ignore[method-assign]
-            model.forward, **compile_settings(setting.compile)
-        )
+        model.forward = torch.compile(model.forward, **compile_settings(setting.compile))
     return model
 
 
