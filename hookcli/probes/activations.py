@@ -6,6 +6,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe
 from hookcli.table import Row
+from hookcli.tensors.containers import kind_of
 
 
 class _CallStatsProbe(StatsProbe):
@@ -29,7 +30,7 @@ class ActivationsProbe(_CallStatsProbe):
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        nothing = f"returned no tensor that can be seen ({type(event.output).__name__})"
+        nothing = f"returned no tensor that can be seen ({kind_of(event.output)})"
         self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
 
 

@@ -16,10 +16,20 @@ from hookcli.tensors.torch_private import registered_nodes
 
 
 class Walked:
-    """The tensors, with their paths, that a walk has found in a value of the type `kind`; a walk finds them again."""
+    """The tensors, with their paths, that a walk has found in a value of the type `kind`; a walk finds them again.
 
-    def __init__(self, kind: str, found: Sequence[tuple[str, Tensor]]) -> None:
-        self.kind, self.found = kind, found
+    `unseen`: what it could not look into, with its path.
+    """
+
+    def __init__(
+        self, kind: str, found: Sequence[tuple[str, Tensor]] = (), unseen: Sequence[tuple[str, Walked]] = ()
+    ) -> None:
+        self.kind, self.found, self.unseen = kind, found, unseen
+
+
+def kind_of(value: object) -> str:
+    """The name of the value's type, or of the type of what was walked."""
+    return value.kind if isinstance(value, Walked) else type(value).__name__
 
 
 def items_of(value: Any) -> Iterable[tuple[str, object]] | None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from hookcli.tensors.containers import get_item, is_registered, items_of, keys_of, rebuilt, set_item
+from hookcli.tensors.containers import Walked, get_item, is_registered, items_of, keys_of, rebuilt, set_item
 from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view, spec_of_local
 
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
@@ -42,6 +42,8 @@ def _inside(
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors inside a value that is none. `around`: the containers that it is in, and deep ones seen before."""
     children = items_of(value) if depth < DEEPEST else None
+    if type(value) is Walked and unseen is not None:
+        unseen.extend(value.unseen)
     if children is None:
         if unseen is not None:
             unseen.append((path, value))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hookcli.hooks.compiled.operator import forget, new_place, operators
-from hookcli.hooks.compiled.traced import SEPARATOR, Asked, traced_hooks
+from hookcli.hooks.compiled.traced import SEPARATOR, UNSEEN, Asked, traced_hooks
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import HookedModule
@@ -65,7 +65,10 @@ class Looks:
                 event = self._event(HookKind(kind), hooked, number, path=path, handed_on=bool(of))
                 self._core.emit_gradient(event, tensors[0])
             return number
-        shown = Walked(of, [(path[1:], _as_traced(path, x)) for path, x in zip(paths, tensors, strict=True)])
+        seen = zip((path for path in paths if path[0] != UNSEEN), tensors, strict=True)
+        others = [path[1:].rpartition(" ") for path in paths if path[0] == UNSEEN]
+        unseen = [(path, Walked(type_name)) for path, _, type_name in others if type_name not in _HOLD_NOTHING]
+        shown = Walked(of, [(path[1:], _as_traced(path, x)) for path, x in seen], unseen)
         if kind != "leave":
             call = self._core.calls.begin(hooked)
         if kind == "enter":
@@ -84,6 +87,9 @@ class Looks:
     def _emit(self, event: HookEvent) -> None:
         if event.watched and event.index >= 0:  # an index of -1: a recomputation
             self._core.emit(event)
+
+
+_HOLD_NOTHING = {"dtype", "device", "layout", "memory_format", "bytes", "slice", "range", "function", "method", "type"}
 
 
 def _as_traced(path: str, x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ torch.compile runs this file's Python while it traces, so it is plain: no genera
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,6 +18,8 @@ from hookcli.hooks.kinds import HookKind
 
 Found = list[tuple[str, Tensor]]
 SEPARATOR = "\x1f"
+UNSEEN = "?"
+_PLAIN = (type(None), bool, int, float, complex, str)
 _IN, _OUT = HookKind.TENSOR_GRAD_INPUT.value, HookKind.TENSOR_GRAD_OUTPUT.value
 
 
@@ -60,8 +63,9 @@ def traced_hooks(
         if leaf and not (asked.inputs or asked.input_grads):
             return None
         grads = asked.input_grads and torch.is_grad_enabled()
-        received = _arguments(args, kwargs) if asked.inputs or grads else []
-        call = way.look([x.detach() for _, x in received], way.order, place, _described("enter", "", received))
+        others: list[str] = []
+        received = _arguments(args, kwargs, others) if asked.inputs or grads else []
+        call = way.look([x.detach() for _, x in received], way.order, place, _described("enter", "", received, others))
         if not grads:
             return None
         shown = _Once(way, call, _IN, received, [])
@@ -70,14 +74,15 @@ def traced_hooks(
     def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not torch.compiler.is_compiling():
             return leave(module, args, kwargs, output)
-        returned = _walked(output, "", [])
+        others: list[str] = []
+        returned = _walked(output, "", [], others)
         whole = leaf and not (asked.inputs or asked.input_grads)
-        what = _described("call" if whole else "leave", type(output).__name__, returned)
+        what = _described("call" if whole else "leave", type(output).__name__, returned, others)
         call = way.look([x.detach() for _, x in returned], way.order, place, what)
         if not (asked.output_grads and torch.is_grad_enabled()):
             return None
         changed = getattr(module, "inplace", False)
-        received = [] if changed else [x for _, x in _arguments(args, kwargs)]
+        received = [] if changed else [x for _, x in _arguments(args, kwargs, [])]
         return _replaced(output, _Once(way, call, _OUT, returned, received))
 
     return before, after
@@ -103,40 +108,43 @@ class _Once:
         return new
 
 
-def _described(what: str, kind: str, found: Found) -> str:
-    """What is looked at, the type that holds it, and the tensors' paths, marked where they need gradients."""
-    return SEPARATOR.join([what, kind, *[("+" if x.requires_grad else "-") + path for path, x in found]])
+def _described(what: str, kind: str, found: Found, others: list[str]) -> str:
+    """What is looked at, the type that holds it, the tensors' paths, marked where they need gradients, and others."""
+    return SEPARATOR.join([what, kind, *[("+" if x.requires_grad else "-") + path for path, x in found], *others])
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Found:
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any], others: list[str]) -> Found:
     """As `tree.arguments`."""
     if len(args) == 1 and not kwargs:
-        return _walked(args[0], "", [])
-    return _walked(kwargs, "", _walked(args, "", []))
+        return _walked(args[0], "", [], others)
+    return _walked(kwargs, "", _walked(args, "", [], others), others)
 
 
-def _items(value: Any) -> list[tuple[str, Any, Any]]:
+def _items(value: Any) -> list[tuple[str, Any, Any]] | None:
     """As `items_of`, of the containers that torch.compile can trace: an item's step of the path, its key, the item."""
     if isinstance(value, dict):
         return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", key, item) for key, item in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{name}", name, getattr(value, name)) for name in value._fields]
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, deque)):
         return [(f"[{index}]", index, item) for index, item in enumerate(value)]
     if hasattr(value, "__dataclass_fields__") and not isinstance(
         value, type
     ):  # torch 2.11 traces no is_dataclass(None)
         return [(f".{one.name}", one.name, getattr(value, one.name)) for one in fields(value)]
-    return []
+    return None
 
 
-def _walked(value: Any, path: str, found: Found) -> Found:
-    """As `tree.leaves`."""
+def _walked(value: Any, path: str, found: Found, others: list[str]) -> Found:
+    """As `tree.leaves`; also adds the paths and types of `others`, which can't be looked into."""
     if isinstance(value, Tensor):
         found.append((path, value))
-    else:
-        for step, _, item in _items(value):
-            _walked(item, path + step, found)
+    elif not isinstance(value, _PLAIN):
+        items = _items(value)
+        if items is None:
+            others.append(f"{UNSEEN}{path} {type(value).__name__}")
+        for step, _, item in items or ():
+            _walked(item, path + step, found, others)
     return found
 
 
@@ -144,7 +152,7 @@ def _replaced(value: Any, shown: _Once) -> Any:
     """The value with shown tensors in it; lists, mappings and dataclasses stay the same objects."""
     if isinstance(value, Tensor):
         return shown.show(value)
-    items = _items(value)
+    items = _items(value) or []
     new = [_replaced(item, shown) for _, _, item in items]
     if not [one for one, (_, _, item) in zip(new, items, strict=True) if one is not item]:
         return value
@@ -152,7 +160,7 @@ def _replaced(value: Any, shown: _Once) -> Any:
         return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
     for one, (_, key, item) in zip(new, items, strict=True):
         if one is not item:
-            if isinstance(value, (dict, list)):
+            if isinstance(value, (dict, list, deque)):
                 value[key] = one
             else:
                 setattr(value, key, one)

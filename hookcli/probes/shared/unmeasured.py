@@ -14,7 +14,7 @@ from hookcli.probes.shared.unregistered import unregistered
 from hookcli.table import Reason, Skipped
 from hookcli.table.names import around
 from hookcli.tensors import tree
-from hookcli.tensors.containers import hidden_tensors
+from hookcli.tensors.containers import Walked, hidden_tensors
 from hookcli.tensors.tree import Unseen
 
 UNINITIALISED = "uninitialised memory: not all of it was written yet, so its values mean nothing"
@@ -85,6 +85,8 @@ class UnreachableTensors:
 
 def _why(value: object) -> str:
     """The reason why the tensors of this value can't be seen; "" if a short look finds none."""
+    if isinstance(value, Walked):
+        return f"holds a value that is not looked into inside a compiled program ({value.kind})"
     if isinstance(value, (list, tuple, deque, dict)) or is_dataclass(value):  # a walk met it, and did not enter
         return f"lies deeper than {tree.DEEPEST} levels: tensors there are not looked for"
     holds = next(hidden_tensors(value), None) is not None

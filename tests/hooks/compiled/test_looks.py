@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -232,3 +233,42 @@ def test_sessions_share_the_program_with_looks_so_that_no_limit_is_reached() -> 
     before = counter.frame_count
     compiled[0](torch.randn(3, 4))
     assert counter.frame_count == before + 1
+
+
+class Cache:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+class Returns(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        return deque([x * 2, {"deep": (x + 1, Cache(x), None, "word", 3)}])
+
+
+class Takes(nn.Module):
+    def forward(self, cache: Cache, dtype: torch.dtype) -> Tensor:
+        return cache.x.to(dtype)
+
+
+class Passing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.returns, self.takes = Returns(), Takes()
+
+    def forward(self, x: Tensor) -> Tensor:
+        doubled, held = self.returns(x)
+        return doubled + held["deep"][0] + self.takes(held["deep"][1], dtype=torch.float32)
+
+
+def test_an_object_that_is_not_looked_into_is_listed_and_what_stands_beside_it_is_seen() -> None:
+    model = Passing()
+    eager = hookcli.capture(model, X, probes=["activations", "inputs"])
+    seen = hookcli.capture(torch.compile(model, backend="eager", fullgraph=True), X, probes=["activations", "inputs"])
+    for one, other in zip(eager, seen, strict=True):
+        assert [*places(one)] == [*places(other)]
+        assert {s.reason for s in one.skipped} == {"holds tensors that can't be seen (Cache)"}
+        where = [(s.fqn, s.path) for s in one.skipped]
+        assert [(s.fqn, s.path) for s in other.skipped] == where and where
+        said = "holds a value that is not looked into inside a compiled program (Cache)"
+        assert {s.reason for s in other.skipped} == {said}
+    assert [row["path"] for row in seen[0].rows if row.fqn == "returns"] == ["[0]", '[1]["deep"][0]']
