@@ -122,6 +122,7 @@ def _compiled() -> list[str]:
     import hookcli
     from hookcli.engine.lockstep.side import compiled
     from hookcli.engine.run_info import finished
+    from hookcli.hooks.torch_private.programs import emulated_casts
     from hookcli.hooks.torch_private.unwrap import unwrapped
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -136,9 +137,9 @@ def _compiled() -> list[str]:
     part(torch.ones(1, 2))
     for model in (whole, part):
         for probes in (["shapes", "grads"], ["activations"]):
-            casts = "shapes" not in probes  # which is run uncompiled
-            for report in hookcli.capture(model, torch.ones(1, 2), probes, emulate_casts=casts):
-                notes.extend(report.meta.get("notes", ()))
+            with emulated_casts():
+                reports = hookcli.capture(model, torch.ones(1, 2), probes)
+            notes.extend(note for report in reports for note in report.meta.get("notes", ()))
     return [note for note in notes if "without looks" not in note]
 
 
