@@ -74,6 +74,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(config.getoption("hypothesis_profile", None) or "patient")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without walks of the garbage collector, which find none among all that is imported and made."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 NO_STACK = SimpleNamespace(format_stack=list)
 """In place of `traceback`, for devices that are not there.
 

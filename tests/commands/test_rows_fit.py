@@ -150,7 +150,7 @@ def test_words_as_long_as_a_line_and_deep_nesting_push_no_figures_out(width: int
         assert ("nested29" in said) == (depth == "all")
 
 
-@pytest.mark.parametrize("command", ["plugins", "comm resnet18 --hook allreduce,fp16"])
+@pytest.mark.parametrize("command", ["plugins", "comm adapted.py:model -i 4x16 --hook allreduce,fp16"])
 def test_no_word_is_broken(command: str) -> None:
     lines = on_terminal(80, *command.split(), "-q", **SCREEN).splitlines()
     rows = [line for line in lines if line.startswith(("reporter", "allreduce", "fp16"))]

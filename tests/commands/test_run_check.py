@@ -141,14 +141,14 @@ dist.destroy_process_group()
 def test_a_loss_that_one_rank_alone_has_lost_fails(tmp_path: Path) -> None:
     """The summary is rank 0's, whose losses were finite; the record is that of all."""
     (tmp_path / "train.py").write_text(RANKS)
-    ran = run(tmp_path, "run", "--check", "torchrun", "--nproc-per-node", "2", "train.py")
+    torchrun = f"{forks.python()} -m torch.distributed.run --nproc-per-node 2"
+    ran = run(tmp_path, "run", "--check", *torchrun.split(), "train.py")
     assert ran.returncode == 1, ran.stderr
     fault = "Linear: the loss was NaN in 1 of 30 steps, the first is step 21"
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: {fault}"
     shown = run(tmp_path, "show", "train.run")
     assert shown.stderr.startswith(f"hookcli: {fault}\n") and "HK038  error" in shown.stdout
     (tmp_path / "healthy.py").write_text(RANKS.replace("(21, 1)", "None"))
-    torchrun = f"{forks.python()} -m torch.distributed.run --nproc-per-node 2"
     (tmp_path / "both.sh").write_text(f"{torchrun} healthy.py; {torchrun} train.py\n")
     ran = run(tmp_path, "run", "--check", "bash", "both.sh")
     assert ran.stderr.splitlines()[-1] == f"hookcli: exit code 1: both-2.run.jsonl: {fault}", ran.stderr
