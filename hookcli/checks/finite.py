@@ -190,6 +190,25 @@ class LossNotFinite(Check):
             yield self.finding("", f"the loss was {fault}", measured.losses.first_fault)
 
 
+class LossJumped(Check):
+    """The loss of a step of a recorded run was ten times as high as any before it.
+
+    The loss of every step is judged, as for `loss-not-finite`, once ten are known and the highest is above zero. The
+    figure is the first such step. A loss that rises slowly, or that was as high in an earlier step, is none.
+    """
+
+    id = "HK044"
+    name = "loss-jumped"
+    means = "a batch with a value far out, a learning rate that is too high, or gradients that were not clipped"
+    advice = "look at the batch of that step, or clip gradients"
+    needs = ("losses",)
+    asked_by = "hookcli run --check"
+
+    def judge(self, measured: ReadsLosses) -> Iterator[Finding]:
+        if measured.losses.jumped is not None:
+            yield self.finding("", f"the loss {measured.losses.jumps()}", measured.losses.jumped)
+
+
 def _is_mask(row: Row) -> bool:
     """True for a buffer of zeros and infinities only: a mask that is added to attention scores."""
     stats = row.stats

@@ -27,7 +27,7 @@ from hookcli.system.files import at_rest, is_pipe, opened
 from hookcli.table import Report, formatting
 from hookcli.table.columns.recorded import EVERY_STEP
 from hookcli.table.files import read_reports, unfamiliar
-from hookcli.table.losses import faults
+from hookcli.table.losses import faults, jumps
 from hookcli.table.ranks import ranks_named
 
 EXAMPLES = (
@@ -216,7 +216,8 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
-    lines = [lost] if (lost := faults(record.courses())) else []
+    lost = faults(record.courses())
+    lines = [text] if (text := lost or jumps(record.courses())) else []
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:

@@ -71,6 +71,7 @@ BUILT_IN = {
         "HK041": "hookcli.checks.compiling:RecompileLimit",
         "HK042": "hookcli.checks.compiling:LeftUncompiled",
         "HK043": "hookcli.checks.compiling:TooManyBreaks",
+        "HK044": "hookcli.checks.finite:LossJumped",
     },
     "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

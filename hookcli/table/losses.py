@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from hookcli.table.formatting import counted
+from hookcli.table.formatting import counted, number
+
+_JUMP, _KNOWN = 10, 10
+"""A loss jumps if it is so many times the highest before it, of at least so many."""
 
 
 @dataclass(slots=True)
 class LossCourse:
-    """The first and the last loss of a run, and the steps whose loss was NaN or infinite."""
+    """The first and the last loss of a run, the steps whose loss was NaN or infinite, and the first jump."""
 
     steps: int = 0
     """Number of steps whose loss is known."""
@@ -25,6 +28,12 @@ class LossCourse:
     """Number of steps before that one."""
     kind: str = ""
     """"NaN" or "Inf", as the first such loss was."""
+    highest: float = -math.inf
+    """Of the finite losses."""
+    jumped: int | None = None
+    """The first step whose loss was far above all before it."""
+    jump: tuple[float, float] = 0.0, 0.0
+    """The highest loss before that step, and its own."""
     skipped: dict[int, float] = field(default_factory=dict)
     """Losses, not finite, at which the program skipped the optimizer's step, by the step that came next."""
 
@@ -51,6 +60,10 @@ class LossCourse:
                     self.first_not_finite, self.before = step, self.steps - 1
                     self.kind = _kind(loss)
                 self.not_finite += 1
+                continue
+            if self.jumped is None and self.steps - self.not_finite > _KNOWN and loss > _JUMP * self.highest > 0:
+                self.jumped, self.jump = step, (self.highest, loss)
+            self.highest = max(self.highest, loss)
 
     @property
     def first_fault(self) -> int:
@@ -76,6 +89,13 @@ class LossCourse:
             texts.append(f"{kind} before step {step:,}{more}; the program skipped the optimizer's step")
         return ", and ".join(texts)
 
+    def jumps(self) -> str:
+        """A loss far above all before it: jumped to 96.03 at step 37, 41 times the highest before. "" without one."""
+        if self.jumped is None:
+            return ""
+        before, loss = self.jump
+        return f"jumped to {number(loss)} at step {self.jumped:,}, {loss / before:,.0f} times the highest before"
+
 
 def faults(courses: Mapping[str, LossCourse]) -> str:
     """The first line on a run whose loss was not finite: Net: the loss was NaN from step 37 on (23 of 60 steps)."""
@@ -85,6 +105,12 @@ def faults(courses: Mapping[str, LossCourse]) -> str:
     name = min(lost)[1]
     others = f"; so was that of {counted(len(lost) - 1, 'more model')}" if lost[1:] else ""
     return f"{name}: the loss was {courses[name].fault()}{others}"
+
+
+def jumps(courses: Mapping[str, LossCourse]) -> str:
+    """The first line on a run whose loss jumped: Net: the loss jumped to 96.03 at step 37, ... "" if none did."""
+    jumped = [(course.jumped, name) for name, course in courses.items() if course.jumped is not None]
+    return f"{(name := min(jumped)[1])}: the loss {courses[name].jumps()}" if jumped else ""
 
 
 def _kind(loss: float) -> str:

@@ -61,6 +61,21 @@ def test_a_loss_that_is_lost_between_recorded_steps_fails_and_comes_first(tmp_pa
     assert "\nLoss (NaN or Inf in step 37 and 22 more steps)\n" in chart.stdout
 
 
+def test_a_loss_that_jumps_is_a_warning_and_comes_first(tmp_path: Path) -> None:
+    """A batch far out in step 37, after which the loss is finite again; the steps after it are recorded."""
+    (tmp_path / "train.py").write_text(LOST.replace('float("nan") if', "x.abs().sum() * 1e4 if"))
+    ran = run(tmp_path, "run", "--check", "train.py", "37", "38", "0")
+    record = read_record(tmp_path / "train.run.jsonl")
+    losses = record.losses_of("Sequential")
+    times = losses[37] / max(list(losses.values())[:37])
+    said = f"the loss jumped to {losses[37]:.4g} at step 37, {times:,.0f} times the highest before"
+    assert ran.returncode == 0 and times > 1e4 and all(map(math.isfinite, losses.values()))
+    assert f"hookcli: Sequential: {said}" in ran.stderr.splitlines()[1]
+    assert f"HK044  warning  (model): {said}" in ran.stderr and "passed" not in ran.stderr
+    assert {38, 39} <= {entry.step for entry in record.entries}
+    assert run(tmp_path, "show", "train.run.jsonl").stderr.startswith(f"hookcli: Sequential: {said}\n")
+
+
 def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST)
     ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")
@@ -171,7 +186,7 @@ def test_a_loss_that_another_process_of_the_run_has_lost_fails(tmp_path: Path, p
     ran = run(tmp_path, "run", "--check", *command)
     fault = "Sequential: the loss was NaN in 1 of 60 steps, the first is step 21"
     said = ran.stderr.splitlines()[-1]
-    assert ran.returncode == 1 and "All 25 checks passed" in ran.stderr
+    assert ran.returncode == 1 and "All 26 checks passed" in ran.stderr
     assert said.startswith("hookcli: exit code 1: ") and said.endswith(f".jsonl: {fault}")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled, RecompileLimit
-from hookcli.checks.finite import LossNotFinite
+from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
@@ -117,7 +117,7 @@ def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Repor
 
 
 def _with_losses(report: Report, losses: LossCourse) -> Report:
-    of_run = judge([LossNotFinite()], Measurements(losses=losses))
+    of_run = judge([LossNotFinite(), LossJumped()], Measurements(losses=losses))
     checks = [*report.meta["checks"], *of_run.checks]
     whole = Judgement([*of_run.findings, *report.findings], report.skipped, checks)
     return whole.report(report.model, report.meta, modules=report.totals["modules"])

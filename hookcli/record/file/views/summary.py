@@ -22,7 +22,7 @@ from hookcli.system.escaping import shell_path, shell_word, visible, wrapped
 from hookcli.table import Report, Row, formatting
 from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
-from hookcli.table.losses import LossCourse, faults
+from hookcli.table.losses import LossCourse, faults, jumps
 
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
@@ -103,12 +103,12 @@ class _Summary:
 
     @cached_property
     def _first(self) -> list[str]:
-        """The lines on what is not finite, on the run, and on what it compiled."""
+        """The lines on what is not finite, or on a loss that jumped, on the run, and on what it compiled."""
         header, end = self.header, self.end
         if header.ranks > 1:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
         goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
-        wrong = self._lost or (self._bad_line if goes_on else "")
+        wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self.courses)
         lines = self._told([f"hookcli: {wrong}"] if wrong else [])
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
         run = [f"hookcli: {ran_line(header, end, self.path)}", *compiled_lines(end, places=not self.checked)]

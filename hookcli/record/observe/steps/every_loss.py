@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, NonFinite, StepLosses
 from hookcli.record.observe.steps.losses import Held, HeldGradients
+from hookcli.table.losses import LossCourse
 from hookcli.tensors.weak import WeakIds
 
 _AT_ONCE = 100
@@ -77,14 +78,19 @@ class EveryLoss:
     A pass counts for the optimizers that it gave gradients to, unless the program clears these before the step.
     One that begins from NaN or infinity, and that no step takes, is a skipped loss before the next step; if none comes,
     it is the loss of the step that did not come. `write` receives the losses of consecutive steps and skipped ones,
-    `found` the first one that is NaN or infinite, and before it the first that was skipped.
+    `found` the first one that is NaN or infinite, and before it the first that was skipped; `jumped` the first step
+    whose loss is far above all before it.
 
     A thread reads the gradients of its own optimizers alone: autograd writes, and PyTorch frees, without Python's lock.
     """
 
-    def __init__(self, write: Callable[[StepLosses], None], found: Callable[[NonFinite], None]) -> None:
+    def __init__(
+        self, write: Callable[[StepLosses], None], found: Callable[[NonFinite], None], jumped: Callable[[int], None]
+    ) -> None:
         self._write = write
         self._found = found
+        self._jumped = jumped
+        self._courses: dict[str, LossCourse] = {}
         self._found_by: set[str] = set()  # causes
         self._threads: dict[int, _Thread] = {}
         self._owners: WeakIds[Optimizer, int] = WeakIds()  # the threads in which optimizers have stepped
@@ -195,6 +201,10 @@ class EveryLoss:
                 self._tell(step, skipped, SKIPPED)
             if loss is not None and not math.isfinite(loss):
                 self._tell(step, loss, UNSEARCHED)
+            course = self._courses.setdefault(step.model, LossCourse())
+            course.add(step.number, [loss])
+            if course.jumped == step.number:
+                self._jumped(step.number)
 
     def _tell(self, step: _Step, loss: float, cause: str) -> None:
         if self._found_by.isdisjoint((cause, UNSEARCHED)):

@@ -62,7 +62,7 @@ class OpenSteps:
         self._sink = sink
         self._guard = guard
         self._search = Search(plan)
-        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found)
+        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
         self._described: set[str] = set()

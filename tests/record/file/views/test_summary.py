@@ -17,7 +17,7 @@ from hookcli.record.file.record_lines import UNSEARCHED, End, NonFinite, Recorde
 from hookcli.record.file.views.run_lines import non_finite_line, ran_line
 from hookcli.record.file.views.summary import summary
 from hookcli.table import Column, Report, TensorStats
-from hookcli.table.losses import LossCourse
+from hookcli.table.losses import LossCourse, jumps
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 COURSES = {"Net": LossCourse(steps=201, first=2.0, last=2 / 201)}
@@ -175,3 +175,20 @@ def test_colour_only_where_it_is_asked_for() -> None:
 def test_lines() -> None:
     assert "no end is recorded" in ran_line(HEADER, None, "x")
     assert non_finite_line(bad()) == "first non-finite value: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)"
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([2.0, *[1.0] * 9, 21.0, 500.0], "jumped to 21.00 at step 10, 10 times the highest before"),
+        ([2.0, *[1.0] * 9, 20.0], ""),  # ten times, not more
+        ([2.0, *[1.0] * 8, 21.0], ""),  # too few before it
+        ([math.nan, *[1.0] * 9, 21.0], ""),
+        ([math.inf, 2.0, *[1.0] * 9, 40.0], "jumped to 40.00 at step 11, 20 times the highest before"),
+        ([-2.0, *[-1.0] * 12, 5.0], ""),  # losses below zero have no such measure
+        ([1.5**n for n in range(40)], ""),  # rises all the time
+    ],
+)
+def test_a_loss_jumps_if_it_is_ten_times_the_highest_of_ten(losses: list[float], said: str) -> None:
+    course = LossCourse.of(dict(enumerate(losses)))
+    assert course.jumps() == said and jumps({"Net": course}) == (said and f"Net: the loss {said}")
