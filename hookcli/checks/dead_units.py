@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import ClassVar
 
 from hookcli.checks.base import Check, Threshold
-from hookcli.checks.measurements import ReadsInventory
+from hookcli.checks.measurements import ReadsUnits
 from hookcli.table import Finding, Row, Skipped
+from hookcli.table.formatting import number
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8
@@ -22,16 +24,16 @@ class _Units(Check):
     counted: ClassVar[str]  # the key of the number of such channels in a row
     state: ClassVar[str]
 
-    def judge(self, measured: ReadsInventory) -> Iterator[Finding | Skipped]:
+    def judge(self, measured: ReadsUnits) -> Iterator[Finding | Skipped]:
         assert self.limit is not None
         for row in self._rows(measured):
             if not self._enough(row):
                 few = f"{self.name}: too few values per channel (< {_LEAST}); use a larger --batch-size"
                 yield Skipped(row.fqn, few)
             elif row[self.counted] and self._share(row) >= self.limit:
-                yield self.finding(row.fqn, self._counts(row), self._share(row))
+                yield self.finding(row.fqn, self._counts(row) + self._received(measured, row), self._share(row))
 
-    def near(self, measured: ReadsInventory) -> str:
+    def near(self, measured: ReadsUnits) -> str:
         """Name the module with the most of such channels, if it has some and no module is beyond the threshold."""
         row = max(filter(self._enough, self._rows(measured)), key=self._share, default=None)
         if row is None or not _SOME <= self._share(row) < (self.limit or 0.0):
@@ -39,7 +41,7 @@ class _Units(Check):
         figure = f"{math.floor(100 * self._share(row)) / 100:g}"
         return f"{row.fqn}: {self._counts(row)}; `--threshold {self.id}={figure}` reports such"
 
-    def _rows(self, measured: ReadsInventory) -> list[Row]:
+    def _rows(self, measured: ReadsUnits) -> list[Row]:
         rows = (row for row in measured.inventory.rows if row["kind"] == "units")
         return [row for row in rows if row[self.counted] is not None and row["channels"]]
 
@@ -55,6 +57,16 @@ class _Units(Check):
         of = " of the ReLU before it are" if row.get("received") else ""
         call = f" (call {row['call']})" if row["call"] else ""
         return f"{row[self.counted]:,} of {row['channels']:,} channels{of} {self.state}{call}"
+
+    def _received(self, measured: ReadsUnits, row: Row) -> str:
+        """What the module right before it returned, where that alone makes all of its channels dead."""
+        rows = measured.activations.rows if measured.activations else []
+        for before, one in pairwise(rows if self.counted == "dead" and not row.get("received") else ()):
+            if (one.fqn, one["call"]) == (row.fqn, row["call"]):
+                stats = before.stats if before["shape"] == one["shape"] else None
+                if stats is not None and stats.max <= 0:
+                    return f"; its input, from {before.fqn}, is at most {number(stats.max)}"
+        return ""
 
 
 class DeadUnits(_Units):

@@ -120,6 +120,12 @@ class ReadsInventory(Protocol):
     inventory: Report
 
 
+class ReadsUnits(ReadsInventory, Protocol):
+    """Measurements for a check that needs the inventory, and takes activations where they were measured."""
+
+    activations: Report | None
+
+
 class ReadsActivations(Protocol):
     """Measurements for a check that needs activations."""
 

@@ -81,3 +81,16 @@ def test_zeros_that_no_relu_made_are_no_dead_units() -> None:
     """A state that begins at zero, a mask: what a module receives may be zero on purpose."""
     model = Fn(before=lambda x: x * torch.tensor([1.0, 0.0, 0.0, 0.0]))
     assert check(model, torch.randn(16, 4), select=["HK004", "HK010"]).findings == []
+
+
+def test_the_layer_whose_output_is_never_positive_is_named() -> None:
+    """Only where that alone explains it: what a function between the two adds is not known."""
+    x = torch.randn(16, 4)
+    fc, act = nn.Linear(4, 8), nn.ReLU(inplace=True)
+    for bias, shift in ((-50.0, 0.0), (0.0, -50.0)):
+        nn.init.constant_(fc.bias, bias)
+        model = Fn(before=lambda x, shift=shift: act(fc(x) + shift)[:, :4])
+        model.fc, model.act = fc, act
+        [found] = check(model, x, select=["HK003", "HK010"]).findings
+        why = "" if shift else f"; its input, from fc, is at most {fc(x).max().item():.4g}"
+        assert (found.fqn, found.message) == ("act", f"8 of 8 channels zero for every input{why}")
