@@ -20,6 +20,7 @@ from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.programs import backends_of, modules_inside
 from hookcli.probes.base import Probe
+from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.table import Report
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.meta import with_notes
@@ -86,7 +87,7 @@ def without_looks(model: nn.Module, inputs: Any, step: Step, fastpath: bool = Tr
     once = replace(step, ran=plain.see, optimizer=None, state_dict=False)
     code, session = UserCode(partial(failure.crashed, model, {})), HookSession(model, fastpath=fastpath)
     try:
-        with once.mode(), preserved(model, inputs), code, session:
+        with once.mode(), preserved(UnregisteredParts(model), ()), preserved(model, inputs), code, session:
             once.run(session, *arguments(inputs), {})
     except HookcliError as error:
         plain.error = error

@@ -239,3 +239,19 @@ def test_a_part_that_torch_compile_leaves_uncompiled_is_not_taken_for_seen_insid
     report = hookcli.capture(torch.compile(Outer(), backend="aot_eager"), X, probes="activations")
     assert report.meta["compiled"] == "by aot_eager: no module of this report ran inside a compiled program"
     assert {row.fqn for row in report.rows} == {"", "inner", "inner.0", "inner.1"}
+
+
+def test_parts_in_a_plain_list_are_as_they_were() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = [nn.BatchNorm1d(8)]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.parts[0](x)
+
+    model = Listed().train()
+    before = {name: x.clone() for name, x in model.parts[0].state_dict().items()}
+    report = hookcli.capture(torch.compile(model, backend="eager"), X, probes="activations")
+    assert all(torch.equal(x, before[name]) for name, x in model.parts[0].state_dict().items())
+    assert "outputs bit-identical" in report.meta["compiled"]
