@@ -118,7 +118,7 @@ class RecordSink:
     @property
     def found_in_module(self) -> bool:
         """True if the first non-finite value was found in a module, or between modules: an operator there made it."""
-        return any(one.fqn and one.what.startswith(("input", "output")) for one in self._non_finite[:1])
+        return any(one.fqn and one.what.startswith(("input", "output", "gradient")) for one in self._non_finite[:1])
 
     def _write_others(self) -> None:
         unwritten, self._unwritten = self._unwritten, []

@@ -114,6 +114,10 @@ class Search:
         causes = []
         if what == "output" and row.get("source"):  # of an operator
             causes.append(f"at {row['source']}")
+        if what == "gradient" and report.rows[1:]:  # backward came from there
+            last, source = report.rows[-2], report.rows[-2].get("source")
+            came = f"of {last.fqn}{f' at {source}' if source else ''}" if last.fqn else "of the model's output"
+            causes.append(f"the gradient before it, {came}, was finite")
         if what == "output" and row["inf"] and row["dtype"] == "float16":
             causes.append("float16 ends at 65,504")
         value = _non_finite(step, row.fqn, f"{what}{row['path']}", row["nan"], row["inf"], [report])

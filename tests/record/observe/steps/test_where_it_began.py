@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from inspect import getsourcelines
+from pathlib import Path
 
 import pytest
 import torch
@@ -191,7 +193,8 @@ def test_the_sample_that_is_bad_is_named(where: str) -> None:
     assert (bad.fqn, bad.what) == {"input": ("", "input"), "output": ("1", "output"), "gradient": ("0", "gradient")}[
         where
     ]
-    assert bad.cause == "only in row 4 of 6 (first dimension, counted from 0)"
+    before = "the gradient before it, of 1, was finite; " if where == "gradient" else ""
+    assert bad.cause == f"{before}only in row 4 of 6 (first dimension, counted from 0)"
 
 
 class Root(nn.Module):
@@ -199,3 +202,28 @@ class Root(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.sqrt()
+
+
+class Distances(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.layer(x)
+        d = (z[:, None] - z).square().sum(-1)
+        return torch.sqrt(d)  # its derivative at 0 is infinite, and 0 times that is NaN
+
+
+def test_a_gradient_names_the_operator_that_backward_came_from() -> None:
+    def program() -> nn.Module:
+        model = Distances()
+        model(torch.randn(4, 3)).square().sum().backward()
+        return model
+
+    lines, first = getsourcelines(Distances.forward)
+    line = first + next(number for number, text in enumerate(lines) if "sqrt" in text)
+    (bad,) = observed(program, first_bad="report", ops="functions").non_finites
+    assert (bad.fqn, bad.what) == (":sum_1", "gradient")
+    came_from = rf"the gradient before it, of :sqrt_1 at \S*{Path(__file__).name}:{line}, was finite"
+    assert re.match(came_from, bad.cause), bad.cause
