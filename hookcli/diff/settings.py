@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hookcli.diff.align import Alignment
 from hookcli.table import Finding
 from hookcli.table.formatting import counted, listed
+from hookcli.table.names import in_words
 
 ERROR, NOTE = "error", "note"
 _ABSENT = "nothing"
@@ -110,7 +111,7 @@ def _retyped(alignment: Alignment) -> Iterator[Cause]:
 
 
 def _who(fqns: Sequence[str], kind: str) -> str:
-    return f"{fqns[0] or '(model)'} ({kind})" if len(fqns) == 1 else counted(len(fqns), kind)
+    return f"{in_words(fqns[0])} ({kind})" if len(fqns) == 1 else counted(len(fqns), kind)
 
 
 def sentences(of: Sequence[Cause]) -> str:
@@ -137,7 +138,7 @@ def advice(findings: Iterable[Finding]) -> str:
 def settings_line(of: Iterable[Cause]) -> str:
     """The modules of the causes that a verdict only counts; "" if there are none."""
     many = [cause for cause in of if cause.names and cause.fqns[1:]]
-    named = [f"{cause.names} in {listed([fqn or '(model)' for fqn in cause.fqns], _NAMED)}" for cause in many]
+    named = [f"{cause.names} in {listed([*map(in_words, cause.fqns)], _NAMED)}" for cause in many]
     return f"settings differ: {'; '.join(named)}" if named else ""
 
 

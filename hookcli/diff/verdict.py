@@ -13,7 +13,7 @@ from hookcli.diff.tolerance import Tolerance, error_text
 from hookcli.table import Column, Finding, Report, Row, Skipped
 from hookcli.table.formatting import counted, number
 from hookcli.table.meta import Meta
-from hookcli.table.names import is_within, operator_owner
+from hookcli.table.names import in_words, is_within, operator_owner
 
 CHECK = "diff"
 
@@ -229,7 +229,7 @@ def _findings(rows: Sequence[Row], alignment: Alignment, origin: Origin | None) 
 def title(row: Row, *, typed: bool = True) -> str:
     """A row's place in words: name, operator's line, (if `typed`) type, kind of gradient, path, batch, call, pass."""
     what = row.get("source") or (row.get("type") if typed else None)
-    text = f"{row.fqn or '(model)'}" + (f" ({what})" if what else "")
+    text = in_words(row.fqn) + (f" ({what})" if what else "")
     if row.get("kind") not in (None, "output", WEIGHT):
         text += f" {row['kind']}"
     text += f" {row['path']}" if row.get("path") else ""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hookcli.probes.shared.module_facts import containers
 from hookcli.table.formatting import listed
 from hookcli.table.meta import Meta, in_order, with_notes
+from hookcli.table.names import in_words
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import noted
 
@@ -44,7 +45,7 @@ def _of_meta(model: nn.Module) -> Sequence[str]:
     sizes = {n: m.num_embeddings for n, m in model.named_modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     if not sizes:
         return []
-    ranges = listed([f"{fqn or '(model)'} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
+    ranges = listed([f"{in_words(fqn)} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
     return [f"the meta device does not check indices ({ranges}); `hookcli activations` with the same input does"]
 
 

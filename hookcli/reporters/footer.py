@@ -11,6 +11,7 @@ from hookcli.table import Report
 from hookcli.table.columns.layouts import TRAINING_MEMORY
 from hookcli.table.formatting import at_setting, counted, duration, loss, macs, number, size
 from hookcli.table.meta import RANDOM, Meta, only
+from hookcli.table.names import in_words
 from hookcli.table.validation import HEADLINES, OF_PEAK, SENTENCES
 
 
@@ -233,7 +234,7 @@ def remarks(report: Report) -> list[str]:
 
 def skipped_line(report: Report, *, python: bool = False) -> str:
     """List what was not measured, grouped by reason with an example of each."""
-    reasons = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
+    reasons = by_reason((item.reason, f"{in_words(item.fqn)} {item.path}".rstrip()) for item in report.skipped)
     if len(reasons) > _REASONS:
         where = "report.skipped" if python else "--format json"
         reasons[_REASONS:] = [f"and {len(reasons) - _REASONS} more reasons ({where} lists all)"]

@@ -14,7 +14,7 @@ from hookcli.reporters.footer import by_reason
 from hookcli.table import Column, Report, Row, Shown
 from hookcli.table.columns import DECLARED, IDENTITY
 from hookcli.table.grouping import View
-from hookcli.table.marks import SIGN, is_fault, mark, signed
+from hookcli.table.marks import is_fault, mark, signed
 from hookcli.table.names import abbreviated, is_operator
 from hookcli.table.times import INCLUSIVE
 
@@ -26,6 +26,7 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _MARK = DECLARED["mark"]
 _SHORT = 16  # columns of a short mark
+_CLIPPED = 24  # columns of a remark without room for all of it
 _MANY = 4  # a row in so many
 _FEW = 3  # rows with faults that may have a line each where room is tight
 _NAME = 28  # columns of a name that always have room
@@ -109,6 +110,12 @@ def _beside(cells: Sequence[Sequence[str]], room: int) -> list[bool]:
     return [bool(mark) and (fits or (many and is_short)) for mark, is_short in zip(marks, short, strict=True)]
 
 
+def _clipped(remark: str) -> str:
+    """The first words of a remark, as many as a mark beside a row may have."""
+    first = remark[:_CLIPPED]
+    return remark if remark == first else f"{first.rpartition(', ')[0] or first.rpartition(' ')[0]} …"
+
+
 def widths_of(columns: Sequence[Column], cells: Sequence[Sequence[str]], view: View) -> dict[str, int]:
     """The width of each column, by name: that of its longest text or, on a terminal, word of its heading."""
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
@@ -124,8 +131,8 @@ def with_remarks(
 ) -> tuple[list[Column], list[str], list[str]]:
     """The columns, remarks that stand below rows since they would evict figures, and those left out.
 
-    Takes these from the cells. Where room is `tight`, only remarks on faults stand below rows, and of many faults just
-    a sign beside the row.
+    Takes these from the cells. Where room is `tight`, only remarks on faults stand below rows, and of many faults
+    the first words beside the row.
     """
     if not cells or columns[-1].name != "mark":
         return columns, [], []
@@ -134,10 +141,10 @@ def with_remarks(
     lead = [" " * (len(line[0]) - len(line[0].lstrip()) + 2) for line in cells]
     rows = zip(shown.rows, cells, lead, beside, strict=True)
     remarks = ["" if stays or not line[-1] else before + signed(row, line[-1]) for row, line, before, stays in rows]
-    signs = tight and sum(map(is_fault, remarks)) > _FEW
-    below = [remark if not tight or (is_fault(remark) and not signs) else "" for remark in remarks]
+    many = tight and sum(map(is_fault, remarks)) > _FEW
+    below = [remark if not tight or (is_fault(remark) and not many) else "" for remark in remarks]
     for line, stays, remark in zip(cells, beside, remarks, strict=True):
-        line[-1] = line[-1] if stays else SIGN if signs and is_fault(remark) else ""
+        line[-1] = line[-1] if stays else _clipped(remark.strip()) if many and is_fault(remark) else ""
     widths["mark"] = max(cell_len(line[-1]) for line in cells)
     left_out = [remark for remark, kept in zip(remarks, below, strict=True) if remark and not kept]
     return (columns if widths["mark"] else columns[:-1]), below if any(below) else [], left_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,11 @@ def folded(report: Report) -> Report:
         for row, name in zip(report.rows, names, strict=True)
     ]
     return replace(report, rows=rows, meta={**report.meta, "containers": list(dict.fromkeys(containers))})
+
+
+def blocks(fqn: str) -> int:
+    """The number of modules that an fqn stands for: 24 for blocks.0-11.norms.0-1, whose blocks have all parts alike."""
+    return math.prod(map(repeats, prefixes(fqn)))
 
 
 def repeats(fqn: str) -> int:
@@ -102,13 +108,18 @@ def _renamed(names: Iterable[str], new: Mapping[str, str], level: int) -> list[s
 
 
 def times(row: Row) -> str:
-    """How many calls, parameters or blocks a row stands for, as its name says it."""
-    merged = row.get("merged")
+    """How many a row stands for: modules or parameters of its name (6x), calls x2, or parts that are no modules (12).
+
+    Rows of calls, which are shown as a tree, say it where blocks begin; other rows have no block above them.
+    """
+    merged, blocks, values = row.get("merged"), row.get("folded") or 1, row.values
     if not merged:
         return ""
-    of_tensors = row.get("kind") in ("parameter", "weight") or ("bytes" in row.values and "call" not in row.values)
-    if blocks := row.get("folded"):
-        calls = f" x{merged // blocks}" if merged > blocks else ""
-        number = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if of_tensors else 0
-        return f" ({number}x)" if number else calls
-    return f" ({merged})" if of_tensors else f" x{merged}"
+    if "node" in values:
+        return f" ({blocks}x)" if blocks > 1 else f" ({merged} nodes)"
+    of_tensors = row.get("kind") in ("parameter", "weight") or ("bytes" in values and "call" not in values)
+    if blocks > 1 and (of_tensors or repeats(row.fqn) > 1):
+        return f" ({blocks}x)"
+    if of_tensors:
+        return "" if "param_bytes" in values else f" ({merged})"
+    return f" x{values['repeated']}" if values.get("repeated") else ""

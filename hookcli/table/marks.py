@@ -9,7 +9,7 @@ from operator import methodcaller
 
 from hookcli.table import SEVERITIES, Reason, Report, Row
 from hookcli.table.columns.recorded import RUNS_PROBE
-from hookcli.table.names import around, is_operator, relative
+from hookcli.table.names import around, in_words, is_operator
 from hookcli.table.slope import EXPLODES, VANISHES, slope
 
 _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
@@ -128,7 +128,7 @@ def worst(found: Sequence[Fault]) -> tuple[Fault, int]:
 def within(fqn: str, found: Sequence[Fault]) -> str:
     """The mark of a row that hides these faults of its parts: ▲ mlp.act all zero, and 2 more."""
     first, others = worst(found)
-    return f"{SIGN} {relative(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
+    return f"{SIGN} {in_words(first.fqn, fqn)} {first.words}{f', and {others} more' if others else ''}"
 
 
 def signed(row: Row, text: str) -> str:
@@ -165,7 +165,7 @@ def with_verdict(report: Report) -> Report:
         first, others = worst(of_rows)
         what = "parameter" if any(row.get("kind") == "parameter" for row in report.rows) else "module"
         more = f", and in {others:,} {what}{'s' * (others > 1)} after it" if others else ""
-        text = f"{first.fqn or '(model)'}: {first.words}{more}"
+        text = f"{in_words(first.fqn)}: {first.words}{more}"
         verdict = "; ".join(filter(None, (text, verdict) if first.severity == _ERROR else (verdict, text)))
     return replace(report, totals={**report.totals, "verdict": verdict}) if verdict else report
 
@@ -177,7 +177,7 @@ def without_gradient(report: Report) -> str:
         return ""
     every = len(lost) + len({row.fqn for row in report.rows if row.get("kind") == "parameter"})
     first = "first: " if lost[1:] else ""
-    return f"{len(lost):,} of {every:,} parameters got no gradient ({first}{lost[0]})"
+    return f"{len(lost):,} of {every:,} parameters got no gradient ({first}{in_words(lost[0])})"
 
 
 def _with_slope(report: Report) -> Report:

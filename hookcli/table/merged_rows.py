@@ -8,10 +8,10 @@ from typing import Any
 
 from hookcli.table import Column, Merge, Report, Row, TensorStats
 from hookcli.table.discrepancy import Discrepancy
-from hookcli.table.folding import repeats
+from hookcli.table.folding import blocks, repeats
 from hookcli.table.formatting import listed
 from hookcli.table.merge import merged_values, origin
-from hookcli.table.names import Levels, owner_of, prefixes, relative
+from hookcli.table.names import Levels, in_words, owner_of, prefixes
 from hookcli.table.times import remaining_times
 
 
@@ -26,15 +26,18 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
             values.pop("input_names", None)
         if any("origin" in row.values for row in rows):
             values["origin"] = None
-            if any(repeats(name) > 1 for name in prefixes(fqn)):
-                values["folded"] = len({origin(row) for row in rows})
+            if (number := blocks(fqn)) > 1:
+                values["folded"] = number
                 notes.append(_apart(rows, fqn))
+        calls, rest = divmod(len(rows), places := len({origin(row) for row in rows}))
+        if calls > 1 and not rest and places == values.get("folded", 1):
+            values["repeated"] = calls
         values |= remaining_times(rows, values)
         if any("times" in row.values for row in rows):
             values |= _distance(rows)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
         own = [values["edited"]] if values.get("edited") else []
-        values["edited"] = "; ".join([*own, listed([relative(name, fqn) for name in edited], 1)])
+        values["edited"] = "; ".join([*own, listed([in_words(name, fqn) for name in edited], 1)])
     if any(notes):
         values["note"] = "; ".join(filter(None, [*notes, values.get("note")]))
     stats = [row.stats for row in rows if row.stats]
@@ -64,8 +67,8 @@ def _apart(rows: Sequence[Row], fqn: str) -> str | None:
     if not norms or not norms[-1][0] > _APART * norms[0][0]:
         return None
     (least, first), (most, last) = norms[0], norms[-1]
-    blocks = next(name for name in prefixes(fqn) if repeats(name) > 1)
-    first, last = (relative(name, owner_of(blocks)) for name in (first, last))
+    block = next(name for name in prefixes(fqn) if repeats(name) > 1)
+    first, last = (in_words(name, owner_of(block)) for name in (first, last))
     return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
 
 
@@ -73,7 +76,7 @@ _APART = 10  # times the least norm: more is worth a word
 
 
 def _beyond(below: Sequence[Row], fqn: str) -> str | None:
-    beyond = [relative(row.fqn, fqn) for row in below if row.get("beyond")]
+    beyond = [in_words(row.fqn, fqn) for row in below if row.get("beyond")]
     return f"beyond in {listed(beyond, 1)}" if beyond else None
 
 
@@ -87,7 +90,7 @@ def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
         return None
     name, change = next(iter(changes.items()))
     more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
-    return f"{relative(name, fqn)}: {change}{more}"
+    return f"{in_words(name, fqn)}: {change}{more}"
 
 
 _RENAMED = "renamed"

@@ -44,6 +44,15 @@ def relative(fqn: str, owner: str) -> str:
     return fqn[len(owner) :].removeprefix(".") if is_within(fqn, owner) else fqn
 
 
+def in_words(fqn: str, owner: str = "") -> str:
+    """The name of a part of `owner` in a sentence; a bare number would read as a count: stages.0.1, layer 2."""
+    known = (name for name in (relative(fqn, owner), fqn) if not _BARE.fullmatch(name))
+    return next(known, f"layer {fqn}") or "(model)"
+
+
+_BARE = re.compile(r"[\d.-]+")
+
+
 @lru_cache(maxsize=1 << 14)  # tables ask for each name many times
 def prefixes(fqn: str) -> tuple[str, ...]:
     """The names of the modules around a place, the outermost first, and its own: `a`, `a.b`, `a.b:add_1`."""

@@ -10,6 +10,7 @@ from hookcli.table.columns import names
 from hookcli.table.columns.costs import SIDE_TIMES, TIMES
 from hookcli.table.formatting import duration, listed
 from hookcli.table.meta import with_notes
+from hookcli.table.names import in_words
 from hookcli.table.report import Report, Skipped
 from hookcli.table.row import Row
 
@@ -159,7 +160,7 @@ def _slower(pairs: Sequence[_Pair], model: Mapping[str, float]) -> Iterator[tupl
             if before is None or after is None or name not in model:
                 continue
             if after > _MUCH * before and after - before > _MATTERS * model[name]:
-                place = f"{fqn or '(model)'}" + (f" (call {call})" if call else "")
+                place = in_words(fqn) + (f" (call {call})" if call else "")
                 added = f"(only in B) {name.removesuffix('_us')} {duration(after / 1e6)}"
                 yield after - before, f"{place} {added if a is None else _change(name, before, after)}"
 

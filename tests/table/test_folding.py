@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from typing import Any
 
@@ -13,7 +14,12 @@ from torch import Tensor, nn
 
 from hookcli.diff.rows import diff
 from hookcli.engine.capture import capture
+from hookcli.engine.memory.plan import MemoryPlan
+from hookcli.engine.memory.reports import modules_report
+from hookcli.engine.memory.simulate import simulate
+from hookcli.engine.setting import Setting
 from hookcli.reporters.table import TableReporter
+from hookcli.sources.base import InputSpec, Recipe
 from hookcli.table import Column, Report, Row, TensorStats
 from hookcli.table.folding import folded
 from hookcli.table.formatting import cell
@@ -79,6 +85,42 @@ def test_a_folded_block_has_the_costs_of_all_and_columns_add_up(reports: dict[st
     assert sum(row["params_share"] for row in top) == pytest.approx(1)
 
 
+class Halved(nn.Module):
+    """Blocks in blocks; each part of the inner ones is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.ModuleList(nn.Linear(4, 4) for _ in range(2)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in [part for block in self.blocks for part in block]:
+            x = part(part(x))
+        return x
+
+
+@pytest.mark.parametrize("probe", ["shapes", "grads", "graph", "memory"])
+@pytest.mark.parametrize("depth", [1, 2, 3, math.inf])
+def test_a_multiplier_is_the_number_of_modules_or_parameters_of_that_name(depth: float, probe: str) -> None:
+    net = Halved()
+    if probe == "memory":
+        recipe = Recipe("net", Halved, (InputSpec((2, 4)),))
+        report = modules_report(simulate(recipe, Setting(train=True), MemoryPlan()))
+    else:
+        (report,) = capture(net, torch.randn(2, 4), probe, loss="mean")
+    known = {*dict(net.named_modules()), *dict(net.named_parameters())}
+    told = 0
+    for row in group_rows(folded(report), depth).rows:
+        text = cell(row, "fqn").removeprefix(row.fqn)
+        spans = re.sub(r"(\d+)-(\d+)", lambda span: f"[{span[1]}-{span[2]}]", re.escape(row.fqn).replace(r"\-", "-"))
+        number = sum(bool(re.fullmatch(spans, name)) for name in known)
+        if match := re.search(r"\((\d+)x\)", text):
+            told += 1
+            assert int(match[1]) == number > 1, (row.fqn, text)
+        if match := re.search(r" x(\d+)", text):
+            assert int(match[1]) == 2 and probe == "shapes", (row.fqn, text)  # calls
+    assert told or math.isinf(depth)
+
+
 def test_statistics_of_folded_blocks_are_merged_exactly(reports: dict[str, Report]) -> None:
     found = reports["activations"]
     row = next(row for row in group_rows(folded(found), 1).rows if row.fqn == "blocks.0-3")
@@ -91,7 +133,7 @@ def test_blocks_whose_norms_are_far_apart_say_so(reports: dict[str, Report]) -> 
     for part in model:
         part.weight.data = 0.1 * torch.eye(2)
     rows = group_rows(folded(capture(model, torch.ones(1, 2), "activations")[0]), 1).rows
-    assert rows[-1].fqn == "0-2" and rows[-1]["note"] == "L2 from 0.0014 (2) to 0.14 (0)"
+    assert rows[-1].fqn == "0-2" and rows[-1]["note"] == "L2 from 0.0014 (layer 2) to 0.14 (layer 0)"
 
 
 def test_numbered_layers_with_others_between_them_are_no_repetition() -> None:
@@ -246,4 +288,4 @@ def test_a_group_of_calls_with_keyword_arguments_of_several_shapes() -> None:
     rows = {row.fqn: row for row in group_rows(report, 1).rows}
     assert cell(rows["enc"], "input_shape") == "-" and "input_names" not in rows["enc"].values
     assert "query=1x1x4, key=1x2x4" in TableReporter().render([report], View(depth=2, width=160))
-    assert cell(rows["enc"], "fqn") == "enc x2"
+    assert cell(rows["enc"], "fqn") == "enc"  # two modules, called once each

@@ -7,8 +7,11 @@ import math
 import pytest
 
 from hookcli.errors import UsageError
+from hookcli.reporters.table import TableReporter
 from hookcli.table import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
 from hookcli.table.grouping import View, apply_view, group_rows
+from hookcli.table.marks import with_verdict
+from hookcli.table.names import in_words
 from hookcli.table.screen import fitting_depth
 
 
@@ -35,6 +38,33 @@ def test_what_is_not_finite_below_the_limit_is_noted_above_it() -> None:
     hidden = module("a.b.c", found=stats(10, 0.0, nan=2))
     assert group_rows(report(module("a"), module("a.b"), hidden), 1).rows[0]["note"] == "▲ b.c 2 NaN"
     assert group_rows(report(module("a"), module("a.b", found=stats(1, 0.0, inf=1))), 1).rows[0]["note"] == "▲ b 1 Inf"
+
+
+@pytest.mark.parametrize(
+    ("fqn", "owner", "words"),
+    [
+        ("stages.0.1", "stages.0", "stages.0.1"),
+        ("stages.0.fc", "stages.0", "fc"),
+        ("2", "", "layer 2"),
+        ("0.1", "0", "layer 0.1"),
+        ("0.weight", "", "0.weight"),
+        ("", "", "(model)"),
+    ],
+)
+def test_a_numbered_layer_does_not_read_as_a_count(fqn: str, owner: str, words: str) -> None:
+    assert in_words(fqn, owner) == words
+    if owner:
+        noted = group_rows(report(module(owner), module(fqn, found=stats(1, 0.0, nan=1))), owner.count(".") + 1)
+        assert noted.rows[0]["note"] == f"▲ {words} 1 NaN"
+    else:
+        assert with_verdict(report(module(fqn, found=stats(1, 0.0, nan=1)))).totals["verdict"] == f"{words}: 1 NaN"
+
+
+def test_many_faults_in_a_low_terminal_are_told_in_their_first_words() -> None:
+    rows = [module(f"part{n}.{part}", found=stats(99_999, 0.0, nan=99_999, inf=n)) for n in range(9) for part in "ab"]
+    table = TableReporter().render([report(*rows)], View(width=80, height=12))
+    lines = [line for line in table.splitlines() if line.startswith("part")]
+    assert len(lines) == 9 and all("▲ a 99,999 NaN" in line and line.endswith(" …") for line in lines)
 
 
 def test_the_note_says_what_the_module_that_it_names_holds() -> None:

@@ -13,6 +13,7 @@ from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.columns.layouts import MEMORY, TIMELINE, with_operators
 from hookcli.table.formatting import at_setting, size
 from hookcli.table.meta import Meta
+from hookcli.table.names import in_words
 
 
 def modules_report(profile: MemoryProfile) -> Report:
@@ -74,7 +75,7 @@ def peak_text(moment: Moment, beyond: int | None = None) -> str:
     With `beyond`, the bytes by which it exceeds a limit: 158.8 KiB more, in the loss (aten.sum).
     """
     fqn = moment.place.fqn
-    place = _IN_WORDS[moment.phase] if fqn is None else f"{moment.phase} of {fqn or '(model)'}"
+    place = _IN_WORDS[moment.phase] if fqn is None else f"{moment.phase} of {in_words(fqn)}"
     amount = size(moment.highest) if beyond is None else f"{size(beyond)} more,"
     return f"{amount} in {place} ({moment.operator})"
 

@@ -55,5 +55,6 @@ PLACES = (
     Column("handed_on", "Handed on", compared=False),
     Column("merged", "Merged", **_NUMBER),
     Column("folded", "Folded", kind=Kind.COUNT),
+    Column("repeated", "Repeated", kind=Kind.COUNT),
     Column("input_names", "Input names", kind=Kind.NAMES, required=True, compared=False),
 )

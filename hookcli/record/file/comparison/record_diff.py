@@ -21,6 +21,7 @@ from hookcli.table import Finding, Merge, Report, Row
 from hookcli.table.columns.recorded import RECORD_DIFF
 from hookcli.table.formatting import loss as loss_text
 from hookcli.table.meta import Meta
+from hookcli.table.names import in_words
 
 Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]
@@ -188,7 +189,7 @@ def _row(step: StepDiff) -> Row:
     if step.first:
         row = step.first[1]
         values |= {key: row.get(key) for key in _OF_FIRST}
-        values |= {"module": "(loss)" if step.first[0] == "loss" else row.fqn or "(model)", "beyond": True}
+        values |= {"module": "(loss)" if step.first[0] == "loss" else in_words(row.fqn), "beyond": True}
     return Row(values)
 
 
@@ -247,4 +248,4 @@ def _place(probe: str, row: Row) -> tuple[str, str, str]:
 
 def _named(place: tuple[str, str, str]) -> str:
     probe, _, fqn = place
-    return probe if probe == "loss" else f"{fqn or '(model)'} ({probe})"
+    return probe if probe == "loss" else f"{in_words(fqn)} ({probe})"

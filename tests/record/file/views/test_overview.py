@@ -123,7 +123,7 @@ def test_what_is_not_finite_in_gradients_is_marked_also_when_it_is_folded() -> N
     )
     report = overview(replace(base, reports=[base.reports[0], grads]))
     assert mark(rows(report)["body.0"]) == "2 NaN in gradients, 3 Inf in gradients"
-    assert mark(rows(group_rows(report, 1))["body"]) == "▲ 0 2 NaN in gradients, 3 Inf in gradients"
+    assert mark(rows(group_rows(report, 1))["body"]) == "▲ body.0 2 NaN in gradients, 3 Inf in gradients"
     assert mark(rows(group_rows(report, 1))["head"]) == ""
 
 
