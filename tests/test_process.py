@@ -47,8 +47,12 @@ import time
 from torch import nn
 
 class Slow(nn.Identity):
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
     def forward(self, x):
-        time.sleep(1.5)
+        time.sleep(self.seconds)
         return x
 """
 
@@ -57,8 +61,8 @@ def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet(tmp_path
     (tmp_path / "slow.py").write_text(SLOW)
     slow = ("activations", f"{tmp_path}/slow.py:Slow", "--input", "2x3")
     title = "slow.py:Slow · weights"  # of the table
-    assert "Slow" in in_a_terminal(*slow).partition(title)[0]
-    assert "Slow" not in in_a_terminal(*slow, "--quiet").partition(title)[0]
+    assert "Slow" in in_a_terminal(*slow, "--arg", "seconds=3").partition(title)[0]
+    assert "Slow" not in in_a_terminal(*slow, "--arg", "seconds=1.5", "--quiet").partition(title)[0]
 
 
 def test_a_terminal_gets_colour_and_its_width_and_no_color_is_heeded() -> None:

@@ -144,7 +144,7 @@ def _compiled() -> list[str]:
 
 
 def _compilations() -> list[str]:
-    """The compiler's own notes: of a graph that breaks, and of a training, into a record."""
+    """The compiler's own notes: of a graph that breaks, without looks inside, and of a training, into a record."""
     import torch
     from torch import nn
 
@@ -152,7 +152,7 @@ def _compilations() -> list[str]:
 
     breaks, part = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     breaks[1].register_forward_hook(lambda *_: print(end=""))
-    report = hookcli.check(breaks, torch.ones(2, 2), compile="eager", select=["HK039"])  # and no look inside
+    report = hookcli.check(breaks, torch.ones(2, 2), compile="eager", backward=False, select=["HK039"])
     notes = [note for note in report.meta.get("notes", ()) if not note.startswith("torch.compile (eager)")]
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.jsonl"

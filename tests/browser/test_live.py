@@ -30,7 +30,7 @@ def address(path: Path) -> Iterator[str]:
     found = re.search(r"http://\S+", process.stderr.readline())
     yield found[0] if found else ""
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == 130
 
 

@@ -32,7 +32,7 @@ def test_each_step_is_there_while_others_come(tmp_path: Path, monkeypatch: pytes
     until(lambda: losses("runs/Net/train") == [(0, 2.0), (300, 0.00664)])
     with record.open("a") as file:
         file.write(text([end()]))
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0 and out == "" and "wrote runs: " in err
 
 

@@ -34,7 +34,7 @@ class Served:
         self.port = int(found[1])
 
     def get(self, path: str, method: str = "GET", host: str | None = None) -> tuple[HTTPResponse, str]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}"})
         answer = connection.getresponse()
         text = answer.read().decode()
@@ -61,7 +61,7 @@ def served(path: Path) -> Iterator[Served]:
     assert "the record does not exist yet" in server.said
     yield server
     server.process.send_signal(signal.SIGINT)
-    out, err = server.process.communicate(timeout=20)
+    out, err = server.process.communicate(timeout=120)
     assert (server.process.returncode, out, err) == (130, "", "hookcli: interrupted\n")
 
 

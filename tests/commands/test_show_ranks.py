@@ -126,6 +126,6 @@ def test_a_growing_folder_is_followed_as_far_as_all_ranks_have_come(tmp_path: Pa
     for rank, lines in enumerate(((end(),), (recorded_step(100), end()))):
         with (new / f"rank{rank}.jsonl").open("a") as file:
             file.write(text(lines))
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert out.startswith("Net  step 100  train  loss 0.01980") and out.count("\n") == 1
     assert process.returncode == 0 and "train.py on 2 ranks: 300 steps" in err

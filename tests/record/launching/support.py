@@ -31,7 +31,7 @@ def under_both(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: st
     """Exit code, stdout and stderr of `python ARGUMENTS`, and of the same run by us."""
     commands = ([sys.executable, *arguments], [sys.executable, "-c", OURS, *arguments])
     ran = [
-        forks.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENV | environment, fresh=True, timeout=30)
+        forks.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENV | environment, fresh=True, timeout=120)
         for command in commands
     ]
     plain, ours = (

@@ -95,7 +95,7 @@ def test_pythonpath_without_the_other_variable(tmp_path: Path) -> None:
             env=environment | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
             capture_output=True,
             check=True,
-            timeout=30,
+            timeout=120,
         ).stdout
         for folders in ((tmp_path,), (folder, tmp_path))
     ]

@@ -130,7 +130,7 @@ def test_more_threads_than_steps_that_may_be_open() -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.first(x)
-            barrier.wait(timeout=30)
+            barrier.wait(timeout=120)
             return self.last(x)
 
     def program() -> list[nn.Module]:

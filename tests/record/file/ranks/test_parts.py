@@ -226,7 +226,7 @@ def test_of_several_programs_at_once_one_takes_the_file(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     start.set()
-    found = [told.get(timeout=30) for _ in processes]
+    found = [told.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
     assert sorted(found) == sorted(["train.run.jsonl", *(f"train-{n}.run.jsonl" for n in range(2, 7))])
