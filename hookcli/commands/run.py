@@ -72,6 +72,9 @@ class RunOptions:
     time: bool = option(False, "Also time modules without their parts, and backward by autograd's nodes.")
     hist: bool = option(False, "Record histograms, too: quantiles, and shares outside float16 and float8.")
     ops: bool = option(False, "Also record operators: each call of a PyTorch function.")
+    inside_compiled: bool = option(
+        False, "See inside what torch.compile has compiled: recorded steps run a second program, with looks."
+    )
     live: str | None = option(
         None, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )
@@ -103,6 +106,7 @@ class RunOptions:
             ops=OPS[0] if self.ops else None,
             keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
             timed=self.time,
+            inside_compiled=self.inside_compiled,
         )
 
 

@@ -72,6 +72,10 @@ class CompilationLog:
         self._complete = self._complete and complete
         return any(one.recompiled for one in attempts)
 
+    def skip(self) -> None:
+        """Leave out PyTorch's new notes, of programs that are hookcli's own."""
+        self._notes.read()
+
     def result(self) -> Compilation | None:
         """All compilations so far; None if there was none."""
         self.read()

@@ -43,7 +43,10 @@ def compiled_parts(model: nn.Module) -> dict[str, str]:
     }
 
 
-_COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (set TORCH_COMPILE_DISABLE=1 to see it)"
+_COMPILED = (
+    "compiled: torch.compile runs it as one graph that calls no hooks (--inside-compiled, or inside_compiled=True,"
+    " shows what is inside)"
+)
 
 
 def uncompiled(model: nn.Module) -> AbstractContextManager[object]:

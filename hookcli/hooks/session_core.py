@@ -56,7 +56,8 @@ class SessionCore:
     inside_compiled: bool = False
 
     def __post_init__(self) -> None:
-        self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})
+        whole = self.follow and not self.inside_compiled
+        self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if whole else {})
         self.callers_run |= self.follow
         self.past_compiled = self.callers_run
         self.clock = ProgramClock()

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from weakref import ref
 
 from torch import Tensor, nn
 
 from hookcli.hooks.torch_private.distributed import group_name
+from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.writer import RecordWriter
@@ -64,12 +66,26 @@ class ModelRecording:
         no_grad: int = NO_GRAD,
         ops: str | None = None,
         time: bool = False,
+        inside_compiled: bool = False,
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
         kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
         plan = RecordingPlan(
-            every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad, time, ops=ops
+            every,
+            start,
+            stop,
+            max_seconds,
+            names,
+            match,
+            first_bad,
+            check,
+            hist,
+            kept,
+            no_grad,
+            time,
+            ops=ops,
+            inside_compiled=inside_compiled,
         )
         name = plain_type(model)
         header = new_header(name, [], every)
@@ -77,6 +93,7 @@ class ModelRecording:
         self._sink.open()
         self._first_bad = first_bad
         self._observer = Observer(plan, self._sink, _shares_parameters(model))
+        self._in_place = [ref(part) for part in model.modules() if inside_compiled and is_compiled_in_place(part)]
 
     @property
     def path(self) -> Path:
@@ -106,6 +123,8 @@ class ModelRecording:
     def start(self) -> Self:
         """Begin to record; ends with `stop` or with the program."""
         self._observer.start()
+        for part in self._in_place:
+            self._observer.compiled_before(part())
         atexit.register(self._end)
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -11,9 +11,12 @@ from torch import nn
 
 from hookcli.engine.probing import Edits, Probing, make_probes, parse_edits
 from hookcli.engine.run_info import describe_run
+from hookcli.errors import UsageError
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.looked_programs import own_programs_within
+from hookcli.hooks.torch_private.programs import backends_of
 from hookcli.probes.base import Probe
 from hookcli.record.model_recording import ModelRecording
 from hookcli.reporters.report_page import ReportList
@@ -42,6 +45,7 @@ def watch(
     fastpath: bool = True,
     ops: str | None = None,
     name: str | None = None,
+    inside_compiled: bool = False,
 ) -> AbstractContextManager[Watch]: ...
 
 
@@ -62,6 +66,7 @@ def watch(
     no_grad: int = ...,
     ops: str | None = None,
     time: bool = ...,
+    inside_compiled: bool = ...,
 ) -> ModelRecording: ...
 
 
@@ -70,7 +75,8 @@ def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **s
 
     Around a step: the `with` block gives a Watch, whose `reports()` return what the probes ("activations" by default)
     have measured so far. Only the hooks are removed afterwards; what the step did to the model stays. Rows grow with
-    the number of forwards; of several backward passes, the gradients of the last one are kept.
+    the number of forwards; of several backward passes, the gradients of the last one are kept. With `inside_compiled`,
+    compiled functions run programs with looks in the block, which may move last bits; a record says if they do.
 
     Around a whole training, with `every=100`: every 100th step goes into a record, as with `hookcli run`. See
     ModelRecording for `output` and the other settings.
@@ -90,13 +96,31 @@ def _around_step(
     fastpath: bool = True,
     ops: str | None = None,
     name: str | None = None,
+    inside_compiled: bool = False,
 ) -> Iterator[Watch]:
     """Attach the probes around a step that the caller runs; see `hookcli.watch`."""
     chosen = [probe.in_callers_run() for probe in make_probes(probes)]
+    backends = backends_of(model) if inside_compiled else []
+    if backends:
+        whole = [f"probe {probe.name}" for probe in chosen if not probe.inside_compiled]
+        whole += [what for what, given in (("edits", edits), ("ops", ops)) if given]
+        if whole:
+            raise UsageError(f"inside_compiled and {whole[0]}: compiled programs don't show it; give one of them")
     fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
-    with HookSession(model, select=select, fastpath=fastpath, edits=changes, ops=ops, follow=True) as session:
+    session = HookSession(
+        model,
+        select=select,
+        fastpath=fastpath,
+        edits=changes,
+        ops=ops,
+        follow=True,
+        inside_compiled=bool(backends),
+    )
+    with session, own_programs_within() if backends else nullcontext():
         info: Meta = {**describe_run(model, ()), "fastpath": fastpath}
+        if inside_compiled:
+            info["compiled"] = f"seen inside, by {'; '.join(backends)}" if backends else "nothing of it"
         if changes:
             info["edits"] = [edit.text for edit in changes]
         if ops:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,8 +33,12 @@ class Looks:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Compile programs with looks in this block; they call nobody after it."""
-        with guarding_hooks():
+        """Compile programs with looks in this block; they call nobody after it.
+
+        In the caller's own run the block is long, and the caller's programs are compiled in it, too: there
+        `own_programs_within` has hooks guarded.
+        """
+        with nullcontext() if self._core.callers_run else guarding_hooks():
             try:
                 yield
             finally:

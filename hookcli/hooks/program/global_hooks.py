@@ -30,6 +30,7 @@ from hookcli.hooks.program.outermost import KwargsWithToken, OutermostCalls, Tok
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.exchange import NO_WAITING, DataLoaderIterator, Function, Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step
+from hookcli.hooks.torch_private.looked_programs import wrap_in_place
 from hookcli.hooks.torch_private.modules import other_global_hooks
 from hookcli.tensors.tree import Args, Kwargs
 
@@ -71,7 +72,7 @@ class GlobalHooks:
             (
                 nn.Module,
                 "compile",
-                _then(lambda _, own, *args, **kwargs: self.listener.module_compiled(own)),
+                _then(lambda _, own, *args, **kwargs: self.compiled_in_place(own)),
                 "modules compiled in place are not named",
             ),
             (BaseProcess, "start", self.children.counted, "processes that begin anew are not counted"),
@@ -87,6 +88,11 @@ class GlobalHooks:
         self._calls.close()
         self._ends.clear()
         self._stack.close()
+
+    def compiled_in_place(self, module: nn.Module) -> None:
+        """Tell the listener of a module that `module.compile()` has compiled, and report its calls if asked to."""
+        if self.listener.module_compiled(module):
+            self._stack.callback(wrap_in_place(module, self._calls.in_place))
 
     # Optimizers.
 
@@ -113,7 +119,7 @@ class GlobalHooks:
 
     def _backward(self, original: Function) -> Function:
         def backward(tensors: object, grad_tensors: object = None, *args: object, **kwargs: object) -> object:
-            if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
+            if torch.compiler.is_compiling() or in_backward() or self._calls.busy:  # in: the older checkpoint's pass
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
             raise_dropped()

@@ -14,8 +14,11 @@ from hookcli.tensors.tree import Args, Kwargs
 class Listener(Protocol):
     """Gets a call for each thing that the program does. No method may raise."""
 
-    def enter(self, module: nn.Module, args: Args) -> None:
-        """An outermost module is called: no other module's forward calls it."""
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
+        """An outermost module is called: no other module's forward calls it. It may call the module itself.
+
+        Hooks give no `kwargs`: `keywords` finds those of the call.
+        """
 
     def leave(self, module: nn.Module, args: Args, kwargs: Kwargs, output: object) -> None:
         """The outermost module's call has returned."""
@@ -53,8 +56,11 @@ class Listener(Protocol):
     def step_over(self, optimizer: Optimizer) -> None:
         """The optimizer's step is over."""
 
-    def module_compiled(self, module: nn.Module) -> None:
-        """`module.compile()` was called: hooks see no calls of the module any more."""
+    def module_compiled(self, module: nn.Module) -> bool:
+        """`module.compile()` was called: hooks see no calls of the module any more.
+
+        Returns whether its calls are to be reported nevertheless.
+        """
 
     def data_wait_begins(self) -> None:
         """The program waits for the next batch of a DataLoader."""

@@ -89,9 +89,10 @@ class _OutermostCall:
 
 
 class _Local(threading.local):
-    """The outermost call of each thread."""
+    """The outermost call of each thread. `busy`: the listener calls modules itself, which are not reported."""
 
     call: _OutermostCall | None = None
+    busy = False
 
 
 class OutermostCalls:
@@ -113,21 +114,19 @@ class OutermostCalls:
             later[0].remove()
 
     def entering(self) -> Callable[[nn.Module, Args], None]:
-        local, listener = self._local, self._listener
+        local = self._local
         is_compiling = torch.compiler.is_compiling
         is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
         def enter(module: nn.Module, args: Args) -> None:
-            if is_compiling():
+            if is_compiling() or local.busy:
                 return
             call = local.call
             if call is not None and ((call.module is not module and called_by_module()) or self._inside(call, module)):
                 return
             if in_backward() or is_tracing():  # a recomputation, or tracing
                 return
-            self.clean_up()
-            raise_dropped()
-            listener.enter(module, args)
+            self._report(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
                 return
             local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
@@ -138,6 +137,40 @@ class OutermostCalls:
                 call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
         return enter
+
+    @property
+    def busy(self) -> bool:
+        """True while the listener, told of a call that begins, calls modules itself in this thread."""
+        return self._local.busy
+
+    def _report(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
+        self.clean_up()
+        raise_dropped()
+        self._local.busy = True
+        try:
+            self._listener.enter(module, args, kwargs)
+        finally:
+            self._local.busy = False
+
+    def in_place(self, module: nn.Module, compiled: Callable[..., object], args: Args, kwargs: Kwargs) -> object:
+        """Make a call of a module that `module.compile()` has compiled, of which hooks see nothing, and report it."""
+        call = self._local.call
+        if torch.compiler.is_compiling() or self.busy or in_backward() or (call is not None and call.still()):
+            return compiled(*args, **kwargs)
+        self.drop_interrupted()
+        self._report(module, args, kwargs)
+        self._local.call = call = _OutermostCall(module, sys._getframe(), None)
+        try:
+            output = compiled(*args, **kwargs)
+        except Exception:
+            self._local.call = None
+            self._listener.call_failing()
+            self._listener.call_failed(threading.get_ident())
+            raise
+        self._local.call = None
+        call.over()
+        self._listener.leave(module, args, kwargs, output)
+        return output
 
     def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
         """Return whether the module is called inside this call; an interrupted call is dropped."""

@@ -193,7 +193,12 @@ def compiled_graphs(model: nn.Module) -> list[str] | None:
 def runs_compiled(module: nn.Module) -> bool:
     """True for a module that `torch.compile(module)` returned, or that `module.compile()` has compiled."""
     wrapper = optimized_module()
-    return wrapper is not None and (isinstance(module, wrapper) or compiled_call(module) not in (None, ...))
+    return wrapper is not None and (isinstance(module, wrapper) or is_compiled_in_place(module))
+
+
+def is_compiled_in_place(module: nn.Module) -> bool:
+    """True for a module that `module.compile()` has compiled."""
+    return compiled_call(module) not in (None, ...)
 
 
 def replaced_in_place(model: nn.Module, wrapper: Wrapper) -> ExitStack:
@@ -203,6 +208,10 @@ def replaced_in_place(model: nn.Module, wrapper: Wrapper) -> ExitStack:
         if compiled_call(module) not in (None, ...):
             stack.enter_context(replaced(module, "_compiled_call_impl", wrapper, _COMPILED))
     return stack
+
+
+WRAPPED_CALL = "_hookcli_wrapped_call"
+"""The attribute of a function that stands for a compiled one, with that one."""
 
 
 def frames_compiled() -> int:

@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.hooks.torch_private.dynamo import compiled_call, compiles, is_compiled, optimized_module
+from hookcli.hooks.torch_private.dynamo import (
+    WRAPPED_CALL,
+    compiled_call,
+    compiles,
+    is_compiled,
+    optimized_module,
+)
 from hookcli.tensors.torch_private import note, private
 
 Backend = Callable[..., Any]
@@ -74,11 +80,16 @@ def own_programs(model: nn.Module) -> ExitStack:
     stack = ExitStack()
     for module, name, function in _compiled_calls(model):
         if (backend := _backend_of(function)) is not None:
-            own = next((own for own in _own if own.backend == backend), None)
-            if own is None:
-                _own.append(own := _OwnProgram(backend))
-            _replace(stack, module, name, _run_under(own, function))
+            _replace(stack, module, name, _run_under(own_program(backend), function))
     return stack
+
+
+def own_program(backend: Backend) -> OwnProgram:
+    """The backend that compiles as this one does, whose programs torch.compile keeps apart from that one's."""
+    own = next((own for own in _own if own.backend == backend), None)
+    if own is None:
+        _own.append(own := OwnProgram(backend))
+    return own
 
 
 def backends_of(model: nn.Module) -> list[str]:
@@ -115,15 +126,30 @@ def modules_inside(model: nn.Module) -> list[nn.Module]:
     return [part for module in compiled for part in module.modules() if part is not module]
 
 
+def callbacks_of(model: nn.Module) -> list[object]:
+    """What Dynamo calls for each compiled part of the model."""
+    return [callback for _, _, function in _compiled_calls(model) if (callback := _callback_of(function)) is not None]
+
+
+def _callback_of(function: Function) -> object:
+    function = getattr(function, WRAPPED_CALL, function)
+    return private(SimpleNamespace(**getclosurevars(function).nonlocals), "callback", None, _UNKNOWN)
+
+
+def innermost(callback: object) -> object:
+    """The backend for which Dynamo has made this callback."""
+    while (inner := getattr(callback, "_torchdynamo_orig_backend", None)) is not None:
+        callback = inner
+    return callback
+
+
 def _backend_of(function: Function) -> Backend | None:
     """The backend of what torch.compile made of a function; None if this PyTorch does not tell."""
-    backend: Any = private(SimpleNamespace(**getclosurevars(function).nonlocals), "callback", None, _UNKNOWN)
-    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
-        backend = inner
+    backend: Any = innermost(_callback_of(function))
     return backend if callable(backend) else None
 
 
-class _OwnProgram:
+class OwnProgram:
     """A backend that compiles as another does, but whose programs torch.compile keeps apart from that one's."""
 
     def __init__(self, backend: Backend) -> None:
@@ -134,7 +160,7 @@ class _OwnProgram:
         return self.backend(graph, inputs, **options)
 
 
-def _run_under(own: _OwnProgram, function: Function) -> Function:
+def _run_under(own: OwnProgram, function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or own in _running:
             return function(*args, **kwargs)
@@ -149,8 +175,8 @@ def _run_under(own: _OwnProgram, function: Function) -> Function:
     return call
 
 
-_running: list[_OwnProgram] = []
-_own: list[_OwnProgram] = []
+_running: list[OwnProgram] = []
+_own: list[OwnProgram] = []
 """One for each backend: layers that are alike share its programs, as do later sessions; Dynamo keeps eight at most."""
 
 

@@ -15,6 +15,8 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.program.global_hooks import GlobalHooks
+from hookcli.hooks.torch_private.dynamo import is_compiled_in_place
+from hookcli.record.observe.measurements.inside_compiled import NOTHING_COMPILED, InsideCompiled
 from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
@@ -23,6 +25,7 @@ from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
 from hookcli.tensors import torch_private, tree
+from hookcli.tensors.tree import Args, Kwargs
 
 
 class Observer:
@@ -37,7 +40,9 @@ class Observer:
         self.models = ObservedModels(self.optimizer_steps, only)
         self.clock = ProgramClock()
         self._sink = sink
-        self._steps = OpenSteps(plan, sink, self.safe, self.clock)
+        self._compilations = CompilationLog()
+        self._inside = InsideCompiled(self._compilations) if plan.inside_compiled else None
+        self._steps = OpenSteps(plan, sink, self.safe, self.clock, self._inside)
         self._forwards = Forwards(self.models, self._steps)
         self._passes = BackwardPasses(self._steps)
         self._optimizer_calls = OptimizerCalls(self.optimizer_steps, self.models, self._steps)
@@ -48,12 +53,10 @@ class Observer:
         self.loss_scaled = self.safe(self._passes.scaled)
         self.parameters_added = self.safe(self.optimizer_steps.parameters_added)
         self.scaler_stepped = self.safe(self._optimizer_calls.scaler_stepped)
-        self.module_compiled = self.safe(self.models.compiled)
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
         self._on = self._active = False
-        self._compilations = CompilationLog()
 
     def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
         """Begin to observe. `optimizers` are those that exist already; None searches for them."""
@@ -76,6 +79,11 @@ class Observer:
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
         self._active = False
         self._steps.discard()
+        if self._inside:
+            self._inside.close()
+            for name, model in self.models.counts.items():
+                for note in self._inside.notes(name):
+                    model.note(note)
         return True
 
     def totals(self) -> dict[str, Any]:
@@ -94,7 +102,8 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def notes(self) -> list[str]:
-        return [*torch_private.notes(), *self.models.notes]
+        nothing = [NOTHING_COMPILED] if self._inside and not (self._inside.found or self.models.compiled_around) else []
+        return [*torch_private.notes(), *self.models.notes, *nothing]
 
     def child_notes(self) -> list[str]:
         """Notes on child processes, for a record that has no parts for them."""
@@ -123,19 +132,19 @@ class Observer:
 
     # Forwards.
 
-    def enter(self, module: nn.Module, args: tuple[object, ...]) -> None:
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
         if not self._active:
             self._steps.discard()
             return
         with self._lock:
             self.clock.outermost()
             with self._boundary:
-                self._forwards.begin(module, args)
+                self._forwards.begin(module, args, kwargs)
 
     def leave(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         model, step = self._forwards.pop()
         if step is not None and not self._active:  # hookcli has failed within
-            step.stop_operators()
+            step.measured.stop_operators()
         if model is None or not self._active:
             return
         with self._lock, self._boundary:
@@ -190,6 +199,17 @@ class Observer:
         self._safely(self._compilations.read)
 
     # The program.
+
+    def compiled_before(self, module: nn.Module | None) -> None:
+        """Note a module that `module.compile()` had compiled before the observer was on."""
+        if module is not None:
+            self._hooks.compiled_in_place(module)
+
+    def module_compiled(self, module: nn.Module) -> bool:
+        if self._inside and self._active and is_compiled_in_place(module):
+            return True
+        self._safely(self.models.compiled, module)
+        return False
 
     def forked(self) -> None:
         # Without the lock: a thread of the parent may have held it, and none here will release it.

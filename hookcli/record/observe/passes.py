@@ -19,6 +19,7 @@ from hookcli.record.observe.optimizers.optimizer_steps import Snapshot
 from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import MOST_FORWARDS, ObservedStep, Position, State
 from hookcli.tensors import tree
+from hookcli.tensors.tree import Args, Kwargs
 from hookcli.tensors.weak import WeakIds
 
 
@@ -30,7 +31,7 @@ class Forwards:
         self._steps = steps
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
 
-    def begin(self, module: nn.Module, args: tuple[object, ...]) -> None:
+    def begin(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
         """Begin an outermost forward: a call of a module by the program, not by another module."""
         self.fail()
         self._steps.close_abandoned()
@@ -52,7 +53,7 @@ class Forwards:
             self._running[threading.get_ident()] = model, step
         (model.training if grad else model.inference).start(goes_on=goes_on)
         if step is not None:
-            step.begin_forward(module, args)
+            step.begin_forward(module, args, kwargs)
 
     def _follow_updates_by_hand(self, model: ObservedModel, step: ObservedStep | None, number: int) -> None:
         """Measure what the program has changed since the model's last forward, if no optimizer updates the model."""
@@ -119,7 +120,7 @@ class Forwards:
         """Remove this thread's mode when an exception passes, even if the program left other modes on top of it."""
         _, step = self._running.get(threading.get_ident(), (None, None))
         if step is not None:
-            step.stop_operators()
+            step.measured.stop_operators()
 
     def fail(self, thread: int | None = None) -> None:
         """Close the step of a forward that an exception ended in this thread, or another; its hooks were still on."""

@@ -40,8 +40,8 @@ class RecordingPlan:
     training steps. `hist`: statistics have histograms. `ops`: "functions" measures what operators return, too: the
     calls of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards
     without gradients are recorded in each `every` training steps; 0 leaves out those of all models. `timed`: modules
-    are timed with and without their parts, and in backward by autograd's nodes. Raises UsageError for values out of
-    range.
+    are timed with and without their parts, and in backward by autograd's nodes. `inside_compiled`: recorded steps run
+    programs with looks in place of those that torch.compile has made. Raises UsageError for values out of range.
     """
 
     every: int | None = None
@@ -57,6 +57,7 @@ class RecordingPlan:
     no_grad: int = NO_GRAD
     timed: bool = False
     ops: str | None = None
+    inside_compiled: bool = False
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
@@ -70,6 +71,8 @@ class RecordingPlan:
             raise UsageError(
                 f"ops {self.ops!r}: a program that runs is recorded with {OPS[0]!r}, which changes nothing"
             )
+        if self.ops and self.inside_compiled:
+            raise UsageError("--ops and --inside-compiled: compiled programs have no such operators; give one of them")
         if self.keep_bad is not None and self.first_bad is None:
             raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
         if self.keep_bad is not None and find_spec("safetensors") is None:

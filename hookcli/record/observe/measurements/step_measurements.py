@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run, finished
-from hookcli.hooks.operators.functions import type_of
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.session_core import CallbackGuard
+from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compiled
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
+from hookcli.record.observe.measurements.match_filter import MatchFilter
 from hookcli.record.observe.measurements.step_reports import check_step, merge_calls
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
@@ -30,55 +33,9 @@ from hookcli.table import Report, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
 from hookcli.table.meta import Meta
-from hookcli.table.names import is_also_a_part, name_filter, no_match
-from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
-
-
-class MatchFilter:
-    """Tests names for --match; `operators`: also of operators, which are known once they run. Keeps no model alive."""
-
-    def __init__(
-        self, pattern: str | None, module: nn.Module, name: PlainNames, note: Callable[[str], None], operators: bool
-    ) -> None:
-        self._name = name
-        self._pattern = pattern
-        self._note = note
-        self._may_come = operators
-        self._matches: Callable[[str, str], bool] | None = None
-        self._types: dict[str, str] = {}
-        if pattern is None:
-            return
-        modules = module.named_modules(remove_duplicate=False)
-        self._types = {self._name(fqn): tree.type_text(one) for fqn, one in modules}
-        names = self._types | dict.fromkeys((self._name(fqn) for fqn, _ in module.named_parameters()), "")
-        self._matches = name_filter(pattern, names)
-        if any(self._matches(*named) for named in names.items()):
-            self._may_come = False
-            if is_also_a_part(pattern, names):
-                exactly = f"--match {pattern}: only what has exactly this name"
-                self._note(f"{exactly}; '*{pattern}*' matches every name that contains it")
-        elif not self._may_come:
-            self._note(f"--match: {no_match(pattern, names)}")
-
-    def __call__(self, fqn: str, operator: object = None) -> bool:
-        """True for a selected module or parameter, or an operator, given its function."""
-        if self._matches is None:
-            return True
-        name = self._name(fqn)
-        if operator is None:
-            return self._matches(name, self._types.get(name, ""))
-        matches = self._matches(name, self._types.setdefault(name, type_of(operator)))
-        self._may_come = self._may_come and not matches
-        return matches
-
-    def step_over(self) -> None:
-        """Note if nothing was selected, now that all operators of a step have run."""
-        if self._pattern is not None and self._may_come:
-            self._may_come = False
-            self._note(f"--match: {no_match(self._pattern, self._types, 'module, parameter or operator')}")
-
+from hookcli.tensors.tree import Args
 
 Seen = list[tuple[dict[str, object], PendingFigures]]
 
@@ -94,6 +51,7 @@ class StepMeasurements:
         guard: CallbackGuard,
         times: StepTimes,
         training: bool,
+        inside: bool = False,
     ) -> None:
         self.name = PlainNames(module)
         self.scaling = GradScaling()
@@ -101,10 +59,11 @@ class StepMeasurements:
         self._module = module
         self._training, self._backward = training, False
         self._plan = plan
-        compiled = self._compiled = compiled_parts(module) if not model.hidden else {}
+        compiled = compiled_parts(module) if not model.hidden else {}
+        self._compiled = {} if inside else compiled
 
         def watched(fqn: str, part: object) -> bool:
-            return fqn not in compiled and matches(fqn, None if isinstance(part, nn.Module) else part)
+            return matches(fqn, None if isinstance(part, nn.Module) else part)
 
         matches = self._match_filter = MatchFilter(plan.match, module, self.name, model.counts.note, bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
@@ -112,10 +71,13 @@ class StepMeasurements:
         self._ranks: Meta = {}
         self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
-        self.session = HookSession(
-            nn.Identity() if model.hidden else module, select=watched, guard=guard, callers_run=True, ops=plan.ops
-        )
-        self.session.unhooked |= self._compiled
+        observed = nn.Identity() if model.hidden else module
+        session = partial(HookSession, observed, guard=guard, callers_run=True, ops=plan.ops)
+        outside = session(select=lambda fqn, part: fqn not in compiled and watched(fqn, part))
+        outside.unhooked |= compiled
+        # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.
+        self.sessions = [session(select=watched, inside_compiled=True), outside] if inside else [outside]
+        self.session = self.sessions[0]
         self._probes: list[Probe] = []
         for name in plan.probes:
             if name == "grads" and training:
@@ -139,16 +101,55 @@ class StepMeasurements:
             self._ranks = {"replicas": replicas}
         if spread := tensor_parallel_ranks(self._module):
             self._ranks |= {"tensor_parallel": spread}
-        self.session.__enter__()
+        for session in self.sessions:
+            session.__enter__()
         for probe in [*self._probes, *([self._times] if self._times else [])]:
-            self.session.operators_too = probe.operators
-            probe.attach(self.session)
+            session = self.sessions[0 if probe.inside_compiled else -1]
+            session.operators_too = probe.operators
+            probe.attach(session)
         self.session.operators_too = True  # what an operator made is not blamed on the module that receives it
         if self._plan.first_bad:  # after the probes, whose figures it takes
             self.evidence.attach(self.session, gradients=any(isinstance(p, GradsProbe) for p in self._probes))
         self.session.operators_too = False
         if self.keep_bad:
-            self.keep_bad.attach(self.session)
+            self.keep_bad.attach(self.sessions[-1])
+
+    def begin_forward(self, called: nn.Module, args: Args) -> None:
+        """Put hooks on the modules again for a forward, which has begun, of this module."""
+        for session in self.sessions:
+            session.modules.thread = threading.get_ident()
+            session.modules.attach()
+            if runs_compiled(called):
+                session.detach_operators()  # what runs is compiled as a whole, and would be again under another mode
+            else:
+                session.attach_operators()
+            if not is_compiled_in_place(called):  # whose own hooks are in the program
+                session.modules.enter(called, args)
+
+    def begin_backward(self, roots: Sequence[Tensor]) -> None:
+        """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+        for session in self.sessions:
+            session.backward_begins(roots)
+            session.modules.attach()
+
+    def stop_operators(self) -> None:
+        """Watch operators no longer in this thread."""
+        for session in self.sessions:
+            session.detach_operators()
+
+    def detach(self) -> None:
+        """Take the hooks off the modules; those on tensors stay."""
+        for session in self.sessions:
+            session.detach_operators()
+            session.modules.detach()
+
+    def remove(self) -> None:
+        for session in self.sessions:
+            session.__exit__(None, None, None)
+
+    def release(self) -> None:
+        for session in self.sessions:
+            session.release()
 
     def describe(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Note the device and dtype of the first forward."""

@@ -187,7 +187,7 @@ class ObservedModel:
         return True
 
 
-COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
+COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its forward (--inside-compiled shows it)"
 
 
 def capturing() -> bool:
@@ -206,10 +206,16 @@ def why_unobservable() -> str:
     return ""
 
 
+COMPILED_AROUND = (
+    "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled: that stays"
+    " whole; compile the model, not the function around it, to see inside with --inside-compiled"
+)
+
+
 def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
     """Why no hook saw a forward with these parameters; `compiled`: `frames_compiled` as the observation began."""
     if frames_compiled() > compiled:
-        return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
+        return COMPILED_AROUND
     parameters = parameter_ids(optimizer)
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
     built = (module for module in modules if submodules(module) is not None)

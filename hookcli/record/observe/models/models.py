@@ -17,6 +17,7 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record_lines import ModelRun
 from hookcli.record.observe.models.model import (
+    COMPILED_AROUND,
     COMPILED_IN_PLACE,
     ObservedModel,
     bypassing_owner,
@@ -52,6 +53,8 @@ class ObservedModels:
         self._built: Counter[str] = Counter()  # models that want each name
         self._parameters_of: WeakIds[Optimizer, nn.Module] = WeakIds()
         self._compiled = frames_compiled()
+        self.compiled_around = False
+        """True if the function that calls a model is compiled, so that no hook sees the model."""
 
     def find(self, module: nn.Module) -> ObservedModel | None:
         """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
@@ -142,6 +145,7 @@ class ObservedModels:
         models = self.of(optimizer)
         if not models and not self.narrowed:
             why = why_never_ran(optimizer, self._compiled)
+            self.compiled_around |= why == COMPILED_AROUND
             parameters = self._parameters_of[optimizer] = nn.ParameterList()
             # Not appended: that turns plain tensors into Parameters.
             hold(parameters, (p for group in optimizer.param_groups for p in group["params"]))

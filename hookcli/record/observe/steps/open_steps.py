@@ -14,6 +14,7 @@ from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.observe.epochs import Epochs
+from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
@@ -54,8 +55,16 @@ class StepSink(Protocol):
 class OpenSteps:
     """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
-    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:
+    def __init__(
+        self,
+        plan: RecordingPlan,
+        sink: StepSink,
+        guard: CallbackGuard,
+        clock: ProgramClock,
+        inside: InsideCompiled | None = None,
+    ) -> None:
         self.plan = plan
+        self._inside = inside
         self.clock = clock
         self.epochs = Epochs()
         self.schedule = Schedule(plan, clock, self.epochs)
@@ -89,7 +98,7 @@ class OpenSteps:
         if module is None:
             return None
         self._sink.begin_step()
-        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position)
+        step = ObservedStep(model, module, self.plan, self._guard, self.clock, position, self._inside)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)
@@ -127,7 +136,7 @@ class OpenSteps:
         step.remove_hooks()
         if step.kept and not self.plan.ended.is_set():
             self._record(step)
-        step.release()
+        step.measured.release()
 
     def _record(self, step: ObservedStep) -> None:
         recorded = step.recorded()
@@ -147,7 +156,7 @@ class OpenSteps:
         while self._open:
             step = self._open.pop()
             step.remove_hooks()
-            step.release()
+            step.measured.release()
 
     def search(self, step: ObservedStep) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""

@@ -6,9 +6,12 @@ gradients, with the forward. It ends unfinished when an exception, the program's
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -17,8 +20,10 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.gradients.tensor_hooks import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
-from hookcli.hooks.torch_private.dynamo import runs_compiled
+from hookcli.hooks.torch_private.frames import frame_of_call, keywords
+from hookcli.hooks.torch_private.looked_programs import own_programs_in_backward
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
+from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.measurements.step_measurements import StepMeasurements
 from hookcli.record.observe.measurements.step_times import StepTimes
 from hookcli.record.observe.models.model import ObservedModel
@@ -27,6 +32,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.losses import Losses
 from hookcli.table.meta import Meta
 from hookcli.tensors.torch_private import version
+from hookcli.tensors.tree import Args, Kwargs
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
 MOST_FORWARDS = 64
@@ -60,6 +66,7 @@ class ObservedStep:
         guard: CallbackGuard,
         clock: ProgramClock,
         position: Position,
+        inside: InsideCompiled | None = None,
     ) -> None:
         self.model = model
         self.module = module
@@ -73,30 +80,37 @@ class ObservedStep:
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
         self.times = StepTimes(clock, model.ended)
-        self.measured = StepMeasurements(model, module, plan, guard, self.times, training=self.phase == "train")
+        self._make = partial(StepMeasurements, model, module, plan, training=self.phase == "train")
+        self._inside = inside if inside and not model.hidden and inside.wants(model.name, module) else None
+        self.measured = self._make(guard, self.times, inside=self._inside is not None)
+        self._guard = guard
+        self._own_programs = ExitStack()
         self._complete = True
-        self._session = self.measured.session
-        self.stop_operators = self._session.detach_operators
-        self.release = self._session.release
         self._arrivals = GradArrivals()
 
     # Forwards.
 
-    def begin_forward(self, module: nn.Module, args: tuple[object, ...]) -> None:
+    def begin_forward(self, module: nn.Module, args: Args, kwargs: Kwargs | None = None) -> None:
         """Put hooks on the modules. `module` is the one called: the model, a wrapper around it, or a part."""
         self.state = State.IN_FORWARD
-        self._session.modules.thread = threading.get_ident()
+        if self._inside and not self._can_look_inside(self._inside, module, args, kwargs):
+            if self.observed_forwards:  # the forwards before this one were seen inside compiled parts
+                return
+            self._inside, self.measured = None, self._make(self._guard, self.times)
         if not self.observed_forwards:
             self.measured.start(module)
-        else:
-            self._session.modules.attach()
-        if runs_compiled(module):
-            self._session.detach_operators()  # what runs is compiled as a whole, and would be again under another mode
-        else:
-            self._session.attach_operators()
+        self.measured.begin_forward(module, args)
         self.observed_forwards += 1
-        self._session.modules.enter(module, args)
+        if self._inside:
+            self._own_programs.enter_context(self._inside.within(frame_of_call(sys._getframe())))
         self.times.begin("forward")
+
+    def _can_look_inside(self, inside: InsideCompiled, called: nn.Module, args: Args, kwargs: Kwargs | None) -> bool:
+        def make() -> StepMeasurements:
+            return self._make(lambda hook: hook, StepTimes(self.times.clock, None), inside=True)
+
+        given = args, keywords(called) if kwargs is None else kwargs
+        return inside.try_out(self.model.name, self.module, called, given, make)
 
     def end_forward(self, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         self.times.end("forward")
@@ -109,8 +123,8 @@ class ObservedStep:
         """Take the hooks off the modules, however the forward ended."""
         if self.state is State.IN_FORWARD:
             self.state = State.WAITING
-        self.stop_operators()
-        self._session.modules.detach()
+        self._own_programs.close()
+        self.measured.detach()
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
@@ -122,17 +136,18 @@ class ObservedStep:
     def await_backward(self) -> None:
         """Await the backward passes of a model whose forward no hook sees, in this thread."""
         self.forwards = 0
-        self._session.modules.thread = threading.get_ident()
+        self.measured.session.modules.thread = threading.get_ident()
 
     def waits_here(self) -> bool:
         """True if its forwards ran in this thread, and are over."""
-        return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
+        return self.measured.session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
     def begin_backward(self, roots: Sequence[Tensor]) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
-        self._session.backward_begins(roots)
         self.losses.begin_pass()
-        self._session.modules.attach()
+        self.measured.begin_backward(roots)
+        if self._inside:
+            self._own_programs.enter_context(own_programs_in_backward(self.module))
         self.times.begin("backward")
 
     def end_backward(self, terms: Sequence[Tensor] | None, scaler: object, *, counts: bool) -> None:
@@ -149,17 +164,20 @@ class ObservedStep:
         """A state that changes as gradients arrive: their number, or the gradients held if no hook sees the forward."""
         if self.model.hidden:
             return [(id(p.grad), version(p.grad)) for p in self.module.parameters() if p.grad is not None]
-        return self._session.arrived + self._arrivals.times
+        return sum(session.arrived for session in self.measured.sessions) + self._arrivals.times
 
     @property
     def sees_gradients(self) -> bool:
         """True if it would notice a backward pass through the model."""
-        return bool(self.model.hidden or self._arrivals or self._session.tensor_grads.hooks.handles)
+        return bool(
+            self.model.hidden or self._arrivals or any(s.tensor_grads.hooks.handles for s in self.measured.sessions)
+        )
 
     @property
     def abandoned(self) -> bool:
         """True if the gradients that it waits for can't come any more: the graph of its forwards is freed."""
-        return not self.model.has_optimizer and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
+        gone = self._arrivals.gone() and all(session.tensor_grads.hooks.gone() for session in self.measured.sessions)
+        return gone and not self.model.has_optimizer
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """True if a pass limited to `inputs` (ids; None for all) leaves gradients; always without an optimizer."""
@@ -199,11 +217,14 @@ class ObservedStep:
     def remove_hooks(self) -> None:
         self.state = State.CLOSED
         self._arrivals.remove()
-        self._session.__exit__(None, None, None)
+        self._own_programs.close()
+        self.measured.remove()
 
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
         meta: Meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
+        if self._inside and (said := self._inside.said(self.model.name)):
+            meta["compiled"] = said
         reports = self.measured.reports(meta, self.losses.by_optimizer())
         if any(row.get("sharded") for report in reports for row in report.rows):
             self.notes[SHARDED] = None

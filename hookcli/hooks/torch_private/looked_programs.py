@@ -1,0 +1,153 @@
+"""Programs of hookcli's own in a program that is observed: while a call lasts, in its thread alone.
+
+The stance of torch.compile is that of all threads, and is read after the hooks of a call have run. So the private
+function that reads it answers another backend here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial, wraps
+from importlib import import_module
+from threading import get_ident
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+from torch import nn
+
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.dynamo import WRAPPED_CALL, compiled_call
+from hookcli.hooks.torch_private.exchange import replaced
+from hookcli.hooks.torch_private.programs import callbacks_of, guarding_hooks, innermost, own_program
+from hookcli.tensors.torch_private import private
+
+_EVAL_FRAME = "torch._dynamo.eval_frame"
+_LOST = "compiled parts of a recorded program stay whole"
+_REGIONS = "_next_isolate_recompiles_id", "set_eval_frame_isolate_recompiles_id"
+
+
+def can_look_inside() -> bool:
+    """True if this PyTorch has what `own_programs_within` and `own_programs_in_backward` need."""
+    return None not in _ways()
+
+
+@cache
+def _ways() -> tuple[Any, Any]:
+    return (
+        private(_EVAL_FRAME, "_create_wrapped_callback", None, _LOST),
+        private(_EVAL_FRAME, "_callback_from_stance", None, _LOST),
+    )
+
+
+@contextmanager
+def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
+    """Have compiled functions that this thread calls run programs of their own in this block. See `own_programs`.
+
+    `frame`: only if it is on the stack, so that a block whose end an interrupt puts off does no harm.
+    """
+    thread = get_ident()
+
+    def asked(callback: object) -> bool:
+        return get_ident() == thread and (frame is None or _calls(frame))
+
+    with guarding_hooks(), replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST):
+        yield
+
+
+@contextmanager
+def own_programs_in_backward(model: nn.Module) -> Iterator[None]:
+    """Have the model's compiled parts run programs of their own in this block: checkpointed ones run again there."""
+    mine = {id(callback) for callback in callbacks_of(model)}
+
+    def asked(callback: object) -> bool:
+        return id(callback) in mine and in_backward()
+
+    with replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST):
+        yield
+
+
+def _calls(frame: FrameType) -> bool:
+    """True if the frame is on this thread's stack."""
+    one: FrameType | None = sys._getframe(1)
+    while one is not None and one is not frame:
+        one = one.f_back
+    return one is frame
+
+
+class _Answering:
+    """Wraps the function that turns a compiled function's callback into the one to use. Other stances stay in force."""
+
+    def __init__(self, asked: Callable[[object], bool]) -> None:
+        self._asked = asked
+
+    def __call__(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        create, _ = _ways()
+
+        def callback_from_stance(callback: Any) -> Any:
+            chosen = original(callback)
+            if chosen is not callback or callback in (None, False) or not self._asked(callback):
+                return chosen
+            backend = innermost(callback)
+            if not callable(backend):
+                return chosen
+            _set_apart()
+            return create(own_program(backend))
+
+        return callback_from_stance
+
+
+@cache
+def _apart() -> tuple[Callable[[int], object], int] | None:
+    """The function that enters a region of programs, within which recompilations are limited, and hookcli's region."""
+    module = import_module(_EVAL_FRAME)  # torch 2.11 has no regions, and `room_for_own_programs` makes up for that
+    numbers, enter = (getattr(module, name, None) for name in _REGIONS)
+    return None if numbers is None or enter is None else (enter, next(numbers))
+
+
+def _set_apart() -> None:
+    """Enter hookcli's own region, which the call that asked leaves at its end."""
+    if (way := _apart()) is not None:
+        way[0](way[1])
+
+
+@contextmanager
+def room_for_own_programs() -> Iterator[None]:
+    """Let functions be compiled twice as often in this block, if programs of hookcli's own count as theirs."""
+    if _apart() is not None:
+        yield
+        return
+    config: Any = import_module("torch._dynamo.config")
+    before = config.recompile_limit
+    config.recompile_limit = doubled = 2 * before
+    try:
+        yield
+    finally:
+        if config.recompile_limit == doubled:  # else the program has set it
+            config.recompile_limit = before
+
+
+def wrap_in_place(module: nn.Module, call: Callable[..., object]) -> Callable[[], object]:
+    """Have `call(module, compiled, args, kwargs)` make the calls that `module.compile()` has compiled.
+
+    torch.compile traces the compiled call in its place. Returns what undoes it, which does not keep the module alive.
+    """
+    compiled: Any = compiled_call(module)
+    known = ref(module)
+
+    @wraps(compiled)
+    def wrapped(*args: object, **kwargs: object) -> object:
+        return call(known(), compiled, args, kwargs)
+
+    setattr(wrapped, WRAPPED_CALL, compiled)
+    module._compiled_call_impl = wrapped
+    return partial(_unwrap_in_place, known)
+
+
+def _unwrap_in_place(known: ref[nn.Module]) -> None:
+    module: Any = known()
+    compiled = getattr(module and compiled_call(module), WRAPPED_CALL, None)
+    if compiled is not None:
+        module._compiled_call_impl = compiled

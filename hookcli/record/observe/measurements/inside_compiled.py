@@ -1,0 +1,230 @@
+"""Whether recorded steps see inside the compiled parts of models: tried on copies before it is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.engine.looked import Witness, distance
+from hookcli.engine.preserve import preserved
+from hookcli.errors import in_brief
+from hookcli.hooks.compilations import CompilationLog
+from hookcli.hooks.origin import raised_by_signal_handler
+from hookcli.hooks.parts import has_compiled
+from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
+from hookcli.hooks.torch_private.looked_programs import can_look_inside, own_programs_within, room_for_own_programs
+from hookcli.hooks.torch_private.programs import backends_of
+from hookcli.record.observe.naming import replicas_of
+from hookcli.system.torchrun import joined_world
+from hookcli.tensors import tree
+
+_TRIED = 16
+"""Inputs of other sizes or types that are tried for each model, each before its first recorded forward."""
+OPTION = "--inside-compiled"
+NOTHING_COMPILED = f"{OPTION}: no recorded model is compiled, nor has compiled parts"
+
+
+class Measuring(Protocol):
+    """Hooks on a model for one step, as StepMeasurements."""
+
+    def start(self, called: nn.Module) -> None:
+        """Attach them."""
+
+    def remove(self) -> None:
+        """Take them off."""
+
+    def release(self) -> None:
+        """Forget the model."""
+
+
+@dataclass
+class _Model:
+    """What is known of a model: the `inputs` that were tried, what came of it, and why it is left whole."""
+
+    inputs: list[object] = field(default_factory=list)
+    said: str = ""
+    why_not: str = ""
+
+
+class InsideCompiled:
+    """Tries looks inside compiled models, once for each size of input, and knows what they changed.
+
+    A try runs the forward and a backward pass twice with copies of all that they change: as it is, which also has the
+    program's own code compiled in the order that it would be compiled in without hookcli; then with looks. A failure
+    leaves the model whole, so that none can be the program's.
+    """
+
+    def __init__(self, compilations: CompilationLog) -> None:
+        self._compilations = compilations
+        self._models: dict[str, _Model] = {}
+        self._stack = ExitStack()
+
+    def wants(self, name: str, module: nn.Module) -> bool:
+        """True if the next step of this model is to be seen inside compiled parts, of which it has some."""
+        known = self._models.get(name)
+        if (known is not None and known.why_not) or not has_compiled(module):
+            return False
+        if known is None:
+            self._models[name] = known = _Model(why_not=_why_not(module))
+            self._stack.enter_context(nullcontext() if known.why_not else room_for_own_programs())
+        return not known.why_not
+
+    def try_out(
+        self, name: str, module: nn.Module, called: nn.Module, given: tuple[Any, Any], make: Callable[[], Measuring]
+    ) -> bool:
+        """Return whether a forward of the model with this input can be looked at, after a try on copies if it is new.
+
+        `called`: the module that the program calls, `given`: its arguments. `make` makes what measures the step.
+        """
+        known = self._models[name]
+        key = _kind_of_input(module, called, given)
+        if known.why_not or key in known.inputs or len(known.inputs) >= _TRIED:
+            return not known.why_not
+        known.inputs.append(key)
+        try:
+            began = perf_counter()
+            plain = self._run(module, called, given, nullcontext())
+            self._compilations.read()
+            looked = self._run(module, called, given, self._looking(called, make()))
+            moved, took = distance(plain, looked), perf_counter() - began
+        except Exception as error:
+            if raised_by_signal_handler(error):
+                raise
+            known.why_not = f"a try on copies of its first recorded input failed: {in_brief(error)}"
+            return False
+        finally:
+            self._compilations.skip()
+        if not known.said:
+            known.said = f"by {'; '.join(backends_of(module))}: {moved} (tried on copies, in {took:.1f} s)"
+        elif _SAME not in moved and _SAME in known.said:
+            known.said += f"; for input of another size, {moved}"
+        return True
+
+    @contextmanager
+    def within(self, frame: Any) -> Iterator[None]:
+        """Have what this frame calls run programs with looks in this block."""
+        self._compilations.read()
+        try:
+            with own_programs_within(frame):
+                yield
+        finally:
+            self._compilations.skip()
+
+    def said(self, name: str) -> str:
+        """How the model's compiled parts were seen inside; "" if they were not."""
+        known = self._models.get(name)
+        return known.said if known and not known.why_not else ""
+
+    def notes(self, name: str) -> list[str]:
+        """A note on a model that was to be seen inside compiled parts."""
+        known = self._models.get(name)
+        if known is None:
+            return []
+        return [f"{OPTION}: left whole, since {known.why_not}" if known.why_not else f"inside compiled, {known.said}"]
+
+    @property
+    def found(self) -> bool:
+        """True if a recorded model had compiled parts."""
+        return bool(self._models)
+
+    def close(self) -> None:
+        """Put back what was set for it."""
+        self._stack.close()
+
+    @contextmanager
+    def _looking(self, called: nn.Module, measuring: Measuring) -> Iterator[None]:
+        measuring.start(called)
+        try:
+            with own_programs_within(sys._getframe(2)):
+                yield
+        finally:
+            measuring.remove()
+            measuring.release()
+
+    def _run(
+        self, module: nn.Module, called: nn.Module, given: tuple[Any, Any], way: AbstractContextManager[object]
+    ) -> Witness:
+        """Run forward and backward, and put all back that they changed. What they print is dropped."""
+        mine = [x for part in module.modules() for x in vars(part).values() if isinstance(x, Tensor)]
+        args, kwargs = tree.replace(given, tree.once(_own))
+        seen = Witness(module)
+        kept = redirect_stdout(StringIO()), _attributes_kept(module), preserved(module, (given, mine))
+        with kept[0], kept[1], kept[2], way:
+            output = called(*args, **kwargs)
+            roots = [x for _, x in tree.leaves(output) if x.requires_grad and x.is_floating_point()]
+            if roots and torch.is_grad_enabled():
+                _differentiate(module, roots)
+            seen.see(output)
+            seen.keep()
+        return seen
+
+
+_SAME = "bit-identical"
+
+
+def _why_not(module: nn.Module) -> str:
+    if not can_look_inside():
+        return f"torch {torch.__version__} does not tell which backend compiles a function"
+    if joined_world().size > 1 or replicas_of(module) > 1:
+        return "several processes train it, which must run the same programs"
+    return "" if backends_of(module) else f"torch {torch.__version__} does not tell which backend compiled it"
+
+
+def _kind_of_input(module: nn.Module, called: nn.Module, given: tuple[Any, Any]) -> object:
+    """All of a call that torch.compile may compile anew for."""
+    tensors = tuple((path, *_kind_of_tensor(x)) for path, x in tree.leaves(given))
+    others = tuple(repr(x)[:80] for x in (*given[0], *given[1].values()) if isinstance(x, (bool, int, float, str)))
+    casts = tuple(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+    return id(called), module.training, torch.is_grad_enabled(), casts, tensors, tuple(given[1]), others
+
+
+def _kind_of_tensor(x: Tensor) -> tuple[object, ...]:
+    strides = x.stride() if x.layout == torch.strided and not x.is_nested else x.layout
+    return x.shape, strides, x.dtype, x.device, x.requires_grad
+
+
+def _own(path: str, x: Tensor) -> Tensor:
+    """A tensor that is not part of the program's graph."""
+    return x.detach().requires_grad_() if x.requires_grad else x
+
+
+def _differentiate(module: nn.Module, roots: list[Tensor]) -> None:
+    """Run backward from the sum of the outputs; without steps that optimizers take as gradients arrive."""
+    sums = [x.sum() for x in roots]
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if not any(map(post_accumulate_grad_hooks, parameters)):
+        torch.autograd.backward(sums)
+        return
+    for p, grad in zip(parameters, torch.autograd.grad(sums, parameters, allow_unused=True), strict=True):
+        p.grad = grad
+
+
+@contextmanager
+def _attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Put back modules' attributes, and the items of lists and dicts there, such as a model's own counters."""
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    held = [x for _, values in before for key, x in values.items() if type(x) in (list, dict) and key not in _TABLES]
+    copies = [(x, x.copy()) for x in held]
+    try:
+        yield
+    finally:
+        for part, values in before:
+            for key in {*values, *vars(part)}:
+                if key not in values:
+                    del vars(part)[key]
+                elif vars(part).get(key, values) is not values[key]:
+                    vars(part)[key] = values[key]
+        for x, copy in copies:
+            x.clear()
+            x.extend(copy) if isinstance(x, list) else x.update(copy)
+
+
+_TABLES = frozenset(vars(nn.Module()))
