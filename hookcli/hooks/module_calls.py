@@ -168,7 +168,8 @@ class CallStack:
             if call.hooked is hooked and call.thread == thread:
                 lost = [other for other in self.running[depth + 1 :] if other.thread == thread]
                 for other in lost:
-                    other.hooked.raised.setdefault(other.number, "")  # PyTorch calls hooks for an Exception only
+                    if not other.again:  # a checkpoint may cut off a repeated call
+                        other.hooked.raised.setdefault(other.number, "")  # PyTorch calls hooks for an Exception only
                     self.drop(other)
                 self.drop(call)
                 return [call, *lost]

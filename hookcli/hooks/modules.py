@@ -25,6 +25,7 @@ from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call, HookedModule
 from hookcli.hooks.node_hooks import NodeHooks
+from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session_core import HookGroup, Needs, SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import keywords
@@ -54,6 +55,7 @@ class ModuleHooks(HookGroup):
         self._started = self._everything = False
         self._through: dict[int, HookedModule] = {}
         self._looks = Looks(core) if core.inside_compiled else None
+        self._inside: set[str] | None = None
         self._handles = ExitStack()
         self._attached = False
 
@@ -73,6 +75,7 @@ class ModuleHooks(HookGroup):
         self._started, self._everything = True, everything
         core = self.core
         new: dict[int, HookedModule] = {}
+        self._inside = {*compiled_parts(core.model)} if self._looks and core.callers_run else None
         # On PyTorch's fused path in eval mode, with their parts.
         layers = [m for m in core.model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
         global_ones = core.fastpath and not core.inside_compiled  # torch.compile traces local hooks
@@ -122,7 +125,8 @@ class ModuleHooks(HookGroup):
             looks = self._looks
             enter, leave = looks.hooks(hooked, before, after) if looks else map(PicklableHook, (before, after))
             self._handles.enter_context(hooked.module.register_forward_pre_hook(enter, with_kwargs=True))
-            always = not looks  # else modules that are alike would not share a program
+            # Else modules that are alike would not share a program.
+            always = not looks or (self._inside is not None and hooked.fqn not in self._inside)
             handle = hooked.module.register_forward_hook(leave, with_kwargs=True, always_call=always)
             self._handles.enter_context(handle)
         if through:

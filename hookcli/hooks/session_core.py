@@ -132,7 +132,9 @@ class SessionCore:
 
     def emit_gradient(self, event: HookEvent, grad: Tensor) -> None:
         """Emit a gradient that arrived; one that arrives while a forward runs is `inner`."""
-        inner = self._inner or bool(self.calls.running)
+        # No hook sees that a checkpoint has cut off the repeated call of a compiled part.
+        running = (call for call in self.calls.running if not (call.again and self.inside_compiled))
+        inner = self._inner or any(running)
         self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.next_arrival()))
 
     def emit(self, event: HookEvent) -> None:

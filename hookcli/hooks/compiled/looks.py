@@ -16,6 +16,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import HookedModule
 from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.programs import guarding_hooks, not_compiled_alone
 from hookcli.tensors.containers import Walked
 
@@ -69,6 +70,8 @@ class Looks:
                 event = self._event(HookKind(kind), hooked, number, path=path, handed_on=bool(of))
                 self._core.emit_gradient(event, tensors[0])
             return number
+        if in_backward():  # activation checkpointing repeats the call, perhaps in part
+            return hooked.calls - 1
         seen = zip((path for path in paths if path[0] != UNSEEN), tensors, strict=True)
         others = [path[1:].rpartition(" ") for path in paths if path[0] == UNSEEN]
         unseen = [(path, Walked(type_name)) for path, _, type_name in others if type_name not in _HOLD_NOTHING]
@@ -89,7 +92,7 @@ class Looks:
         return HookEvent(kind, hooked.fqn, hooked.module, number, index, watched=hooked.watched, **shown)
 
     def _emit(self, event: HookEvent) -> None:
-        if event.watched and event.index >= 0:  # an index of -1: a recomputation
+        if event.watched:
             self._core.emit(event)
 
 

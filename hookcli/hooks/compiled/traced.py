@@ -54,12 +54,13 @@ def traced_hooks(
     """The pair of hooks of a module. `enter` and `leave` are called instead where the call is not traced.
 
     In a `leaf`, a module without modules, no call can begin: it is looked at once, when it returns, unless what it
-    receives is asked for.
+    receives is asked for. PyTorch gives no keyword arguments to a hook that was removed since the call began.
     """
 
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
         if not torch.compiler.is_compiling():
-            return enter(module, args, kwargs)
+            return enter(module, args, *rest)
+        kwargs = rest[0] if rest else {}
         if leaf and not (asked.inputs or asked.input_grads):
             return None
         grads = asked.input_grads and torch.is_grad_enabled()
@@ -71,9 +72,10 @@ def traced_hooks(
         shown = _Once(way, call, _IN, received, [])
         return tuple([_replaced(x, shown) for x in args]), {key: _replaced(x, shown) for key, x in kwargs.items()}
 
-    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
         if not torch.compiler.is_compiling():
-            return leave(module, args, kwargs, output)
+            return leave(module, args, *rest)
+        kwargs, output = rest[0] if rest[1:] else {}, rest[-1]
         others: list[str] = []
         returned = _walked(output, "", [], others)
         whole = leaf and not (asked.inputs or asked.input_grads)

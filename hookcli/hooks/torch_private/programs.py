@@ -8,7 +8,7 @@ from importlib import import_module
 from inspect import getclosurevars
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -152,11 +152,15 @@ def _backend_of(function: Function) -> Backend | None:
 class OwnProgram:
     """A backend that compiles as another does, but whose programs torch.compile keeps apart from that one's."""
 
+    made: ClassVar[int] = 0
+    """The number of programs that all of them were asked for."""
+
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.__name__ = _named(backend)  # which errors name
 
     def __call__(self, graph: object, inputs: object, **options: object) -> object:
+        OwnProgram.made += 1
         return self.backend(graph, inputs, **options)
 
 

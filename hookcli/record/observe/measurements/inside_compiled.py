@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from io import StringIO
 from time import perf_counter
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -21,13 +22,14 @@ from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.hooks.torch_private.looked_programs import can_look_inside, own_programs_within, room_for_own_programs
-from hookcli.hooks.torch_private.programs import backends_of
+from hookcli.hooks.torch_private.programs import OwnProgram, backends_of
 from hookcli.record.observe.naming import replicas_of
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
 
 _TRIED = 16
 """Inputs of other sizes or types that are tried for each model, each before its first recorded forward."""
+_FAILURES = 3
 OPTION = "--inside-compiled"
 NOTHING_COMPILED = f"{OPTION}: no recorded model is compiled, nor has compiled parts"
 
@@ -47,9 +49,14 @@ class Measuring(Protocol):
 
 @dataclass
 class _Model:
-    """What is known of a model: the `inputs` that were tried, what came of it, and why it is left whole."""
+    """What is known of a model: the `inputs` that were tried, the `last` one, what came of it, and why it stays whole.
+
+    `failures`: how often it failed as it is, which is most likely the program's own fault, and the program's to see.
+    """
 
     inputs: list[object] = field(default_factory=list)
+    last: object = None
+    failures: int = 0
     said: str = ""
     why_not: str = ""
 
@@ -85,12 +92,11 @@ class InsideCompiled:
         `called`: the module that the program calls, `given`: its arguments. `make` makes what measures the step.
         """
         known = self._models[name]
-        key = _kind_of_input(module, called, given)
+        known.last = key = _kind_of_input(module, called, given)
         if known.why_not or key in known.inputs or len(known.inputs) >= _TRIED:
             return not known.why_not
-        known.inputs.append(key)
+        began, plain = perf_counter(), None
         try:
-            began = perf_counter()
             plain = self._run(module, called, given, nullcontext())
             self._compilations.read()
             looked = self._run(module, called, given, self._looking(called, make()))
@@ -98,10 +104,13 @@ class InsideCompiled:
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
-            known.why_not = f"a try on copies of its first recorded input failed: {in_brief(error)}"
+            known.failures += plain is None
+            if plain is not None or known.failures >= _FAILURES:
+                known.why_not = f"a try on copies of what the program gave it failed: {in_brief(error)}"
             return False
         finally:
             self._compilations.skip()
+        known.inputs.append(key)
         if not known.said:
             known.said = f"by {'; '.join(backends_of(module))}: {moved} (tried on copies, in {took:.1f} s)"
         elif _SAME not in moved and _SAME in known.said:
@@ -109,14 +118,17 @@ class InsideCompiled:
         return True
 
     @contextmanager
-    def within(self, frame: Any) -> Iterator[None]:
-        """Have what this frame calls run programs with looks in this block."""
+    def within(self, name: str, frame: FrameType) -> Iterator[None]:
+        """Have what this frame calls run programs with looks in this block: the model that was tried out last."""
+        known, made = self._models[name], OwnProgram.made
         self._compilations.read()
         try:
             with own_programs_within(frame):
                 yield
         finally:
             self._compilations.skip()
+            if OwnProgram.made > made and known.last in known.inputs:  # the model has changed: try the input again
+                known.inputs.remove(known.last)
 
     def said(self, name: str) -> str:
         """How the model's compiled parts were seen inside; "" if they were not."""
@@ -183,7 +195,8 @@ def _kind_of_input(module: nn.Module, called: nn.Module, given: tuple[Any, Any])
     tensors = tuple((path, *_kind_of_tensor(x)) for path, x in tree.leaves(given))
     others = tuple(repr(x)[:80] for x in (*given[0], *given[1].values()) if isinstance(x, (bool, int, float, str)))
     casts = tuple(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    return id(called), module.training, torch.is_grad_enabled(), casts, tensors, tuple(given[1]), others
+    modes = tuple(part.training for part in module.modules()), tuple(p.requires_grad for p in module.parameters())
+    return id(called), torch.is_grad_enabled(), modes, casts, tensors, tuple(given[1]), others
 
 
 def _kind_of_tensor(x: Tensor) -> tuple[object, ...]:

@@ -102,7 +102,7 @@ class ObservedStep:
         self.measured.begin_forward(module, args)
         self.observed_forwards += 1
         if self._inside:
-            self._own_programs.enter_context(self._inside.within(frame_of_call(sys._getframe())))
+            self._own_programs.enter_context(self._inside.within(self.model.name, frame_of_call(sys._getframe())))
         self.times.begin("forward")
 
     def _can_look_inside(self, inside: InsideCompiled, called: nn.Module, args: Args, kwargs: Kwargs | None) -> bool:

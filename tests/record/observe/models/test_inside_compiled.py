@@ -1,0 +1,265 @@
+"""Recorded steps that see inside compiled models: eager mode's figures, the same training, the same compilations."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+import torch._dynamo.config as config
+import torch._dynamo.eval_frame as eval_frame
+from observing import Seen, observed, observing, rows, skipped
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hookcli.errors import UsageError
+from hookcli.record.observe.recording_plan import RecordingPlan
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.lin, self.act = nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.act(self.lin(self.norm(x)))
+
+
+class Net(nn.Module):
+    """Draws random numbers, and has buffers; counts its calls, raises or is interrupted on request."""
+
+    def __init__(self, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.stem, self.blocks = nn.Linear(4, 8), nn.ModuleList([Block(), Block()])
+        self.norm, self.drop, self.head = nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 2)
+        self.checkpointed, self.now, self.seen, self.count = checkpointed, "", [0], 0
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        x = self.stem(x) * scale
+        if self.now:
+            self.happens()
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed and self.training else block(x)
+        return self.head(self.drop(self.norm(x)))
+
+    @torch.compiler.disable
+    def happens(self) -> None:
+        self.seen[0], self.count = self.seen[0] + 1, self.count + 1
+        if self.now == "raises":
+            raise ValueError("the program's own")
+        if self.now == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+PARTS = {"", "stem", "norm", "drop", "head", "blocks.0", "blocks.1"}
+PARTS |= {f"blocks.{number}.{name}" for number in (0, 1) for name in ("norm", "lin", "act")}
+
+
+def compiled_as(how: str, model: Net, backend: Any, **settings: Any) -> nn.Module:
+    compiled = partial(torch.compile, backend=backend, **settings)
+    if how == "outer":
+        return compiled(model)
+    if how == "in place":
+        model.compile(backend=backend, **settings)
+    elif how == "forward":
+        model.forward = compiled(model.forward)
+    elif how == "parts":
+        model.blocks[0] = compiled(model.blocks[0])
+        model.blocks[1].compile(backend=backend, **settings)
+    return model
+
+
+class Backend:
+    """Compiles to the graph itself; `own` are the shapes of the inputs that the program's own code was compiled for."""
+
+    def __init__(self, move: float = 1.0, refuse: bool = False) -> None:
+        self.own: list[str] = []
+        self.looked = 0
+        self.move, self.refuse = move, refuse
+
+    def __call__(self, graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if "hookcli" not in graph.print_readable(print_output=False):
+            self.own.append(str(sorted(str(x.shape) for x in inputs if isinstance(x, Tensor))))
+            return graph.forward
+        self.looked += 1
+        if self.refuse:
+            raise RuntimeError("no program with looks")
+        return lambda *given: [x * self.move if x.is_floating_point() else x for x in graph.forward(*given)]
+
+
+SIZES = (4, 4, 6, 4, 6, 5)
+
+
+def program(
+    how: str = "outer",
+    backend: Any = Backend,
+    sizes: Sequence[int] = SIZES,
+    at: str = "",
+    evaluates: bool = False,
+    checkpointed: bool = False,
+    **settings: Any,
+) -> Any:
+    torch._dynamo.reset()
+    backend = backend() if callable(backend) else backend
+    model = Net(checkpointed)
+    before = vars(model).get("_compiled_call_impl"), vars(model).get("forward")
+    called = compiled_as(how, model, backend, **settings)
+    placed = vars(model).get("_compiled_call_impl"), vars(model).get("forward")
+    assert how in ("none", "outer", "parts") or placed != before
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    caught = []
+    for number, size in enumerate(sizes):
+        model.now = at if number == 3 or at == "counts" else ""
+        optimizer.zero_grad()
+        try:
+            called(torch.randn(size, 4), scale=0.5).square().sum().backward()
+            optimizer.step()
+        except (ValueError, KeyboardInterrupt) as error:
+            caught.append(str(type(error)))
+        if evaluates:
+            called.eval()
+            with torch.no_grad():
+                called(torch.randn(3, 4))
+            called.train()
+    model.now = ""
+    callbacks = eval_frame._callback_from_stance.__module__, config.skip_nnmodule_hook_guards, config.recompile_limit
+    return [model, model.seen, model.count, caught, getattr(backend, "own", None), str(callbacks[1:])]
+
+
+def norms(model: Net, x: Tensor) -> tuple[dict[str, float], dict[str, float]]:
+    """Norms of what modules return, and of its gradients, by hooks of the test's own."""
+    values: dict[str, float] = {}
+    grads: dict[str, float] = {}
+
+    def see(fqn: str, _: object, args: object, output: Tensor) -> None:
+        values[fqn] = float(output.detach().norm())
+        output.register_hook(lambda grad: grads.update({fqn: float(grad.norm())}))
+
+    handles = [module.register_forward_hook(partial(see, fqn)) for fqn, module in model.named_modules()]
+    model(x, scale=0.5).square().sum().backward()
+    for handle in handles:
+        handle.remove()
+    return values, grads
+
+
+def inside(seen: Seen) -> list[str]:
+    return [note for model in seen.ran.values() for note in model.notes if "inside" in note]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    before = eval_frame._callback_from_stance, config.skip_nnmodule_hook_guards, config.recompile_limit
+    yield
+    assert (eval_frame._callback_from_stance, config.skip_nnmodule_hook_guards, config.recompile_limit) == before
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("how", ["outer", "in place", "forward", "parts"])
+def test_modules_inside_have_the_figures_of_eager_mode_and_training_is_the_same(how: str, checkpointed: bool) -> None:
+    if checkpointed and how not in ("outer", "parts"):
+        return
+    seen = observed(partial(program, how, "aot_eager", SIZES[:2], checkpointed=checkpointed), inside_compiled=True)
+    first, _ = seen.recorded
+    torch.manual_seed(0)
+    values, grads = norms(Net(), torch.randn(4, 4))
+    containers = {"blocks"}
+    found = {fqn: row.stats.l2 for fqn, row in rows(first, "activations").items() if row.stats}
+    assert found == {fqn: pytest.approx(value, rel=1e-4) for fqn, value in values.items()}
+    assert set(found) == PARTS - containers and skipped(first, "activations").keys() <= containers
+    found = {fqn: row.stats.l2 for fqn, row in rows(first, "grads", "output").items() if row.stats}
+    assert found == {fqn: pytest.approx(value, rel=1e-4) for fqn, value in grads.items()}
+    assert len(rows(first, "grads", "parameter")) == len(rows(first, "updates")) == 14
+    (said,) = inside(seen)
+    assert "by aot_eager: outputs and gradients bit-identical" in said
+    meta = next(report.meta for report in first.reports if report.probe == "activations")
+    assert meta["compiled"] in said
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("how", ["outer", "in place", "forward", "parts"])
+def test_the_programs_own_code_is_compiled_as_without_hookcli(how: str, every: int) -> None:
+    """For batches of several sizes, in training and evaluation; `observed` compares what was compiled, and when."""
+    seen = observed(partial(program, how, evaluates=True), inside_compiled=True, every=every)
+    assert len(seen.of()) == len(SIZES) // every and len(seen.of(phase="no_grad")) > 0
+    for recorded in seen.recorded:
+        assert PARTS - {"blocks"} <= rows(recorded, "activations").keys()
+
+
+def test_hookcli_s_programs_leave_room_for_the_program_s_own() -> None:
+    """Static shapes reach torch.compile's limit after eight sizes; the program then runs uncompiled, as ever."""
+    sizes = [*range(2, 13), 2]
+    seen = observed(partial(program, sizes=sizes, dynamic=False), inside_compiled=True)
+    assert len(seen.of()) == len(sizes)
+    assert {"head", "blocks.0.lin"} <= rows(seen.of()[-1], "activations").keys()
+
+
+def test_what_a_model_counts_itself_is_not_counted_twice() -> None:
+    seen = observed(partial(program, at="counts"), inside_compiled=True)
+    assert PARTS - {"blocks"} == rows(seen.of()[-1], "activations").keys()
+
+
+@pytest.mark.parametrize("at", ["raises", "interrupted"])
+@pytest.mark.parametrize("how", ["outer", "in place", "parts"])
+def test_a_forward_that_fails_leaves_nothing_behind(how: str, at: str) -> None:
+    seen = observed(partial(program, how, "aot_eager", at=at), inside_compiled=True)
+    assert [step.complete for step in seen.of()].count(False) == 1
+    last = seen.of()[-1]
+    assert PARTS - {"blocks"} == rows(last, "activations").keys() and last.complete
+
+
+def test_a_program_with_looks_that_can_not_be_compiled_is_left_whole() -> None:
+    made: list[Backend] = []
+    seen = observed(
+        partial(program, "outer", lambda: (made.append(Backend(refuse=True)), made[-1])[1]), inside_compiled=True
+    )
+    assert [backend.looked for backend in made] == [0, 1]  # it is not tried again
+    (said,) = inside(seen)
+    assert "left whole" in said and "no program with looks" in said
+    assert len(seen.of()) == len(SIZES) and set(rows(seen.recorded[-1], "activations")) == {""}
+    assert "stem" in skipped(seen.recorded[-1], "activations")
+
+
+def test_what_looks_move_is_said() -> None:
+    with observing(inside_compiled=True) as seen:
+        program("outer", partial(Backend, 1.5), SIZES[:1])
+    (said,) = inside(seen)
+    assert "looks move outputs by 5.0e-01, gradients of parameters by" in said
+
+
+@pytest.mark.parametrize("how", ["none", "function"])
+def test_where_nothing_can_be_seen_inside_that_is_said(how: str) -> None:
+    def runs() -> Any:
+        frames = torch._dynamo.convert_frame.FRAME_COUNTER
+        torch._dynamo.reset()
+        torch._dynamo.convert_frame.FRAME_COUNTER = frames  # which a program that compiles does not put back
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def loss(x: Tensor) -> Tensor:
+            return model(x).square().sum()
+
+        loss_of = torch.compile(loss, backend="eager") if how == "function" else loss
+        for _ in range(2):
+            loss_of(torch.randn(4, 4)).backward()
+            optimizer.step()
+        assert (frames < torch._dynamo.convert_frame.FRAME_COUNTER) == (how == "function")
+        return model
+
+    seen = observed(runs, inside_compiled=True)
+    if how == "none":
+        assert [note for note in seen.notes if "no recorded model is compiled" in note]
+    else:
+        assert not seen.notes
+        (said,) = inside(seen)
+        assert "compile the model, not the function around it" in said
+
+
+def test_operators_are_refused() -> None:
+    with pytest.raises(UsageError, match="--ops and --inside-compiled"):
+        RecordingPlan(ops="functions", inside_compiled=True)
