@@ -127,7 +127,7 @@ def moved_by_looks(model: nn.Module, plain: Witness, looked: Witness, fastpath: 
     return moved
 
 
-def distance(plain: Witness, looked: Witness) -> str:
+def _distance(plain: Witness, looked: Witness) -> str:
     """How far two runs of one model were from each other, in words."""
     outputs = [*zip(plain.outputs or (), looked.outputs or (), strict=False)]
     gradients = [

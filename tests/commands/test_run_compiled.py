@@ -108,12 +108,32 @@ def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Pat
     }
 
 
+def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path) -> None:
+    """By inductor, in float32, in every step; what is said of the compiler is of the script's own programs."""
+    (tmp_path / "train.py").write_text(SCRIPT.replace('"aot_eager"', '"inductor"'))
+    alone = python(tmp_path, "train.py", "outer", "0")
+    weights = torch.load(tmp_path / "weights.pt")
+    ran = run(tmp_path, "run", "--every", "1", "--inside-compiled", "train.py", "outer", "0")
+    assert ran.returncode == alone.returncode == 0, ran.stderr
+    recorded = torch.load(tmp_path / "weights.pt")
+    assert all(torch.equal(weights[name], recorded[name]) for name in weights) and weights.keys() == recorded.keys()
+    (told,) = [text for text in ran.stderr.splitlines() if text.startswith("compiled: ")]
+    assert "2 graph breaks (" in told and "x.size(0) was 4, is 5" in told
+    said = "Net: inside compiled, by inductor: outputs and gradients bit-identical"
+    assert len([text for text in ran.stderr.splitlines() if text.startswith(said)]) == 1
+    shown = run(tmp_path, "show", "train.run.jsonl", "--step", "11", "--probe", "activations", "--format", "json")
+    (report,) = json.loads(shown.stdout)["reports"]
+    assert {row["fqn"] for row in report["rows"]} == {"", "first", "last"} and said[22:] in report["meta"]["compiled"]
+
+
 def test_a_script_that_compiles_nothing_imports_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WITHOUT)
     ran = run(tmp_path, "run", "train.py", fresh=True)
     assert ran.stdout == "False\n" and "compiled" not in ran.stderr
     end = read_record(tmp_path / "train.run.jsonl").end
     assert end is not None and end.compiled == {} and end.compilation is None
+    ran = run(tmp_path, "run", "--inside-compiled", "train.py")
+    assert ran.returncode == 0 and "no recorded model is compiled" in ran.stderr
 
 
 @pytest.mark.parametrize(("how", "letters", "code"), [("outer", "0", 0), ("outer", "99", 1), ("in place", "99", 1)])

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from hookcli.engine.looked import Witness, distance
+from hookcli.engine.looked import Witness, moved_by_looks
 from hookcli.engine.preserve import preserved
 from hookcli.errors import in_brief
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import has_compiled
+from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 from hookcli.hooks.torch_private.looked_programs import can_look_inside, own_programs_within, room_for_own_programs
 from hookcli.hooks.torch_private.programs import OwnProgram, backends_of
@@ -35,7 +36,9 @@ NOTHING_COMPILED = f"{OPTION}: no recorded model is compiled, nor has compiled p
 
 
 class Measuring(Protocol):
-    """Hooks on a model for one step, as StepMeasurements."""
+    """Hooks on a model for one step, as StepMeasurements; those of its `session` see inside compiled parts."""
+
+    session: HookSession
 
     def start(self, called: nn.Module) -> None:
         """Attach them."""
@@ -99,8 +102,11 @@ class InsideCompiled:
         try:
             plain = self._run(module, called, given, nullcontext())
             self._compilations.read()
-            looked = self._run(module, called, given, self._looking(called, make()))
-            moved, took = distance(plain, looked), perf_counter() - began
+            measuring = make()
+            looked = self._run(module, called, given, self._looking(called, measuring))
+            looked.note(measuring.session)
+            measuring.release()
+            moved, took = moved_by_looks(module, plain, looked), perf_counter() - began
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
@@ -159,7 +165,6 @@ class InsideCompiled:
                 yield
         finally:
             measuring.remove()
-            measuring.release()
 
     def _run(
         self, module: nn.Module, called: nn.Module, given: tuple[Any, Any], way: AbstractContextManager[object]
@@ -175,7 +180,6 @@ class InsideCompiled:
             if roots and torch.is_grad_enabled():
                 _differentiate(module, roots)
             seen.see(output)
-            seen.keep()
         return seen
 
 
