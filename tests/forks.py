@@ -148,7 +148,9 @@ def address() -> str:
                 listening.listen(64)
             numbers = [plain.fileno(), with_hookcli.fileno()]
             command = [sys.executable, str(Path(__file__).with_name("forker.py")), *map(str, numbers)]
-            server = _ORDINARY(command, stdin=subprocess.PIPE, pass_fds=numbers, start_new_session=True)
+            # Of memory in large pages, each fork copies a shorter table; it has an environment of its own.
+            large = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+            server = _ORDINARY(command, stdin=subprocess.PIPE, pass_fds=numbers, start_new_session=True, env=large)
         _servers.append((server, folder))
     return os.environ[ADDRESS]
 

@@ -64,6 +64,7 @@ def assigned():
     model.block.forward = torch.compile(model.block.forward, backend=wrong)
     return model
 """
+WAYS = ("wrapped", "in_place", "Decorated", "wrapped_part", "part_in_place", "assigned")
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +74,13 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["wrapped", "in_place", "Decorated", "wrapped_part", "part_in_place", "assigned"])
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("how", "first"),
+    [
+        *((how, True) for how in WAYS),
+        *(pytest.param(how, False, marks=[] if how == "part_in_place" else pytest.mark.sweep) for how in WAYS),
+    ],
+)
 def test_a_side_that_arrives_compiled(cli: Cli, how: str, first: bool) -> None:
     """Its modules have the names of the model as written, and are seen in what its backend, which doubles ReLUs, made:
     there the difference begins.

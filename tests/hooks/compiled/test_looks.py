@@ -94,7 +94,7 @@ def assert_same_rows(eager: Report, seen: Report, tolerance: float = 1e-5) -> No
 
 
 @pytest.mark.parametrize("probes", PROBES)
-@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("eager", marks=pytest.mark.sweep)])
 def test_rows_are_those_of_eager_mode(probes: str, backend: str) -> None:
     model = Net()
     eager = hookcli.capture(model, X, probes=PROBES[probes](), scale=2.0)
