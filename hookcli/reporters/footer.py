@@ -33,6 +33,7 @@ def totals_line(report: Report, *, sorts: bool = False, python: bool = False) ->
     return "\n".join(filter(None, (" · ".join(filter(None, parts)), memory, *sentences, *step_lines(report.totals))))
 
 
+_NO_PEAK = "not all at once, without temporaries"
 _MEMORY = {**{c.name: c.title for c in TRAINING_MEMORY}, "kept_bytes": "kept for backward"}
 
 
@@ -51,7 +52,7 @@ def _memory(report: Report, sorts: bool, python: bool) -> str:
     where = f"{'--train ' if other else ''}--sort -kept: which modules keep it"
     if python or sorts:
         where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
-    line = f"memory held to train{at}: {parts}{mode} = {total}, without temporaries" + (f" ({where})" if where else "")
+    line = f"memory held to train{at}: {parts}{mode} = {total}, {_NO_PEAK}" + (f" ({where})" if where else "")
     return line if python else f"{line}; `hookcli memory`: the peak"
 
 
@@ -210,9 +211,8 @@ def short_totals(report: Report, totals: Sequence[str]) -> str:
     if not {"macs", "grad_bytes"} <= figures.keys():
         return " · ".join(line for text in totals for line in text.split("\n") if line)
     frozen = [f"{figures['trainable']:,} trainable"] if figures["trainable"] != figures["params"] else []
-    memory = (
-        f"{training_memory(figures)[0]} held to train{at_setting(only(report.meta, 'batch'))} (without temporaries)"
-    )
+    held, at = training_memory(figures)[0], at_setting(only(report.meta, "batch"))
+    memory = f"{held} held to train{at} ({_NO_PEAK})"
     return " · ".join([f"{figures['params']:,} parameters", *frozen, macs(figures["macs"]), memory])
 
 

@@ -118,11 +118,12 @@ def test_the_line_names_the_mode_where_training_keeps_other_tensors(part: nn.Mod
         " (--train --sort -kept: which modules keep it); `hookcli memory`: the peak"
     )
     assert totals_line(reports["eval"], sorts=True).endswith(
-        " KiB, without temporaries (--train: in train mode); `hookcli memory`: the peak"
+        " KiB, not all at once, without temporaries (--train: in train mode); `hookcli memory`: the peak"
     )
     for same in (reports["train"], shapes(mlp().eval(), x)):
         assert re.search(
-            r" kept for backward = [\d.]+ KiB, without temporaries \(--sort -kept: which modules keep it\); ",
+            r" kept for backward = [\d.]+ KiB, not all at once, without temporaries"
+            r" \(--sort -kept: which modules keep it\); ",
             totals_line(same),
         )
 
