@@ -29,7 +29,7 @@ _SHORT = 16  # columns of a short mark
 _CLIPPED = 24  # columns of a remark without room for all of it
 _MANY = 4  # a row in so many
 _FEW = 3  # rows with faults that may have a line each where room is tight
-_NAME = 28  # columns of a name that always have room
+_NAME = 30  # columns of a name that always have room
 _DOTTED = ("fqn", "target")  # columns of names that may lose parts of their middle
 _CALL = [name for name in IDENTITY if name != "path"]
 _ON_REQUEST = (Shown.ASKED, Shown.PAGE)

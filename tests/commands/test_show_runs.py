@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from commands.shown import on_terminal
 from records import HEADER, end, recorded_step, save
 
-from hookcli.record.file.comparison.loss_verdict import lowest
+from hookcli.record.file.comparison.loss_verdict import TwoLosses, final_losses, lowest
 from hookcli.record.file.record_lines import ModelSettings, StepLosses
 from hookcli.reporters.step_figures import curves
 from hookcli.table import Report, Row
@@ -168,6 +170,20 @@ def test_means_over_steps() -> None:
 )
 def test_verdicts(of: Mapping[str, list[float]], said: str) -> None:
     assert lowest({run: dict(enumerate(losses)) for run, losses in of.items()}) == said
+
+
+@pytest.mark.parametrize(("offset", "clear"), [(0.3, True), (0.001, False)])
+def test_three_runs_are_judged_as_two_are(offset: float, clear: bool) -> None:
+    noise = random.Random(0)
+    a, b, c = ({step: level + noise.random() for step in range(128)} for level in (0.0, offset, 9.0))
+    a[127] = 0.9 + offset  # one batch says the opposite
+    two = TwoLosses(a, b, 0.0, 0.0).headlines()["verdict"]
+    three, means = lowest({"A": a, "B": b, "C": c}), [fmean(own[n] for n in range(96, 128)) for own in (a, b, c)]
+    assert two.startswith("A is better" if clear else "neither is clearly better")
+    words = "A has the lowest mean loss: " if clear else "no run is clearly better than A, B: mean loss "
+    assert three.startswith(words) and all(f"{mean:.4g}"[:5] in three for mean in means[:2])
+    assert "over steps 96 to 127" in three and ("within their spread" in three) is not clear
+    assert final_losses({"A": a, "B": b, "C": c}) == dict(zip("ABC", means, strict=True))
 
 
 def test_mistakes(cli: Cli, runs: Path) -> None:

@@ -101,10 +101,11 @@ def _is_clear(differences: Sequence[float]) -> bool:
 
 
 def lowest(of: Mapping[str, Losses]) -> str:
-    """The run with the lowest loss in the last step that all runs with a loss have, and those that were not finite.
+    """The run with the lowest loss at the end of what all runs with a loss have, and those that were not finite.
 
-    "C has the lowest loss: 0.0285 at step 57, 12% lower than B's 0.0324; A's loss was NaN from step 37 on". A lower
-    one that a run had in another step is named. "" if no run has a loss.
+    "C has the lowest mean loss: 0.0285 over steps 90 to 119, 12% lower than B's 0.0324; A's loss was NaN from step 37
+    on". As between two runs, means are compared if there are enough steps, and those within their spread stand
+    together. A lower loss that another run had in a step is named. "" if no run has a loss.
     """
     told = {run: own for run, own in of.items() if own}
     if not told:
@@ -113,27 +114,43 @@ def lowest(of: Mapping[str, Losses]) -> str:
     rest = [*(text for run, own in told.items() if (text := _not_finite(run, own))), *lack]
     best = {run: own[step] for run, own in told.items() if (step := _best_step(own)) is not None}
     least = min(best, key=best.__getitem__, default="")
-    common = set.intersection(*({*own} for own in told.values()))
-    if not common:
+    if not (common := set.intersection(*({*own} for own in told.values()))):
         return "; ".join(["no training step is in all runs", *_at_any_step(told, least), *rest])
-    last = max(common)
-    ends = {run: own[last] for run, own in told.items()}
-    when = f"step {last:,}{', the last in all' if len({max(own) for own in told.values()}) > 1 else ''}"
-    low = min(ends.values(), key=_rank)
-    if not math.isfinite(low):
-        return "; ".join([f"no run has a finite loss at {when}", *rest])
-    above = best[least] < low and text_of(ends[least]) != text_of(low)
-    return "; ".join([_lead(ends, low, when), *(_at_any_step(told, least) if above else ()), *rest])
+    window = _window(common)
+    ends = final_losses(told)
+    last = f"{', the last in all' if len({max(own) for own in told.values()}) > 1 else ''}"
+    when = f"over steps {window[0]:,} to {window[-1]:,}{last}" if window[1:] else f"at step {window[-1]:,}{last}"
+    first = min(ends, key=lambda run: _rank(ends[run]))
+    if not math.isfinite(ends[first]):
+        return "; ".join([f"no run has a finite loss {when}", *rest])
+    alike = [run for run in ends if text_of(ends[run]) == text_of(ends[first])]
+    spread = [run for run, own in told.items() if window[1:] and not _is_clear([own[n] - told[first][n] for n in window])]
+    above = least not in {*alike, *spread} if window[1:] else best[least] < ends[first] and least not in alike
+    lead = _lead(ends, first, alike if {*spread} <= {*alike} else spread, ("mean " * bool(window[1:]), when))
+    return "; ".join([lead, *(_at_any_step(told, least) if above else ()), *rest])
 
 
-def _lead(ends: Mapping[str, float], low: float, when: str) -> str:
-    """The runs with the lowest of these losses, beside the next run."""
-    lead = [run for run, loss in ends.items() if text_of(loss) == text_of(low)]
+def final_losses(of: Mapping[str, Losses]) -> dict[str, float]:
+    """The loss of each run that has one at the end of the steps that all have: the mean over a window, or the last."""
+    told = {run: own for run, own in of.items() if own}
+    common = set.intersection(*({*own} for own in told.values())) if told else set()
+    return {run: fmean(own[n] for n in (_window(common) if common else [max(own)])) for run, own in told.items()}
+
+
+def _lead(ends: Mapping[str, float], first: str, lead: Sequence[str], words: tuple[str, str]) -> str:
+    """The runs with the lowest of these losses, or within the spread of the `first`, beside the next run."""
+    mean, when = words
     others = sorted((run for run in ends if run not in lead), key=lambda run: _rank(ends[run]))
+    low = text_of(ends[first])
+    versus = f", {_versus(ends[first], ends[others[0]], others[0])}" if others else ""
+    if any(text_of(ends[run]) != low for run in lead):
+        each = ", ".join(f"{run} {text_of(ends[run])}" for run in lead)
+        than = f" than {listed(lead)}" if others else ""
+        none = f"no run is clearly better{than}" if others else "none is clearly better"
+        return f"{none}: {mean}loss {each} {when}, within their spread{versus}"
     if not others:
-        return f"all runs have loss {text_of(low)} at {when}"
-    versus = _versus(low, ends[others[0]], others[0])
-    return f"{listed(lead)} {'have' if lead[1:] else 'has'} the lowest loss: {text_of(low)} at {when}, {versus}"
+        return f"all runs have {mean}loss {low} {when}"
+    return f"{listed(lead)} {'have' if lead[1:] else 'has'} the lowest {mean}loss: {low} {when}{versus}"
 
 
 def _at_any_step(of: Mapping[str, Losses], run: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses, losses, lowest
+from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses, final_losses, losses, lowest
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
@@ -144,17 +144,13 @@ def _of_model(sides: Sequence[tuple[Record, str | None]]) -> Report:
         rows.append(Row({"run": run, "name": name, **_course(own), **_of_run(record, steps[place]), "unlike": unlike}))
     a, b, *more = of.values()
     told = {"verdict": lowest(of)} if more else TwoLosses(a, b, *Tolerance().limits("float32")).headlines()
-    best = min(of, key=lambda run: _last(of[run]))
-    other = [*of].index(best) or 1
+    ends = final_losses(of)
+    best = min(ends, key=lambda run: ends[run] if math.isfinite(ends[run]) else math.inf, default="")
+    other = [*of].index(best) or 1 if best else 1
     meta: Meta = {"next": f"hookcli diff {shell_path(first.path)} {shell_path(sides[other][0].path)}"}
     model = ", ".join(dict.fromkeys(model for _, model in sides if model))
     totals = {"verdict": "no loss is recorded", **{key: text for key, text in {**told, **cause}.items() if text}}
     return Report(RUNS_PROBE, model, RUNS, rows, meta, totals, grouping="list")
-
-
-def _last(own: Losses) -> float:
-    last = own[max(own)] if own else math.nan
-    return last if math.isfinite(last) else math.inf
 
 
 def _names(records: Sequence[Record]) -> list[str]:
