@@ -20,6 +20,7 @@ from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
 from hookcli.table import SEVERITIES, Report, Row
 from hookcli.table.columns.layouts import CHECKS, FINDINGS
 
+ELSEWHERE = {"--strict": "check has no --strict; with --fail-on warning, warnings exit with 1, too"}
 EXAMPLES = (
     "hookcli check",
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",

@@ -60,7 +60,8 @@ class _Building:
     arg: list[str] = option(list, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
     weights: str | None = option(None, "Weights: a file, a folder, or a published name.", metavar="FILE")
     task: str | None = option(None, "Task of an hf: model, as in causal-lm [the config's].", metavar="TASK")
-    strict: bool = option(True, "Load what fits where weights do not fit the model exactly.")
+    # Off alone has a name: --strict would read as a stricter judgement of findings.
+    strict: bool = option(True, "Load what fits where weights do not fit the model exactly.", " /--no-strict")
     seed: int = option(0, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1)
 
 

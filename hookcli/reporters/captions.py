@@ -33,10 +33,13 @@ def captions(
     on_bars: Sequence[str],
     view: View,
     remarks: Sequence[str] = (),
+    *,
+    tight: bool = False,
 ) -> list[str]:
     """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for.
 
-    `remarks` on rows, which had no room below these, are counted with the notes.
+    What the peak consists of is told whole, and what grew apart is, where room is not `tight`. `remarks` on rows, which
+    had no room below these, are counted with the notes.
     """
     totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
     notes = [*footer.remarks(report), *table_columns.notes(report, columns)]
@@ -49,14 +52,13 @@ def captions(
         return whole
     if not remarks and _height(whole, view.width) <= _MOST:
         return whole
-    first = _cut(footer.short_totals(report, totals), view.width)
+    uncut = str(report.totals.get("held") or (not tight and report.totals.get("grew")) or "")
+    first = _cut(footer.short_totals(report, totals), view.width, uncut)
     notes += [text for text in totals if text.count("\n")]
     if not first and notes and cell_len(notes[0]) <= (view.width or 0):
         first, *notes = notes
     told = _counted(report, shown, hidden, [*notes, *remarks], on_bars)
-    fitting = (
-        text for text in _variants(told, view.python) if _height([first, text], view.width) <= _MOST + (not first)
-    )
+    fitting = (text for text in _variants(told, view.python) if _height([text], view.width) <= _MOST - bool(first))
     return [text for text in (first, next(fitting, ", ".join(told))) if text]
 
 
@@ -64,12 +66,14 @@ def _height(lines: Sequence[str], width: int | None) -> int:
     return sum(wrapped(line, width).count("\n") + 1 for line in lines)
 
 
-def _cut(text: str, width: int | None) -> str:
-    """The text, or as much of its parts as fits one line."""
+def _cut(text: str, width: int | None, uncut: str = "") -> str:
+    """The text, or as much of its parts as fits one line, but at least up to the end of `uncut`."""
     if width is None or cell_len(text) <= width:
         return text
+    least = text.index(uncut) + len(uncut)
     ends = [match.start() for match in _BREAKS.finditer(text) if cell_len(text[: match.start()]) + 2 <= width]
-    return f"{text[: ends[-1]]} …" if ends else text
+    kept = text[: max([least, *ends])]
+    return text if not kept else kept if len(kept) == least else f"{kept} …"
 
 
 def _counted(
@@ -77,11 +81,11 @@ def _counted(
 ) -> list[str]:
     """Numbers of what the lines would say, the one that may be left out last."""
     rows = len(report.rows)
-    some = f"{rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
+    some = f"{len(shown.rows)} of {rows:,} rows at depth {deepest(shown)} of {deepest(report)}"
     if is_sequence(report) or report.grouping == "steps":
         some = f"{'the first ' * is_sequence(report)}{len(shown.rows)} of {rows:,} rows"
     if any(row.get("folded") for row in shown.rows):
-        some = f"{rows:,} rows, repeated blocks are one"
+        some = f"{len(shown.rows)} of {rows:,} rows, repeated blocks are one"
     return [
         *([some] if len(shown.rows) < rows else []),
         *([f"{len(report.skipped):,} not measured"] if report.skipped else []),
@@ -127,11 +131,13 @@ def _grouped(report: Report, shown: Report, view: View) -> str:
     if any(row.get("folded") for row in shown.rows):
         depth = _unfolded(shown)
         how = f"table(depth={depth})" if view.python else f"--depth {depth}"
-        return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
+        return (
+            f"{len(shown.rows)} of {rows:,} rows; repeated blocks are one, with the figures of all ({how} shows each)"
+        )
     text = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
-    }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
+    }.get(report.grouping, f"{len(shown.rows)} of {rows:,} rows, grouped at depth {level} of {deepest(report)}")
     return f"{text} ({how} shows all)"
 
 

@@ -123,7 +123,9 @@ def _laid_out(report: Report, shown: Report, view: View, *, tight: bool = False)
     if not cells:
         kept, places = columns, []  # a sentence below says so
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
-    below = captions(report, shown, columns, [c for c in columns if c not in kept], drawn.remarks, view, left_out)
+    below = captions(
+        report, shown, columns, [c for c in columns if c not in kept], drawn.remarks, view, left_out, tight=tight
+    )
     places = list(drawn.bars)
     summary = _summary(report, shown, view)
     return Table(

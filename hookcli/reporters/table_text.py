@@ -14,6 +14,8 @@ from hookcli.table.formatting import counted
 from hookcli.table.grouping import View
 from hookcli.table.printable import printable
 
+_ALL = " (--depth all shows all)"
+
 
 def table_text(reports: Sequence[Report], view: View) -> str:
     """Write a table per report."""
@@ -41,8 +43,11 @@ def _fitting(reports: Sequence[Report], tables: Sequence[Table], view: View) -> 
         if compares or not fitting:
             fitting.append(table)
         else:
-            hidden = f"{report.model}: {counted(len(report.rows), 'row')} (--depth all shows all)"
-            fitting[-1] = replace(fitting[-1], below=[*fitting[-1].below, hidden])
+            *below, last = fitting[-1].below
+            told = f"{report.model}: {counted(len(report.rows), 'row')}{_ALL}"
+            both = f"{last.removesuffix(_ALL)}, {told}"
+            joined = last.endswith(_ALL) and cell_len(both) <= (view.width or 0)
+            fitting[-1] = replace(fitting[-1], below=[*below, both] if joined else [*below, last, told])
     return fitting
 
 

@@ -98,7 +98,7 @@ def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: 
     """What differs is the second line; remarks on the records come after the table."""
     text = on_terminal(columns, "diff", "short.run.jsonl", "rate.run.jsonl", NO_COLOR="1", LINES="24", both=True)
     better, _, why = text.partition("\nthe runs differ: ")
-    assert re.fullmatch(r"B is better: loss \d\.\d+ at step 5, \d+ % lower than A's \d\.\d+", better), text
+    assert re.fullmatch(r"B is better: loss \d\.\d+ at step 5, \d+% lower than A's \d\.\d+", better), text
     assert "\nstep 5 is the last in both; best: A " in why
     assert why.startswith("learning rate 0.05 → 0.1;") and "2 recorded steps only in B (6 to 9)" in why
     assert "first beyond tolerance: step 0, updates: 0.weight (Linear)" in " ".join(why.split())
@@ -110,7 +110,7 @@ def test_a_terminal_says_first_which_run_is_better_and_why(runs: Path, columns: 
 
 def test_another_layer_is_the_first_place(cli: Cli, runs: Path) -> None:
     code, (over, place), _ = diffed(cli, "a.run.jsonl", "layer.run.jsonl")
-    assert code == 1 and "step 0, activations: 1 (ReLU): zeros" in over["totals"]["first"]
+    assert code == 1 and "step 0, activations: layer 1 (ReLU): zeros" in over["totals"]["first"]
     rows = {row["fqn"]: row for row in place["rows"]}
     assert rows["1"]["change"] == "ReLU → GELU" and rows["1"]["beyond"] and not rows["0"].get("beyond")
     assert over["totals"]["settings"] == "the runs differ: module 1 ReLU → GELU; argument 2: ReLU → GELU"

@@ -29,6 +29,9 @@ MISTAKES = {
     "check train.py": "'train.py' is a Python file: record each script with `hookcli run`, then compare",
     "check train.run.jsonl": "is a record, not a model; `hookcli show train.run.jsonl` shows it",
     "check mymodel": "'mymodel' is a folder of Transformers; did you mean hf:mymodel?",
+    "shapes mymodel/config.json": "is the configuration of a folder of Transformers; did you mean hf:mymodel?",
+    "check factory.py": "in it: factory.py:build_net or factory.py:Net or factory.py:variant",
+    "check net.py:Net --strict": "check has no --strict; with --fail-on warning, warnings exit with 1",
     "shapes hf:mymodle": "hf:mymodle: no such folder; did you mean hf:mymodel?",
     "shapes net.py:Nett": "net.py: unknown name 'Nett'",
     "shapes nope.py:Net": "no file 'nope.py'",
@@ -126,6 +129,8 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (net / "train.py").write_text("loss = net(x).sum()\nloss.backward()\n")
     (net / "mymodel").mkdir()
     (net / "mymodel" / "config.json").write_text('{"model_type": "bert"}')
+    lines = "class Net: pass", "def variant(n=1): return Net()", "def main(): print(1)", "def part(n): return Net()"
+    (net / "factory.py").write_text("\n".join((*lines, "def build_net(*, n=1): return Net()", "def _own(): return 1")))
     (net / "train.run.jsonl").write_text('{"line": "run"}')
     (net / "notes.txt").write_text("hello")
     (net / "syntax.py").write_text("def f(:")

@@ -235,13 +235,13 @@ CAPTIONED = {
 
 @pytest.mark.parametrize("name", CAPTIONED)
 def test_two_lines_at_most_stand_below_a_table(name: str, cli: Cli) -> None:
-    """They count what they leave out; a pipe and --depth all have all of it."""
+    """They count what they leave out; a pipe and --depth all have all of it. What a peak consists of is not cut."""
     argv = CAPTIONED[name]
     lines = on_terminal(80, *argv, **SCREEN).splitlines()
     lines = lines[:-1] if lines[-1].startswith("Next: ") else lines
     is_row = [len(re.findall(r"\S {2,}(?=\S)", line)) > 1 or line.startswith("  ▲") for line in lines]
     below = lines[len(lines) - is_row[::-1].index(True) :]
-    assert 1 <= len(below) <= 2 and max(map(len, lines)) <= 80, below
+    assert 1 <= len(below) <= (4 if name == "memory" else 2) and max(map(len, lines)) <= 80, below
     whole = " ".join(cli(*argv).out.split())
     noted = {"shapes": "AdamW +", "memory": "not included: ", "fits": "not included: ", "diff": "Excess: "}.get(name)
     if noted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,24 @@ def test_many_faults_in_a_low_terminal_are_told_in_their_first_words() -> None:
     table = TableReporter().render([report(*rows)], View(width=80, height=12))
     lines = [line for line in table.splitlines() if line.startswith("part")]
     assert len(lines) == 9 and all("▲ a 99,999 NaN" in line and line.endswith(" …") for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize(("probe", "key"), [("memory", "held"), ("diff", "grew")])
+def test_a_screen_tells_whole_what_a_peak_holds_and_what_grew(probe: str, key: str, width: int) -> None:
+    sentence = " + ".join(f"{n}.5 MiB of kind {n}" for n in range(9))
+    rows = [module(f"part{n}.a") for n in range(9)]
+    some = replace(report(*rows), probe=probe, totals={key: sentence, "times": "t" * 200})
+    text = " ".join(TableReporter().render([some], View(width=width, height=24)).split())
+    assert sentence in text and f"{sentence} …" not in text and "t" * 200 not in text
+    low = " ".join(TableReporter().render([some], View(width=width, height=12)).split())
+    assert (sentence in low) is (key == "held")  # where room is tight, the first line matters more
+
+
+def test_the_number_of_rows_shown_is_said_at_every_width() -> None:
+    some = report(*(module(f"part{n}.{part}") for n in range(9) for part in "abc"))
+    for width in (80, 120):
+        assert "9 of 27 rows" in TableReporter().render([some], View(width=width, height=24))
 
 
 def test_the_note_says_what_the_module_that_it_names_holds() -> None:

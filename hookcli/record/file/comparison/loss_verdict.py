@@ -124,7 +124,9 @@ def lowest(of: Mapping[str, Losses]) -> str:
     if not math.isfinite(ends[first]):
         return "; ".join([f"no run has a finite loss {when}", *rest])
     alike = [run for run in ends if text_of(ends[run]) == text_of(ends[first])]
-    spread = [run for run, own in told.items() if window[1:] and not _is_clear([own[n] - told[first][n] for n in window])]
+    spread = [
+        run for run, own in told.items() if window[1:] and not _is_clear([own[n] - told[first][n] for n in window])
+    ]
     above = least not in {*alike, *spread} if window[1:] else best[least] < ends[first] and least not in alike
     lead = _lead(ends, first, alike if {*spread} <= {*alike} else spread, ("mean " * bool(window[1:]), when))
     return "; ".join([lead, *(_at_any_step(told, least) if above else ()), *rest])
