@@ -108,6 +108,7 @@ def test_the_run_is_the_same_and_its_summary_tells_of_the_compiler(tmp_path: Pat
     }
 
 
+@pytest.mark.xdist_group("torch.compile")  # which shares precompiled headers
 def test_modules_inside_are_recorded_and_the_weights_are_the_same(tmp_path: Path) -> None:
     """By inductor, in float32, in every step; what is said of the compiler is of the script's own programs."""
     (tmp_path / "train.py").write_text(SCRIPT.replace('"aot_eager"', '"inductor"'))
