@@ -13,6 +13,7 @@ from hookcli.reporters.base import PIPE
 from hookcli.reporters.footer import by_reason
 from hookcli.table import Column, Report, Row, Shown
 from hookcli.table.columns import DECLARED, IDENTITY
+from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.grouping import View
 from hookcli.table.marks import is_fault, mark, signed
 from hookcli.table.names import abbreviated, is_operator
@@ -29,6 +30,7 @@ _SHORT = 16  # columns of a short mark
 _CLIPPED = 24  # columns of a remark without room for all of it
 _MANY = 4  # a row in so many
 _FEW = 3  # rows with faults that may have a line each where room is tight
+_SMALL = -1000.0  # the order of a part of memory that is below a hundredth of the largest
 _NAME = 30  # columns of a name that always have room
 _DOTTED = ("fqn", "target")  # columns of names that may lose parts of their middle
 _CALL = [name for name in IDENTITY if name != "path"]
@@ -83,14 +85,17 @@ def _informs(report: Report, column: Column) -> bool:
 
 
 def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
-    """Leave out columns until the rest fit, those with the lowest `drop` first; of gradients the norm stays longest."""
+    """Leave out columns until the rest fit, those with the lowest `drop` first; of gradients the norm stays longest.
+
+    Parts of memory stay by their size; one that is small beside the others stays only if all fit.
+    """
     if width is None:
         return list(columns)
     orders = {column.name: order for column in columns if (order := _order(report, columns, column)) is not None}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in orders)
-    dropped = set()
+    dropped: set[str] = set()
     for name in sorted(orders, key=lambda name: orders[name], reverse=True):
-        if widths[name] + 2 <= room:
+        if widths[name] + 2 <= room and not (dropped and orders[name] == _SMALL):
             room -= widths[name] + 2
         else:
             dropped.add(name)
@@ -176,6 +181,10 @@ def _order(report: Report, columns: Sequence[Column], column: Column) -> float |
         return _COUNTS.index(HookKind(column.name)) - 1000
     if column.name == "l2" and report.rows and report.rows[0].get("kind") in bars.GRADIENTS:
         return math.inf
+    if column in MEMORY_KINDS and report.probe == "memory":
+        sums = sorted(sum(row.get(c.name) or 0 for row in report.rows) for c in MEMORY_KINDS)
+        own = sum(row.get(column.name) or 0 for row in report.rows)
+        return _SMALL if own < sums[-1] / 100 else 30 + sums.index(own)  # after the type
     if column.name in INCLUSIVE and not any(other.name == INCLUSIVE["forward_us"] for other in columns):
         return -100.0  # times that nobody asked for
     return column.drop

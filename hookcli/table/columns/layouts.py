@@ -12,7 +12,9 @@ from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_C
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
 SHAPES = (
-    *columns_named("fqn", "type", "depth", "call", "index", "path", "input_shape", "output_shape", "dtype"),
+    *columns_named("fqn", "type", "depth", "call", "index"),
+    replace(columns_named("path")[0], drop=48),  # of outputs of several tensors, which costs outlast
+    *columns_named("input_shape", "output_shape", "dtype"),
     *_COSTS,
 )
 STATISTICS = (*columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"), *STATS_COLUMNS)
