@@ -166,7 +166,7 @@ class _One:
             parameters = [*model.parameters()] if self.train else []
             grads = torch.autograd.grad(self._loss(output), parameters, allow_unused=True) if self.train else ()
         left = [*(x for _, x in tree.leaves(output)), *(x for x in grads if x is not None)]
-        return [x.detach().contiguous().view(torch.uint8).numpy().tobytes() for x in left]
+        return [x.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for x in left]
 
 
 def _at(row: Any) -> tuple[str, str]:
