@@ -16,7 +16,7 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.parts import Select
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.looked_programs import own_programs_within
-from hookcli.hooks.torch_private.programs import backends_of
+from hookcli.hooks.torch_private.programs import backends_of, inside_wrapper
 from hookcli.probes.base import Probe
 from hookcli.record.model_recording import ModelRecording
 from hookcli.reporters.report_page import ReportList
@@ -109,7 +109,7 @@ def _around_step(
     fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
     session = HookSession(
-        model,
+        inside_wrapper(model) if backends else model,
         select=select,
         fastpath=fastpath,
         edits=changes,
@@ -120,7 +120,7 @@ def _around_step(
     with session, own_programs_within() if backends else nullcontext():
         info: Meta = {**describe_run(model, ()), "fastpath": fastpath}
         if inside_compiled:
-            info["compiled"] = f"seen inside, by {'; '.join(backends)}" if backends else "nothing of it"
+            info["compiled"] = f"seen inside, by {'; '.join(backends)}" if backends else "nothing is compiled"
         if changes:
             info["edits"] = [edit.text for edit in changes]
         if ops:

@@ -21,7 +21,7 @@ from torch import nn
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.dynamo import WRAPPED_CALL, compiled_call
 from hookcli.hooks.torch_private.exchange import replaced
-from hookcli.hooks.torch_private.programs import callbacks_of, guarding_hooks, innermost, own_program
+from hookcli.hooks.torch_private.programs import OwnProgram, callbacks_of, guarding_hooks, innermost, own_program
 from hookcli.tensors.torch_private import private
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
@@ -53,7 +53,8 @@ def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
     def asked(callback: object) -> bool:
         return get_ident() == thread and (frame is None or _calls(frame))
 
-    with guarding_hooks(), replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST):
+    answering = replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST)
+    with guarding_hooks(), _room_for_one_more(), answering:
         yield
 
 
@@ -115,18 +116,43 @@ def _set_apart() -> None:
 
 @contextmanager
 def room_for_own_programs() -> Iterator[None]:
-    """Let functions be compiled twice as often in this block, if programs of hookcli's own count as theirs."""
+    """Let functions be compiled as often in this block as they could be if there were no programs of hookcli's own."""
     if _apart() is not None:
         yield
         return
     config: Any = import_module("torch._dynamo.config")
     before = config.recompile_limit
-    config.recompile_limit = doubled = 2 * before
+
+    def make_room() -> None:
+        config.recompile_limit = before + OwnProgram.most() + (_looking > 0)
+
+    make_room()
+    OwnProgram.told.append(make_room)
     try:
         yield
     finally:
-        if config.recompile_limit == doubled:  # else the program has set it
-            config.recompile_limit = before
+        OwnProgram.told.remove(make_room)
+        config.recompile_limit = before
+
+
+_looking = 0
+"""The blocks in which programs of hookcli's own may be compiled, each after one of the program's."""
+
+
+@contextmanager
+def _room_for_one_more() -> Iterator[None]:
+    _count_looking(1)
+    try:
+        yield
+    finally:
+        _count_looking(-1)
+
+
+def _count_looking(more: int) -> None:
+    global _looking
+    _looking += more
+    for make_room in OwnProgram.told:
+        make_room()
 
 
 def wrap_in_place(module: nn.Module, call: Callable[..., object]) -> Callable[[], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -22,6 +23,7 @@ from hookcli.hooks.torch_private.dynamo import (
 )
 from hookcli.tensors.torch_private import note, private
 
+_UNCOUNTED = "in torch 2.11, programs with looks may count for the limit of recompilations"
 Backend = Callable[..., Any]
 Function = Callable[..., Any]
 _UNKNOWN = "compiled parts run uncompiled where their modules are looked at"
@@ -46,6 +48,12 @@ def as_written(model: nn.Module) -> tuple[nn.Module, ExitStack]:
         _replace(stack, one._orig_mod, "forward", ways[one](one._orig_mod.forward))
     inner: Any = model._orig_mod if model in wrappers else model
     return inner, stack
+
+
+def inside_wrapper(model: nn.Module) -> nn.Module:
+    """The model that `torch.compile(model)` has wrapped; other models themselves."""
+    wrapper = optimized_module()
+    return model._orig_mod if wrapper is not None and isinstance(model, wrapper) else model  # type: ignore[return-value]
 
 
 def _replace(stack: ExitStack, module: nn.Module, name: str, value: object) -> None:
@@ -152,15 +160,25 @@ def _backend_of(function: Function) -> Backend | None:
 class OwnProgram:
     """A backend that compiles as another does, but whose programs torch.compile keeps apart from that one's."""
 
-    made: ClassVar[int] = 0
-    """The number of programs that all of them were asked for."""
+    made: ClassVar[Counter[object]] = Counter()
+    """The programs that all of them were asked for, by the function that is compiled."""
+    told: ClassVar[list[Callable[[], object]]] = []
+    """Called after each."""
+
+    @classmethod
+    def most(cls) -> int:
+        """The most programs that were made of one function."""
+        return max(cls.made.values(), default=0)
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.__name__ = _named(backend)  # which errors name
 
     def __call__(self, graph: object, inputs: object, **options: object) -> object:
-        OwnProgram.made += 1
+        number = private("torch._guards.CompileContext", "current_compile_id", lambda: None, _UNCOUNTED)()
+        OwnProgram.made[getattr(number, "frame_id", None)] += 1
+        for tell in OwnProgram.told:
+            tell()
         return self.backend(graph, inputs, **options)
 
 

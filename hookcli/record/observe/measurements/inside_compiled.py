@@ -41,25 +41,24 @@ class Measuring(Protocol):
 
     session: HookSession
 
-    def start(self, called: nn.Module) -> None:
-        """Attach them."""
+    def start(self, called: nn.Module) -> None: ...
 
-    def remove(self) -> None:
-        """Take them off."""
+    def remove(self) -> None: ...
 
-    def release(self) -> None:
-        """Forget the model."""
+    def release(self) -> None: ...
 
 
 @dataclass
 class _Model:
-    """What is known of a model: the `inputs` that were tried, the `last` one, what came of it, and why it stays whole.
+    """What is known of a model: the `inputs` that were tried, the `last` one, what looks `moved`, why it stays whole.
 
     `failures`: how often it failed as it is, which is most likely the program's own fault, and the program's to see.
     """
 
     inputs: list[object] = field(default_factory=list)
     last: object = None
+    moved: list[str] = field(default_factory=list)
+    seconds: float = 0.0
     failures: int = 0
     said: str = ""
     why_not: str = ""
@@ -120,23 +119,28 @@ class InsideCompiled:
         finally:
             self._compilations.skip()
         known.inputs.append(key)
-        if not known.said:
-            known.said = f"by {'; '.join(backends_of(module))}: {moved} (tried on copies, in {took:.1f} s)"
-        elif _SAME not in moved and _SAME in known.said:
-            known.said += f"; for input of another size, {moved}"
+        known.moved.append(moved)
+        known.seconds += took
+        first = next((one for one in known.moved if "gradients" in one), known.moved[0])
+        others = [one for one in known.moved if one.startswith("looks move") and one != first]
+        further = f"; for other input, {others[0]}" if others else ""
+        tried = f"tried on copies, in {known.seconds:.1f} s"
+        known.said = f"by {'; '.join(backends_of(module))}: {first}{further} ({tried})"
         return True
 
     @contextmanager
     def within(self, name: str, frame: FrameType) -> Iterator[None]:
         """Have what this frame calls run programs with looks in this block: the model that was tried out last."""
-        known, made = self._models[name], OwnProgram.made
+        known, made = self._models[name], OwnProgram.made.total()
         self._compilations.read()
         try:
             with own_programs_within(frame):
                 yield
         finally:
             self._compilations.skip()
-            if OwnProgram.made > made and known.last in known.inputs:  # the model has changed: try the input again
+            if (
+                OwnProgram.made.total() > made and known.last in known.inputs
+            ):  # the model has changed: try the input again
                 known.inputs.remove(known.last)
 
     def said(self, name: str) -> str:
@@ -184,9 +188,6 @@ class InsideCompiled:
                 _differentiate(module, roots)
             seen.see(output)
         return seen
-
-
-_SAME = "bit-identical"
 
 
 def _why_not(module: nn.Module) -> str:

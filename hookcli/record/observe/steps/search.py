@@ -157,6 +157,8 @@ def _masks(row: Row) -> bool:
 
 
 def _non_finite(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
+    name = step.measured.name
+    reports = [replace(r, rows=[replace(x, values={**x.values, "fqn": name(x.fqn)}) for x in r.rows]) for r in reports]
     return NonFinite(step.model.name, step.phase, step.number, step.measured.name(fqn), what, nan, inf, reports)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ import torch._dynamo
 import torch._dynamo.config as config
 import torch._dynamo.eval_frame as eval_frame
 from observing import Seen, observed, observing, rows, skipped
+from support import hooks_on
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import hookcli
 from hookcli.errors import UsageError
 from hookcli.record.observe.recording_plan import RecordingPlan
 
@@ -127,8 +131,7 @@ def program(
                 called(torch.randn(3, 4))
             called.train()
     model.now = ""
-    callbacks = eval_frame._callback_from_stance.__module__, config.skip_nnmodule_hook_guards, config.recompile_limit
-    return [model, model.seen, model.count, caught, getattr(backend, "own", None), str(callbacks[1:])]
+    return [model, model.seen, model.count, caught, getattr(backend, "own", None), config.skip_nnmodule_hook_guards]
 
 
 def norms(model: Net, x: Tensor) -> tuple[dict[str, float], dict[str, float]]:
@@ -263,3 +266,33 @@ def test_where_nothing_can_be_seen_inside_that_is_said(how: str) -> None:
 def test_operators_are_refused() -> None:
     with pytest.raises(UsageError, match="--ops and --inside-compiled"):
         RecordingPlan(ops="functions", inside_compiled=True)
+
+
+@pytest.mark.parametrize("how", ["outer", "in place"])
+def test_watch_looks_inside_around_a_step_and_a_training(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what was compiled, and has run, before."""
+    monkeypatch.chdir(tmp_path)
+    model = Net()
+    called, x = compiled_as(how, model, "aot_eager"), torch.randn(4, 4)
+    call = vars(model).get("_compiled_call_impl")
+    called(x, scale=0.5)
+    torch.manual_seed(0)
+    with hookcli.watch(called, probes=["activations", "grads"], inside_compiled=True) as seen:
+        called(x, scale=0.5).square().sum().backward()
+    torch.manual_seed(0)
+    values, _ = norms(deepcopy(model), x)
+    found = {row.fqn: row.stats.l2 for row in seen.reports()[0].rows if row.stats}
+    assert found == {fqn: pytest.approx(value, rel=1e-4) for fqn, value in values.items()}
+    with hookcli.watch(called, every=1, output="net.jsonl", inside_compiled=True) as recording:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        called(x, scale=0.5).square().sum().backward()
+        optimizer.step()
+    assert {row.fqn for row in recording.reports()[0].rows} == PARTS - {"blocks"}
+    assert vars(model).get("_compiled_call_impl") is call and not any(hooks_on(model).values())
+    with (
+        pytest.raises(UsageError, match="inside_compiled and probe shapes"),
+        hookcli.watch(called, probes=["shapes"], inside_compiled=True),
+    ):
+        pass
