@@ -38,8 +38,8 @@ def captions(
 ) -> list[str]:
     """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for.
 
-    What the peak consists of is told whole, and what grew apart is, where room is not `tight`. `remarks` on rows, which
-    had no room below these, are counted with the notes.
+    Those of a record's step are whole unless room is `tight`. What the peak consists of is told whole, and what grew
+    apart is, where room is not tight. `remarks` on rows, which had no room below these, are counted with the notes.
     """
     totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
     notes = [*footer.remarks(report), *table_columns.notes(report, columns)]
@@ -48,7 +48,8 @@ def captions(
     parts = "; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python))))
     whole = [line for line in (*totals, *notes, *skipped, parts, *on_bars) if line]
     on_screen = view.width and view.height  # static pages have a height alone
-    if not on_screen or view.depth is not None or report.probe not in _SHORTENED:
+    shortened = report.probe in _SHORTENED or (tight and report.probe == "run")
+    if not on_screen or view.depth is not None or not shortened:
         return whole
     if not remarks and _height(whole, view.width) <= _MOST:
         return whole

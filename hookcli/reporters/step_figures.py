@@ -179,7 +179,7 @@ def _apart(ours: Points, theirs: Points) -> str:
     first, last = (
         f"step {step:,}: A {formatting.loss(a)}, B {formatting.loss(b)}" for step, a, b in (parted[0], pairs[-1])
     )
-    return f"apart from {first}" + (f"; {last}" if pairs[-1] != parted[0] else "")
+    return f"parting at {first}" + (f"; {last}" if pairs[-1] != parted[0] else "")
 
 
 def _ends(runs: Mapping[str, Points]) -> str:

@@ -30,25 +30,37 @@ def table_text(reports: Sequence[Report], view: View) -> str:
 
 
 def _fitting(reports: Sequence[Report], tables: Sequence[Table], view: View) -> Sequence[Table]:
-    """The tables without those of the first step in which two runs differ, if a screen has no room for them.
+    """The tables that a screen has room for, so that the first line of all stays on it; a line below names the others.
 
-    The one above says so: the runs' verdict is in its first line, which would leave the screen.
+    Of two runs it is that on the runs, whose verdict says what the first step in which they differ is; of the models
+    and phases of a record those with faults come first.
     """
     of_runs = [any(column.name == "loss_a" for column in report.columns) for report in reports]
+    of_steps = all(report.probe == "run" for report in reports)
     lines = sum(table.lines(view.width) for table in tables)
-    if not view.height or view.depth is not None or not any(of_runs) or lines <= view.height:
+    if not view.height or view.depth is not None or not (any(of_runs) or of_steps) or lines <= view.height:
         return tables
-    fitting: list[Table] = []
-    for report, table, compares in zip(reports, tables, of_runs, strict=True):
-        if compares or not fitting:
+    fitting, left_out, room = list[Table](), list[str](), view.height
+    both = zip(reports, tables, of_runs, strict=True)
+    for report, table, compares in sorted(both, key=lambda one: of_steps and not one[1].alarms):
+        room -= table.lines(view.width)
+        if compares or not fitting or (of_steps and room >= 0):
             fitting.append(table)
         else:
-            *below, last = fitting[-1].below
-            told = f"{report.model}: {counted(len(report.rows), 'row')}{_ALL}"
-            both = f"{last.removesuffix(_ALL)}, {told}"
-            joined = last.endswith(_ALL) and cell_len(both) <= (view.width or 0)
-            fitting[-1] = replace(fitting[-1], below=[*below, both] if joined else [*below, last, told])
+            verdict = f"{table.above.partition(chr(10))[0]}; " if table.alarms else ""
+            left_out.append(f"{report.model}: {verdict}{counted(len(report.rows), 'row')}")
+    if left_out:
+        fitting[-1] = replace(fitting[-1], below=_with_others(fitting[-1].below, left_out, view.width or 0))
     return fitting
+
+
+def _with_others(below: Sequence[str], left_out: Sequence[str], width: int) -> list[str]:
+    """The lines below a table, the last of which also names what was left out, if it has room and the same way out."""
+    told = ", ".join(left_out) + _ALL
+    *lines, last = below or [""]
+    both = f"{last.removesuffix(_ALL)}, {told}"
+    joined = last.endswith(_ALL) and cell_len(both) <= width
+    return [*lines, both] if joined else [*filter(None, [*lines, last]), told]
 
 
 def _plain(table: Table) -> list[str]:

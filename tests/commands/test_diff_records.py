@@ -158,7 +158,7 @@ def test_formats(cli: Cli, runs: Path, name: str) -> None:
 def test_two_runs_in_one_chart(cli: Cli, runs: Path) -> None:
     found = cli("show", "a.run.jsonl", "--against", "rate.run.jsonl")
     legend = "• A: a.run.jsonl   x B: rate.run.jsonl   * both\n"
-    assert found.code == 0 and f"{legend}Loss (apart from step 1: A " in found.out
+    assert found.code == 0 and f"{legend}Loss (parting at step 1: A " in found.out
     rows = json.loads(cli("show", "a.run.jsonl", "--against", "short.run.jsonl", "-f", "json").out)["reports"][1][
         "rows"
     ]

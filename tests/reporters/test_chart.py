@@ -105,7 +105,7 @@ def compared(a: list[float | None], b: list[float | None]) -> list[str]:
 
 def test_two_curves_are_told_apart_in_each_column() -> None:
     title, *lines = compared([4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 3.0, 4.0])
-    assert title == "Loss (apart from step 2: A 2.000, B 3.000; step 3: A 1.000, B 4.000)"
+    assert title == "Loss (parting at step 2: A 2.000, B 3.000; step 3: A 1.000, B 4.000)"
     canvas = [line[11:].ljust(69) for line in lines[:-2]]
     found = ["".join(sorted({row[x] for row in canvas} - {" "})) for x in range(69)]
     assert found[:20] == ["*"] * 20 and set(found[35:]) == {"x•"}
@@ -118,15 +118,15 @@ def test_two_curves_that_say_little() -> None:
     assert compared([1.0, 2.0], [None, None])[0] == "Loss (no step in both)"
     assert compared([1.0, 2.0, math.nan], [1.0, 2.0001, None])[0] == "Loss (A and B agree within 0.1%)"
     gap = compared([1.0, math.nan, 3.0, 2.0], [None, None, 1.0, 1.0])
-    assert gap[0].startswith("Loss (apart from step 2") and not any("•" in line[13:50] for line in gap[1:-1])
+    assert gap[0].startswith("Loss (parting at step 2") and not any("•" in line[13:50] for line in gap[1:-1])
 
 
 def test_runs_that_turn_nan_or_infinite_in_the_same_step_do_not_part_there() -> None:
     for bad in (math.nan, math.inf, -math.inf):
         assert compared([1.0, 2.0, bad], [1.0, 2.0, bad])[0] == "Loss (A and B agree within 0.1%)"
         assert compared([0.5, 0.5, bad], [0.5, 0.5, bad])[0] == "Loss: 0.5000 (A and B agree within 0.1%)"
-    assert compared([1.0, 2.0, math.inf], [1.0, 2.0, math.nan])[0] == "Loss (apart from step 2: A inf, B NaN)"
-    assert compared([0.5, 0.5], [0.5, math.nan]) == ["Loss: 0.5000 (apart from step 1: A 0.5000, B NaN)"]
+    assert compared([1.0, 2.0, math.inf], [1.0, 2.0, math.nan])[0] == "Loss (parting at step 2: A inf, B NaN)"
+    assert compared([0.5, 0.5], [0.5, math.nan]) == ["Loss: 0.5000 (parting at step 1: A 0.5000, B NaN)"]
 
 
 def test_steps_with_something_not_finite_are_named() -> None:

@@ -116,6 +116,18 @@ def test_the_number_of_rows_shown_is_said_at_every_width() -> None:
         assert "9 of 27 rows" in TableReporter().render([some], View(width=width, height=24))
 
 
+@pytest.mark.parametrize("height", [24, 60])
+def test_of_a_records_tables_a_screen_shows_those_that_fit_and_names_the_others(height: int) -> None:
+    def of(model: str, *rows: Row) -> Report:
+        return with_verdict(replace(report(*rows), probe="run", model=model))
+
+    sound = of("sound", *(module(f"part{n}") for n in range(12)))
+    bad = of("bad", *(module(f"part{n}", found=stats(9, 0.0, nan=n)) for n in range(12)))
+    lines = TableReporter().render([sound, bad], View(width=80, height=height)).splitlines()
+    assert len(lines) + 2 <= height and ("sound: 12 rows (--depth all shows all)" in lines) is (height == 24)
+    assert lines[0] == ("part1: 1 NaN, and in 10 modules after it" if height == 24 else "sound") and "bad" in lines
+
+
 def test_the_note_says_what_the_module_that_it_names_holds() -> None:
     first, later = module("a.b", found=stats(9, 0.0, inf=1)), module("a.c", found=stats(9, 0.0, nan=1))
     assert group_rows(report(module("a"), first, later), 1).rows[0]["note"] == "▲ b 1 Inf, and 1 more"

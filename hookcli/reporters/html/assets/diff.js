@@ -45,13 +45,18 @@ function sizes({ a, b }) {
 function diffSummary(diff, several, { meta }) {
   const bad = Number(diff.totals.beyond) > 0 || errorsOf(diff).length > 0;
   if (diff.meta.of && meta.a?.record) return firstCard(diff, diff.model.split(": ").at(-1)); // the verdict on the runs says the rest
+  const verdict = String(diff.totals.verdict ?? "");
+  const isOnLosses = Boolean(diff.meta.a?.record && (diff.totals.apart || diff.totals.first)); // which run is better is no error
+  const kind = isOnLosses && !/ loss was /.test(verdict) ? "" : bad ? "error" : "good";
+  const lamp = kind && h("span", { class: "lamp", "aria-hidden": "true" });
   const name = several ? `${diff.meta.a?.record ? diff.model : (diff.meta.of ?? diff.model)}: ` : "";
   const lines = (keys, kind) => keys.filter((key) => diff.totals[key]).map((key) => h("p", { class: kind }, String(diff.totals[key])));
   return h(
     "section", { class: "diff-one" },
-    h("p", { class: `verdict ${bad ? "error" : "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), `${name}${diff.totals.verdict ?? ""}`),
+    h("p", { class: `verdict ${kind}`.trim() }, lamp, `${name}${verdict}`),
     lines(["settings"], diff.meta.a?.record ? "diff-cause" : "diff-said"), // the verdict on two models begins with them
-    several ? null : lines(["apart", "first"], "diff-said"),
+    several ? null : lines(["apart"], "diff-said"),
+    several ? null : lines(["first"], "diff-said error"),
     firstCard(diff),
     agreements(diff),
     lines(SAID, "diff-said"),
