@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -50,6 +51,54 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
         for parameter, _, _ in gradients:
             parameter.grad = None
         yield
+
+
+@contextmanager
+def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
+    """As `preserved`; also puts back modules' other attributes, and what containers there and in the inputs hold."""
+    attributes = [(module, dict(vars(module))) for module in model.modules()]
+    own = [value for _, values in attributes for key, value in values.items() if key not in _TABLES]
+    containers = _containers(own, inputs)
+    copies = [(x, x.copy()) for x in containers]
+    items = [*own, *(item for x in containers for item in (x.values() if isinstance(x, dict) else x))]
+    try:
+        with preserved(model, (inputs, [item for item in items if isinstance(item, Tensor)])):
+            yield
+    finally:
+        for module, values in attributes:
+            now = vars(module)
+            for key in [*now]:
+                if key not in values:
+                    del now[key]
+            now.update((key, value) for key, value in values.items() if now.get(key, now) is not value)
+        for x, copy in copies:
+            x.clear()
+            x.extend(copy) if isinstance(x, (list, deque)) else x.update(copy)
+
+
+def _containers(attributes: Iterable[object], inputs: object) -> list[Any]:
+    """The lists, dicts, sets and deques in modules' attributes and in the inputs, at any depth.
+
+    Of objects in the inputs, such as a cache of keys and values, the dict of their attributes counts. Objects in
+    modules' attributes, such as a trainer, are not looked into.
+    """
+    found: dict[int, Any] = {}
+    for todo, objects in ([*attributes], False), ([inputs], True):
+        while todo:
+            x: Any = todo.pop()
+            if objects and type(x) not in _CONTAINERS and hasattr(x, "__dict__") and not isinstance(x, _WHOLE):
+                x = vars(x)
+            if id(x) in found or not (type(x) in _CONTAINERS or isinstance(x, tuple)):
+                continue
+            if not isinstance(x, tuple):
+                found[id(x)] = x
+            todo += x.values() if isinstance(x, dict) else x
+    return [*found.values()]
+
+
+_TABLES = frozenset(vars(nn.Module()))
+_CONTAINERS = frozenset((list, dict, set, deque, defaultdict, OrderedDict, Counter))
+_WHOLE = (Tensor, nn.Module, type, ModuleType, FunctionType)
 
 
 def set_mode(model: nn.Module, training: bool) -> None:

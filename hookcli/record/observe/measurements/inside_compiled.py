@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.engine.looked import Witness, moved_by_looks
-from hookcli.engine.preserve import preserved
+from hookcli.engine.preserve import preserved_with_attributes
 from hookcli.errors import in_brief
 from hookcli.hooks.compilations import CompilationLog
 from hookcli.hooks.origin import raised_by_signal_handler
@@ -177,11 +177,9 @@ class InsideCompiled:
         self, module: nn.Module, called: nn.Module, given: tuple[Any, Any], way: AbstractContextManager[object]
     ) -> Witness:
         """Run forward and backward, and put all back that they changed. What they print is dropped."""
-        mine = [x for part in module.modules() for x in vars(part).values() if isinstance(x, Tensor)]
         args, kwargs = tree.replace(given, tree.once(_own))
         seen = Witness(module)
-        kept = redirect_stdout(StringIO()), _attributes_kept(module), preserved(module, (given, mine))
-        with kept[0], kept[1], kept[2], way:
+        with redirect_stdout(StringIO()), preserved_with_attributes(module, given), way:
             output = called(*args, **kwargs)
             roots = [x for _, x in tree.leaves(output) if x.requires_grad and x.is_floating_point()]
             if roots and torch.is_grad_enabled():
@@ -226,26 +224,3 @@ def _differentiate(module: nn.Module, roots: list[Tensor]) -> None:
         return
     for p, grad in zip(parameters, torch.autograd.grad(sums, parameters, allow_unused=True), strict=True):
         p.grad = grad
-
-
-@contextmanager
-def _attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Put back modules' attributes, and the items of lists and dicts there, such as a model's own counters."""
-    before = [(part, dict(vars(part))) for part in module.modules()]
-    held = [x for _, values in before for key, x in values.items() if type(x) in (list, dict) and key not in _TABLES]
-    copies = [(x, x.copy()) for x in held]
-    try:
-        yield
-    finally:
-        for part, values in before:
-            for key in {*values, *vars(part)}:
-                if key not in values:
-                    del vars(part)[key]
-                elif vars(part).get(key, values) is not values[key]:
-                    vars(part)[key] = values[key]
-        for x, copy in copies:
-            x.clear()
-            x.extend(copy) if isinstance(x, list) else x.update(copy)
-
-
-_TABLES = frozenset(vars(nn.Module()))

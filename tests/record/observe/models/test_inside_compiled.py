@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
@@ -205,6 +206,52 @@ def test_hookcli_s_programs_leave_room_for_the_program_s_own() -> None:
 def test_what_a_model_counts_itself_is_not_counted_twice() -> None:
     seen = observed(partial(program, at="counts"), inside_compiled=True)
     assert PARTS - {"blocks"} == rows(seen.of()[-1], "activations").keys()
+
+
+class Cache:
+    """What a program hands to its model from call to call, as a cache of keys and values."""
+
+    def __init__(self) -> None:
+        self.layers: list[Any] = []
+        self.total = torch.zeros(())
+
+
+class Holding(nn.Module):
+    """Adds to containers in its attributes and in its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.recent = nn.Linear(4, 4), deque([0], maxlen=5)
+        self.counts: dict[str, Any] = {"by size": defaultdict(int), "all": [[0]]}
+
+    def forward(self, x: Tensor, cache: Cache, given: list[int]) -> Tensor:
+        self.happens(x, cache, given)
+        return self.lin(x)
+
+    @torch.compiler.disable
+    def happens(self, x: Tensor, cache: Cache, given: list[int]) -> None:
+        self.recent.append(self.recent[-1] + 1)
+        self.counts["by size"][len(x)] += 1
+        self.counts["all"][0][0] += 1
+        cache.layers.append(len(cache.layers))
+        cache.total += 1
+        given.append(1)
+
+
+def test_what_a_model_keeps_in_containers_of_its_own_and_of_its_arguments_is_as_without_hookcli() -> None:
+    def runs() -> Any:
+        torch._dynamo.reset()
+        model, cache, given = Holding(), Cache(), [0]
+        compiled = torch.compile(model, backend="eager")
+        for size in (2, 2, 3):
+            compiled(torch.randn(size, 4), cache, given).sum().backward()
+        assert (len(given), len(cache.layers), int(cache.total), model.recent[-1]) == (4, 3, 3, 3)
+        assert model.counts == {"by size": {2: 2, 3: 1}, "all": [[3]]}
+        return model
+
+    seen = observed(runs, inside_compiled=True)
+    assert "tried on copies" in inside(seen)[0]
+    assert all("lin" in rows(step, "activations") for step in seen.recorded)
 
 
 @pytest.mark.parametrize("at", ["raises", "interrupted"])
