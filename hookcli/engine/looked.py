@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.engine import failure
@@ -131,7 +132,9 @@ def _distance(plain: Witness, looked: Witness) -> str:
     """How far two runs of one model were from each other, in words."""
     outputs = [*zip(plain.outputs or (), looked.outputs or (), strict=False)]
     gradients = [
-        (a, b) for a, b in zip(plain.gradients, looked.gradients, strict=True) if a is not None and b is not None
+        (torch.zeros_like(known) if a is None else a, torch.zeros_like(known) if b is None else b)
+        for a, b in zip(plain.gradients, looked.gradients, strict=True)
+        if (known := b if a is None else a) is not None
     ]
     bits = SameBits()
     for a, b in (*outputs, *gradients):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.engine.looked import Witness
+from hookcli.engine.looked import Witness, moved_by_looks
 from hookcli.errors import ModelError
 from hookcli.probes.grads import GradsProbe
 
@@ -169,6 +169,14 @@ def test_later_writes_do_not_reach_what_was_seen() -> None:
     assert witness.outputs is not None and torch.equal(witness.outputs[0], torch.ones(3))
     [weight, bias] = witness.gradients
     assert weight is not None and torch.equal(weight, expected) and bias == 1
+
+
+def test_a_gradient_that_one_of_two_runs_lacks_is_a_difference() -> None:
+    model = nn.Linear(2, 1)
+    plain, looked = Witness(model), Witness(model)
+    plain.outputs = looked.outputs = [torch.ones(1)]
+    plain.gradients, looked.gradients = [torch.ones(3), torch.ones(1)], [torch.ones(3), None]
+    assert "gradients of parameters by 5.0e-01 of" in moved_by_looks(model, plain, looked)
 
 
 def test_a_model_that_counts_its_calls_is_compared_at_the_same_count() -> None:
