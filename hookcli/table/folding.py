@@ -42,9 +42,13 @@ def folded(report: Report) -> Report:
     return replace(report, rows=rows, meta={**report.meta, "containers": list(dict.fromkeys(containers))})
 
 
-def blocks(fqn: str) -> int:
-    """The number of modules that an fqn stands for: 24 for blocks.0-11.norms.0-1, whose blocks have all parts alike."""
-    return math.prod(map(repeats, prefixes(fqn)))
+def blocks(fqn: str, origin: str) -> int:
+    """The number of modules that a folded fqn stands for: 24 for blocks.0-11.norms.0-1, of blocks.0.norms.0.
+
+    The names at its levels that are as in `origin` stand for themselves, also where they look like ranges.
+    """
+    levels = zip(prefixes(fqn), prefixes(origin), strict=False)
+    return math.prod(repeats(new) for new, old in levels if new.rpartition(".")[2] != old.rpartition(".")[2])
 
 
 def repeats(fqn: str) -> int:

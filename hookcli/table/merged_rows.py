@@ -24,9 +24,9 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
         values = merged_values(rows, columns) | {"fqn": fqn, "merged": len(rows)} | shapes
         if any(row.get(key) != rows[0].get(key) for row in rows for key in ("input_names", "input_shape")):
             values.pop("input_names", None)
-        if any("origin" in row.values for row in rows):
+        if folded := [str(row["origin"]) for row in rows if row.get("origin")]:
             values["origin"] = None
-            if (number := blocks(fqn)) > 1:
+            if (number := blocks(fqn, folded[0])) > 1:
                 values["folded"] = number
                 notes.append(_apart(rows, fqn))
         calls, rest = divmod(len(rows), places := len({origin(row) for row in rows}))

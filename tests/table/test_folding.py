@@ -121,6 +121,20 @@ def test_a_multiplier_is_the_number_of_modules_or_parameters_of_that_name(depth:
     assert told or math.isinf(depth)
 
 
+class Scales(nn.ModuleDict):
+    def __init__(self) -> None:
+        super().__init__({name: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for name in ("16-32", "4-3")})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self["4-3"](self["16-32"](x))
+
+
+def test_names_that_look_like_ranges_are_no_multipliers() -> None:
+    report = folded(capture(Scales(), torch.ones(1, 2), "grads", loss="mean")[0])
+    names = [cell(row, "fqn") for row in group_rows(report, 2).rows]
+    assert names == ["4-3.0-1 (2x)", "16-32.0-1 (2x)"]
+
+
 def test_statistics_of_folded_blocks_are_merged_exactly(reports: dict[str, Report]) -> None:
     found = reports["activations"]
     row = next(row for row in group_rows(folded(found), 1).rows if row.fqn == "blocks.0-3")
