@@ -60,8 +60,8 @@ class _Units(Check):
 
     def _received(self, measured: ReadsUnits, row: Row) -> str:
         """What the module right before it returned, where that alone makes all of its channels dead."""
-        rows = measured.activations.rows if measured.activations else []
-        for before, one in pairwise(rows if self.counted == "dead" and not row.get("received") else ()):
+        explains = self.counted == "dead" and row["dead"] == row["channels"] and not row.get("received")
+        for before, one in pairwise(measured.activations.rows if explains and measured.activations else ()):
             if (one.fqn, one["call"]) == (row.fqn, row["call"]):
                 stats = before.stats if before["shape"] == one["shape"] else None
                 if stats is not None and stats.max <= 0:

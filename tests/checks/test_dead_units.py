@@ -94,3 +94,13 @@ def test_the_layer_whose_output_is_never_positive_is_named() -> None:
         [found] = check(model, x, select=["HK003", "HK010"]).findings
         why = "" if shift else f"; its input, from fc, is at most {fc(x).max().item():.4g}"
         assert (found.fqn, found.message) == ("act", f"8 of 8 channels zero for every input{why}")
+
+
+def test_a_layer_that_only_ran_before_is_not_named() -> None:
+    """The ReLU receives something else, which leaves some of its channels alive."""
+    fc, act = nn.Linear(4, 4), nn.ReLU()
+    nn.init.constant_(fc.bias, -50.0)
+    model = Fn(before=lambda x: fc(x) + act(x - torch.tensor([9.0, 9.0, 9.0, -9.0])))
+    model.fc, model.act = fc, act
+    [found] = check(model, torch.randn(16, 4), select=["HK003", "HK010"]).findings
+    assert (found.fqn, found.message) == ("act", "3 of 4 channels zero for every input")
