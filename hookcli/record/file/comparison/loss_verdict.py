@@ -118,18 +118,20 @@ def lowest(of: Mapping[str, Losses]) -> str:
         return "; ".join(["no training step is in all runs", *_at_any_step(told, least), *rest])
     window = _window(common)
     ends = final_losses(told)
-    last = f"{', the last in all' if len({max(own) for own in told.values()}) > 1 else ''}"
+    last = ", the last in all" if len({max(own) for own in told.values()}) > 1 else ""
     when = f"over steps {window[0]:,} to {window[-1]:,}{last}" if window[1:] else f"at step {window[-1]:,}{last}"
     first = min(ends, key=lambda run: _rank(ends[run]))
     if not math.isfinite(ends[first]):
         return "; ".join([f"no run has a finite loss {when}", *rest])
-    alike = [run for run in ends if text_of(ends[run]) == text_of(ends[first])]
-    spread = [
-        run for run, own in told.items() if window[1:] and not _is_clear([own[n] - told[first][n] for n in window])
+    lead = [
+        run
+        for run, own in told.items()
+        if text_of(ends[run]) == text_of(ends[first])
+        or (window[1:] and not _is_clear([own[n] - told[first][n] for n in window]))
     ]
-    above = least not in {*alike, *spread} if window[1:] else best[least] < ends[first] and least not in alike
-    lead = _lead(ends, first, alike if {*spread} <= {*alike} else spread, ("mean " * bool(window[1:]), when))
-    return "; ".join([lead, *(_at_any_step(told, least) if above else ()), *rest])
+    above = least not in lead and best[least] < ends[first]
+    text = _lead(ends, first, lead, ("mean " * bool(window[1:]), when))
+    return "; ".join([text, *(_at_any_step(told, least) if above else ()), *rest])
 
 
 def final_losses(of: Mapping[str, Losses]) -> dict[str, float]:
