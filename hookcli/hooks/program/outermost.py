@@ -164,6 +164,7 @@ class OutermostCalls:
             output = compiled(*args, **kwargs)
         except Exception:
             self._local.call = None
+            call.over()
             self._listener.call_failing()
             self._listener.call_failed(threading.get_ident())
             raise

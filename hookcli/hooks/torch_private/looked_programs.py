@@ -174,6 +174,6 @@ def wrap_in_place(module: nn.Module, call: Callable[..., object]) -> Callable[[]
 
 def _unwrap_in_place(known: ref[nn.Module]) -> None:
     module: Any = known()
-    compiled = getattr(module and compiled_call(module), WRAPPED_CALL, None)
+    compiled = None if module is None else getattr(compiled_call(module), WRAPPED_CALL, None)
     if compiled is not None:
         module._compiled_call_impl = compiled
