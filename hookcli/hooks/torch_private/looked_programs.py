@@ -121,10 +121,11 @@ def room_for_own_programs() -> Iterator[None]:
         yield
         return
     config: Any = import_module("torch._dynamo.config")
-    before = config.recompile_limit
+    before, made = config.recompile_limit, OwnProgram.made.copy()
 
     def make_room() -> None:
-        config.recompile_limit = before + OwnProgram.most() + (_looking > 0)
+        most = max((OwnProgram.made - made).values(), default=0)  # of one function
+        config.recompile_limit = before + most + (_looking > 0)
 
     make_room()
     OwnProgram.told.append(make_room)

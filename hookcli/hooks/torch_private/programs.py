@@ -165,11 +165,6 @@ class OwnProgram:
     told: ClassVar[list[Callable[[], object]]] = []
     """Called after each."""
 
-    @classmethod
-    def most(cls) -> int:
-        """The most programs that were made of one function."""
-        return max(cls.made.values(), default=0)
-
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.__name__ = _named(backend)  # which errors name
