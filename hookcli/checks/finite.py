@@ -191,10 +191,10 @@ class LossNotFinite(Check):
 
 
 class LossJumped(Check):
-    """The loss of a step of a recorded run was ten times as high as any before it.
+    """The loss of a step of a recorded run was more than ten times as high as any before it.
 
     The loss of every step is judged, as for `loss-not-finite`, once ten are known and the highest is above zero. The
-    figure is the first such step. A loss that rises slowly, or that was as high in an earlier step, is none.
+    figure is the first such step. A loss that rises slowly, or was as high in an earlier step, is not reported.
     """
 
     id = "HK044"

@@ -40,7 +40,7 @@ def inputs_for(
 
 
 def _described(spec: InputSpec, setting: Setting) -> str:
-    """The spec in words, which warn of integers that are drawn without a vocabulary: real ones take many values."""
+    """The spec in words, with (0 or 1) after integers drawn without a known vocabulary: real ones take many values."""
     integers = spec.dtype not in (None, torch.bool) and not (spec.dtype.is_floating_point or spec.dtype.is_complex)
     drawn = setting.fill.startswith("rand") and setting.device != META
     return f"{spec} (0 or 1)" if integers and drawn and spec.high == 2 else str(spec)

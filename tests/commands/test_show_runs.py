@@ -180,7 +180,7 @@ def test_three_runs_are_judged_as_two_are(offset: float, clear: bool) -> None:
     two = TwoLosses(a, b, 0.0, 0.0).headlines()["verdict"]
     three, means = lowest({"A": a, "B": b, "C": c}), [fmean(own[n] for n in range(96, 128)) for own in (a, b, c)]
     assert two.startswith("A is better" if clear else "neither is clearly better")
-    words = "A has the lowest mean loss: " if clear else "no run is clearly better than A, B: mean loss "
+    words = "A has the lowest mean loss: " if clear else "A, B are not clearly apart: mean loss "
     assert three.startswith(words) and all(f"{mean:.4g}"[:5] in three for mean in means[:2])
     assert "over steps 96 to 127" in three and ("within their spread" in three) is not clear
     assert final_losses({"A": a, "B": b, "C": c}) == dict(zip("ABC", means, strict=True))

@@ -130,9 +130,8 @@ def _items(value: Any) -> list[tuple[str, Any, Any]] | None:
         return [(f".{name}", name, getattr(value, name)) for name in value._fields]
     if isinstance(value, (list, tuple, deque)):
         return [(f"[{index}]", index, item) for index, item in enumerate(value)]
-    if hasattr(value, "__dataclass_fields__") and not isinstance(
-        value, type
-    ):  # torch 2.11 traces no is_dataclass(None)
+    # torch 2.11 does not trace is_dataclass(None).
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return [(f".{one.name}", one.name, getattr(value, one.name)) for one in fields(value)]
     return None
 

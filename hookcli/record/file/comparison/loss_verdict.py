@@ -149,8 +149,7 @@ def _lead(ends: Mapping[str, float], first: str, lead: Sequence[str], words: tup
     versus = f", {_versus(ends[first], ends[others[0]], others[0])}" if others else ""
     if any(text_of(ends[run]) != low for run in lead):
         each = ", ".join(f"{run} {text_of(ends[run])}" for run in lead)
-        than = f" than {listed(lead)}" if others else ""
-        none = f"no run is clearly better{than}" if others else "none is clearly better"
+        none = f"{listed(lead)} are not clearly apart" if others else "no run is clearly better"
         return f"{none}: {mean}loss {each} {when}, within their spread{versus}"
     if not others:
         return f"all runs have {mean}loss {low} {when}"
