@@ -104,8 +104,8 @@ def test_allowed_settings_are_told_and_no_finding(cli: Cli, nets: Path) -> None:
 
 
 TRAINING = "which acts only in train mode"
-DROPOUTS, MOMENTUM = "3 Dropouts have another p (0.1 → 0.2)", "1 (BatchNorm2d) has another momentum (0.1 → 0.2)"
-PADDING = "0 (Conv2d) has another padding_mode (zeros → reflect); first difference: 0, "
+DROPOUTS, MOMENTUM = "3 Dropouts have another p (0.1 → 0.2)", "layer 1 (BatchNorm2d) has another momentum (0.1 → 0.2)"
+PADDING = "layer 0 (Conv2d) has another padding_mode (zeros → reflect); first difference: layer 0, "
 CASES = {
     "dropout": (("gpt", "p=0.2"), 0, f"{DROPOUTS}, {TRAINING}"),
     "dropout in training": (("gpt", "p=0.2", "--train"), 1, f"{DROPOUTS}; "),
@@ -113,7 +113,11 @@ CASES = {
     "momentum in training": (("convolutions", "momentum=0.2", "--train"), 1, f"{MOMENTUM}; identical, bit for bit"),
     "inplace": (("convolutions", "inplace=true"), 0, "2 (ReLU) has another inplace (False → True), which changes no"),
     "padding": (("convolutions", "padding_mode=reflect"), 1, PADDING),
-    "of a class of one's own": (("mine", "tiny=1e-6"), 1, "1 (Mine) has another tiny (1e-05 → 1e-06); outputs within"),
+    "of a class of one's own": (
+        ("mine", "tiny=1e-6"),
+        1,
+        "layer 1 (Mine) has another tiny (1e-05 → 1e-06); outputs within",
+    ),
 }
 
 
@@ -129,7 +133,7 @@ def test_a_setting_counts_if_it_can_change_figures_of_the_run(cli: Cli, nets: Pa
 
 
 def test_an_inner_difference_that_the_output_does_not_show(cli: Cli, nets: Path) -> None:
-    inner = "1 (LayerNorm) has another eps (1e-05 → 1e-06); first difference: 1, relative error "
+    inner = "layer 1 (LayerNorm) has another eps (1e-05 → 1e-06); first difference: layer 1, relative error "
     code, (report,), _ = diffed(cli, "nets.py:damped", "nets.py:damped --arg eps=1e-6", *GPT)
     beyond = {row["fqn"]: row.get("beyond") for row in report["rows"]}
     assert code == 1 and beyond["1"] and not beyond[""]
