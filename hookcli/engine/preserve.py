@@ -55,7 +55,10 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
 
 @contextmanager
 def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
-    """As `preserved`; also puts back modules' other attributes, and what containers there and in the inputs hold."""
+    """As `preserved`; also puts back modules' other attributes, and what containers there and in the inputs hold.
+
+    Tensors of another forward that the model keeps there are cut off its graph meanwhile: a backward would free that.
+    """
     attributes = [(module, dict(vars(module))) for module in model.modules()]
     own = [value for _, values in attributes for key, value in values.items() if key not in _TABLES]
     containers = _containers(own, inputs)
@@ -63,6 +66,8 @@ def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
     items = [*own, *(item for x in containers for item in (x.values() if isinstance(x, dict) else x))]
     try:
         with preserved(model, (inputs, [item for item in items if isinstance(item, Tensor)])):
+            for holder in (*(vars(module) for module, _ in attributes), *containers):
+                _cut(holder)
             yield
     finally:
         for module, values in attributes:
@@ -74,6 +79,15 @@ def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
         for x, copy in copies:
             x.clear()
             x.extend(copy) if isinstance(x, (list, deque)) else x.update(copy)
+
+
+def _cut(holder: Any) -> None:
+    if isinstance(holder, (dict, list, deque)):
+        for key, item in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
+            if isinstance(item, (Tensor, tuple)) and key not in _TABLES:
+                cut = tree.replace(item, lambda _, x: x.detach().requires_grad_() if x.grad_fn is not None else x)
+                if cut is not item:
+                    holder[key] = cut
 
 
 def _containers(attributes: Iterable[object], inputs: object) -> list[Any]:

@@ -34,6 +34,13 @@ def can_look_inside() -> bool:
     return None not in _ways()
 
 
+def may_compile() -> bool:
+    """False while the program has torch.compile refuse, or leave uncompiled, what it has not compiled before."""
+    config: Any = import_module("torch._dynamo.config")
+    stance = private(_EVAL_FRAME, "_stance", None, _LOST)
+    return getattr(stance, "stance", "default") == "default" and not config.error_on_recompile
+
+
 @cache
 def _ways() -> tuple[Any, Any]:
     return (

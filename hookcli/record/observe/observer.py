@@ -48,7 +48,7 @@ class Observer:
         self._optimizer_calls = OptimizerCalls(self.optimizer_steps, self.models, self._steps)
         self.data_wait_begins = self.clock.wait_begins
         self._batch_taken = self.safe(self._steps.epochs.taken)
-        self.call_failed = self.safe(self._forwards.fail)  # at once: the program may need the memory that a step holds
+        self._fail = self.safe(self._forwards.fail)  # at once: the program may need the memory that a step holds
         self.backward_begins = self.safe(self._begin_backward)
         self.loss_scaled = self.safe(self._passes.scaled)
         self.parameters_added = self.safe(self.optimizer_steps.parameters_added)
@@ -136,6 +136,8 @@ class Observer:
         if not self._active:
             self._steps.discard()
             return
+        if self._inside and self._inside.tries_elsewhere:
+            return
         with self._lock:
             self.clock.outermost()
             with self._boundary:
@@ -151,7 +153,13 @@ class Observer:
             self._forwards.end(model, step, args, kwargs, output)
         self._steps.stop_if_asked()
 
+    def call_failed(self, thread: int | None = None) -> None:
+        if not (self._inside and self._inside.tries_elsewhere):
+            self._fail(thread)
+
     def call_failing(self) -> None:
+        if self._inside and self._inside.tries_elsewhere:
+            return
         with self._lock, self._boundary:
             self._forwards.failing()
 

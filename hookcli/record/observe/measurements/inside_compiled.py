@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass, field
-from io import StringIO
+from threading import get_ident
 from time import perf_counter
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,12 @@ from hookcli.hooks.origin import raised_by_signal_handler
 from hookcli.hooks.parts import has_compiled
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
-from hookcli.hooks.torch_private.looked_programs import can_look_inside, own_programs_within, room_for_own_programs
+from hookcli.hooks.torch_private.looked_programs import (
+    can_look_inside,
+    may_compile,
+    own_programs_within,
+    room_for_own_programs,
+)
 from hookcli.hooks.torch_private.programs import OwnProgram, backends_of
 from hookcli.record.observe.naming import replicas_of
 from hookcli.system.torchrun import joined_world
@@ -42,9 +49,7 @@ class Measuring(Protocol):
     session: HookSession
 
     def start(self, called: nn.Module) -> None: ...
-
     def remove(self) -> None: ...
-
     def release(self) -> None: ...
 
 
@@ -76,6 +81,7 @@ class InsideCompiled:
         self._compilations = compilations
         self._models: dict[str, _Model] = {}
         self._stack = ExitStack()
+        self._trying: int | None = None  # the thread that does
 
     def wants(self, name: str, module: nn.Module) -> bool:
         """True if the next step of this model is to be seen inside compiled parts, of which it has some."""
@@ -96,9 +102,9 @@ class InsideCompiled:
         """
         known = self._models[name]
         known.last = key = _kind_of_input(module, called, given)
-        if known.why_not or key in known.inputs or len(known.inputs) >= _TRIED:
-            return not known.why_not
-        began, plain = perf_counter(), None
+        if known.why_not or not may_compile() or key in known.inputs or len(known.inputs) >= _TRIED:
+            return not known.why_not and may_compile() and key in known.inputs
+        began, plain, self._trying = perf_counter(), None, get_ident()
         try:
             plain = self._run(module, called, given, nullcontext())
             self._compilations.read()
@@ -117,15 +123,15 @@ class InsideCompiled:
                 known.why_not = f"a try on copies of what the program gave it failed: {in_brief(error)}"
             return False
         finally:
+            self._trying = None
             self._compilations.skip()
         known.inputs.append(key)
         known.moved.append(moved)
         known.seconds += took
         first = next((one for one in known.moved if "gradients" in one), known.moved[0])
         others = [one for one in known.moved if one.startswith("looks move") and one != first]
-        further = f"; for other input, {others[0]}" if others else ""
-        tried = f"tried on copies, in {known.seconds:.1f} s"
-        known.said = f"by {'; '.join(backends_of(module))}: {first}{further} ({tried})"
+        how = f"by {'; '.join(backends_of(module))}: {first}" + (f"; for other input, {others[0]}" if others else "")
+        known.said = f"{how} (tried on copies, in {known.seconds:.1f} s)"
         return True
 
     @contextmanager
@@ -138,10 +144,8 @@ class InsideCompiled:
                 yield
         finally:
             self._compilations.skip()
-            if (
-                OwnProgram.made.total() > made and known.last in known.inputs
-            ):  # the model has changed: try the input again
-                known.inputs.remove(known.last)
+            if OwnProgram.made.total() > made and known.last in known.inputs:
+                known.inputs.remove(known.last)  # the model has changed: try the input again
 
     def said(self, name: str) -> str:
         """How the model's compiled parts were seen inside; "" if they were not."""
@@ -154,6 +158,11 @@ class InsideCompiled:
         if known is None:
             return []
         return [f"{OPTION}: left whole, since {known.why_not}" if known.why_not else f"inside compiled, {known.said}"]
+
+    @property
+    def tries_elsewhere(self) -> bool:
+        """True while another thread tries a model out, which may wait for this one."""
+        return self._trying not in (None, get_ident())
 
     @property
     def found(self) -> bool:
@@ -177,9 +186,9 @@ class InsideCompiled:
         self, module: nn.Module, called: nn.Module, given: tuple[Any, Any], way: AbstractContextManager[object]
     ) -> Witness:
         """Run forward and backward, and put all back that they changed. What they print is dropped."""
-        args, kwargs = tree.replace(given, tree.once(_own))
+        args, kwargs = _copied(module, given)
         seen = Witness(module)
-        with redirect_stdout(StringIO()), preserved_with_attributes(module, given), way:
+        with redirect_stdout(_Unheard(sys.stdout)), preserved_with_attributes(module, given), way:
             output = called(*args, **kwargs)
             roots = [x for _, x in tree.leaves(output) if x.requires_grad and x.is_floating_point()]
             if roots and torch.is_grad_enabled():
@@ -210,9 +219,24 @@ def _kind_of_tensor(x: Tensor) -> tuple[object, ...]:
     return x.shape, strides, x.dtype, x.device, x.requires_grad
 
 
-def _own(path: str, x: Tensor) -> Tensor:
-    """A tensor that is not part of the program's graph."""
-    return x.detach().requires_grad_() if x.requires_grad else x
+def _copied(module: nn.Module, given: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The arguments, for a run that may use them up: tensors share the program's memory, but are part of no graph.
+
+    Raises where they hold what can't be copied, such as a generator.
+    """
+    memo: dict[int, object] = {id(x): x for x in (*module.modules(), *module.parameters(), *module.buffers())}
+    own = tree.once(lambda _, x: x.detach().requires_grad_() if x.requires_grad else x)
+    return deepcopy(given, {id(x): own("", x) for _, x in tree.leaves(given)} | memo)
+
+
+class _Unheard(io.TextIOBase):
+    """A stream to which what this thread prints is lost; others print to `stream`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._thread = stream, get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if get_ident() == self._thread else self._stream.write(text)
 
 
 def _differentiate(module: nn.Module, roots: list[Tensor]) -> None:
