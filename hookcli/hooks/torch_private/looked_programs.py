@@ -128,11 +128,14 @@ def room_for_own_programs() -> Iterator[None]:
         yield
         return
     config: Any = import_module("torch._dynamo.config")
-    before, made = config.recompile_limit, OwnProgram.made.copy()
+    own = placed = config.recompile_limit
+    made = OwnProgram.made.copy()
 
     def make_room() -> None:
+        nonlocal own, placed
+        own = own if config.recompile_limit == placed else config.recompile_limit  # which the program has set
         most = max((OwnProgram.made - made).values(), default=0)  # of one function
-        config.recompile_limit = before + most + (_looking > 0)
+        config.recompile_limit = placed = own + most + (_looking > 0)
 
     make_room()
     OwnProgram.told.append(make_room)
@@ -140,7 +143,8 @@ def room_for_own_programs() -> Iterator[None]:
         yield
     finally:
         OwnProgram.told.remove(make_room)
-        config.recompile_limit = before
+        if config.recompile_limit == placed:
+            config.recompile_limit = own
 
 
 _looking = 0

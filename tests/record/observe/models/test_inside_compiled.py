@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.errors import UsageError
+from hookcli.hooks.torch_private import looked_programs
 from hookcli.record.observe.recording_plan import RecordingPlan
 
 
@@ -308,6 +309,21 @@ def test_where_nothing_can_be_seen_inside_that_is_said(how: str) -> None:
         assert not seen.notes
         (said,) = inside(seen)
         assert "compile the model, not the function around it" in said
+
+
+def test_a_limit_of_recompilations_that_the_program_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In torch 2.11, where hookcli's programs count for the limit, which then has room for them."""
+    monkeypatch.setattr(looked_programs, "_apart", lambda: None)
+    monkeypatch.setattr(config, "recompile_limit", before := config.recompile_limit)
+    with looked_programs.room_for_own_programs(), looked_programs.own_programs_within():
+        assert config.recompile_limit == before + 1
+    assert config.recompile_limit == before
+    with looked_programs.room_for_own_programs():
+        config.recompile_limit = 64
+        with looked_programs.own_programs_within():
+            assert config.recompile_limit == 65
+        assert config.recompile_limit == 64
+    assert config.recompile_limit == 64
 
 
 def test_operators_are_refused() -> None:
