@@ -122,8 +122,8 @@ def _result(rows: Sequence[Row], origin: Origin | None, identical: bool, explain
     if origin:
         place = origin.text(_with_cause(origin, rows, explained))
         returned = [row for row in computed if not row.fqn and row.get("kind") == OUTPUT and _is_compared(row)]
-        well = bool(returned) and not any(row.get("beyond") for row in returned)
-        but = "; the model's output is within tolerance" if well else ""
+        beyond = not returned or any(row.get("beyond") for row in returned)
+        but = "" if beyond else "; the model's output is within tolerance"
         return f"First difference: {place}{'; ' if origin.lone else ', '}{_error(origin.first)}{but}"
     if not (apart := _apart(rows, identical)):
         what = "value" if any("a_l2" in row.values for row in computed) else "figure"
@@ -185,7 +185,6 @@ def _times(row: Row) -> float:
 
 
 def _apart(rows: Sequence[Row], identical: bool) -> list[Row]:
-    """The rows whose figures differ."""
     return [] if identical else [row for row in rows if _times(row)]
 
 
@@ -221,8 +220,7 @@ def _findings(rows: Sequence[Row], alignment: Alignment, origin: Origin | None) 
     first = origin.first
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
-    more = f"; {others} more beyond tolerance" if others else ""
-    message = f"{origin.text(title(first))}: {first['differs']}{more}"
+    message = f"{origin.text(title(first))}: {first['differs']}{f'; {others} more beyond tolerance' * bool(others)}"
     return [Finding(CHECK, "error", origin.fqn, message, first.get("times"), 1.0), *notes]
 
 

@@ -227,9 +227,7 @@ def _grown(steps: Sequence[StepDiff]) -> str:
         return ""
     first, last = ({_place(p, row): row for p, r in s.reports.items() for row in r.rows} for s in (apart[0], apart[-1]))
     before = {key: row.get("times") or 0.0 for key, row in first.items()}
-    beyond = {
-        key: row for key, row in last.items() if math.isfinite(row.get("times") or math.nan) and row.get("beyond")
-    }
+    beyond = {k: row for k, row in last.items() if math.isfinite(row.get("times") or math.nan) and row.get("beyond")}
     known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
     most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
     grown = [f"{_named(key)} {_apart(last[key])}" for key in most]
