@@ -71,7 +71,7 @@ def _cut(text: str, width: int | None, uncut: str = "") -> str:
     """The text, or as much of its parts as fits one line, but at least up to the end of `uncut`."""
     if width is None or cell_len(text) <= width:
         return text
-    least = text.index(uncut) + len(uncut)
+    least = text.find(uncut) + len(uncut) if uncut in text else 0
     ends = [match.start() for match in _BREAKS.finditer(text) if cell_len(text[: match.start()]) + 2 <= width]
     kept = text[: max([least, *ends])]
     return text if not kept else kept if len(kept) == least else f"{kept} …"

@@ -202,9 +202,10 @@ class EveryLoss:
             if loss is not None and not math.isfinite(loss):
                 self._tell(step, loss, UNSEARCHED)
             course = self._courses.setdefault(step.model, LossCourse())
-            course.add(step.number, [loss])
-            if course.jumped == step.number:
-                self._jumped(step.number)
+            if before is None and not step.whole:  # of optimizers that step in turns the first, each time
+                course.add(step.number, [loss])
+                if course.jumped == step.number:
+                    self._jumped(step.number)
 
     def _tell(self, step: _Step, loss: float, cause: str) -> None:
         if self._found_by.isdisjoint((cause, UNSEARCHED)):
