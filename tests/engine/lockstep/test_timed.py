@@ -50,7 +50,7 @@ def test_both_sides_times_and_the_largest_slowdowns(clock: Clock) -> None:
     assert rows["0"]["slowdown"] == 1 and rows["1"]["slowdown"] == 2500 / 2200
     assert report.totals["times"] == (
         "forward 600 µs → 901 µs (1.5x), backward 3 ms → 4 ms (1.3x); "
-        "slower in B: 2 backward 0 µs → 900 µs, 1 forward 200 µs → 500 µs (2.5x)"
+        "slower in B: layer 2 backward 0 µs → 900 µs, layer 1 forward 200 µs → 500 µs (2.5x)"
     )
     assert report.totals["beyond"] == 0 and report.totals["verdict"] == "Identical, bit for bit"
     others = [row for row in report.rows if row["kind"] != "output"]
@@ -69,7 +69,7 @@ def test_operators_and_what_only_b_has(clock: Clock) -> None:
     report = compare(*(Side(side, x) for side in sides), step=Step(backward=True), ops="functions", time=True)
     assert report.totals["times"] == (
         "forward 100 µs → 250 µs (2.5x), backward 1 ms → 1 ms (1x); "
-        "slower in B: 0 forward 100 µs → 200 µs (2x), 1 (only in B) forward 50 µs"
+        "slower in B: layer 0 forward 100 µs → 200 µs (2x), layer 1 (only in B) forward 50 µs"
     )
     rows = {row.fqn: row for row in report.rows if row.get("kind") in (None, "output")}
     assert rows["0:mul_1"]["b_forward_us"] == 0 and rows["0:add_1"]["a_forward_us"] is None
@@ -97,5 +97,5 @@ def test_saved_times_are_compared(clock: Clock, tmp_path: Path) -> None:
         file.write_text(document_text(document([made])))
         saved += read_reports(str(file))
     report = diff(*saved)
-    assert report.totals["times"].startswith("forward 300 µs → 600 µs (2x); slower in B: 1 forward 200")
+    assert report.totals["times"].startswith("forward 300 µs → 600 µs (2x); slower in B: layer 1 forward 200")
     assert group_rows(report, 1).rows[-1]["b_forward_us"] == 500 and report.totals["beyond"] == 0
