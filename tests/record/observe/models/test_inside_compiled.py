@@ -159,7 +159,9 @@ def inside(seen: Seen) -> list[str]:
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     before = eval_frame._callback_from_stance, config.skip_nnmodule_hook_guards, config.recompile_limit
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
     yield
+    signal.signal(signal.SIGINT, handler)
     assert (eval_frame._callback_from_stance, config.skip_nnmodule_hook_guards, config.recompile_limit) == before
     torch._dynamo.reset()
 
