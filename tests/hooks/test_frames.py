@@ -58,7 +58,9 @@ def test_a_call_that_an_interrupt_ended_is_over() -> None:
 
     told: list[str] = []
     listener = SimpleNamespace(
-        enter=lambda module, *args: told.append(type(module).__name__), leave=lambda *a: None, failed=lambda thread: None
+        enter=lambda module, *args: told.append(type(module).__name__),
+        leave=lambda *a: None,
+        failed=lambda thread: None,
     )
     calls = OutermostCalls(listener)
     with register_module_forward_pre_hook(calls.entering()):
