@@ -55,15 +55,20 @@ def broken() -> Sequence[Report]:
 
 
 def in_sight(place: Any) -> bool:
-    """True if all of an element can be seen: neither the window nor a part that scrolls cuts it."""
-    shown: bool = place.evaluate(
-        """async (e) => {
-          const seen = await new Promise((done) => new IntersectionObserver(([one]) => done(one)).observe(e));
-          const cell = e.clientWidth ? e : e.parentElement;
-          return seen.intersectionRatio > 0.99 && cell.scrollWidth <= cell.clientWidth + 1;
-        }"""
-    )
-    return shown
+    """True if all of an element comes to be seen: neither the window nor a part that scrolls cuts it.
+
+    The page lays its columns out anew as it learns its width, which takes a busy machine a while.
+    """
+    seen = """async (e) => {
+      const seen = await new Promise((done) => new IntersectionObserver(([one]) => done(one)).observe(e));
+      const cell = e.clientWidth ? e : e.parentElement;
+      return seen.intersectionRatio > 0.99 && cell.scrollWidth <= cell.clientWidth + 1;
+    }"""
+    for _ in range(50):
+        if place.evaluate(seen):
+            return True
+        place.page.wait_for_timeout(100)
+    return False
 
 
 def test_two_runs_open_on_the_losses_of_every_step_below_their_cause(visit: Visit, tmp_path: Path) -> None:
