@@ -41,7 +41,7 @@ def _compiled(name: str, backward: bool, rounds: int) -> None:
 class Twins:
     """A compiled model that hookcli never sees, and another, equal one, which it looks at.
 
-    Dynamo keeps programs by the code of `forward`; the plain model has a copy of the code, and so programs of its own.
+    Dynamo stores programs with the code object of `forward`; the plain model has a copy of it, so they share none.
     """
 
     def __init__(self, name: str, backward: bool) -> None:

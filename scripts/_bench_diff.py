@@ -1,4 +1,4 @@
-"""What `scripts/bench diff` times: ways to compare two models. It imports torch, as _bench_work does."""
+"""The ways to compare two models that `scripts/bench diff` times. Imports torch, as _bench_work does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hashing(a: nn.Module, b: nn.Module, x: Tensor) -> list[dict[str, Any]]:
 
 
 def keeping(a: nn.Module, b: nn.Module, x: Tensor) -> list[tuple[float, ...]]:
-    """What people write."""
+    """The comparison that people write by hand."""
     kept: list[list[Tensor]] = [[], []]
     for model, outputs in zip((a, b), kept, strict=True):
         hooks = [

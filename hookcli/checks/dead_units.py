@@ -59,7 +59,7 @@ class _Units(Check):
         return f"{row[self.counted]:,} of {row['channels']:,} channels{of} {self.state}{call}"
 
     def _received(self, measured: ReadsUnits, row: Row) -> str:
-        """What the module right before it returned, where that alone makes all of its channels dead."""
+        """The output of the module before it, if that alone explains why all channels are dead."""
         explains = self.counted == "dead" and row["dead"] == row["channels"] and not row.get("received")
         for before, one in pairwise(measured.activations.rows if explains and measured.activations else ()):
             if (one.fqn, one["call"]) == (row.fqn, row["call"]):

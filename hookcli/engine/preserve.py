@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -55,18 +54,17 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
 
 @contextmanager
 def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
-    """As `preserved`; also puts back modules' other attributes, and what containers there and in the inputs hold.
+    """As `preserved`; also puts back modules' other attributes, and what containers there hold.
 
     Tensors of another forward that the model keeps there are cut off its graph meanwhile: a backward would free that.
     """
     attributes = [(module, dict(vars(module))) for module in model.modules()]
     own = [value for _, values in attributes for key, value in values.items() if key not in _TABLES]
-    containers = _containers(own, inputs)
-    copies = [(x, x.copy()) for x in containers]
-    items = [*own, *(item for x in containers for item in (x.values() if isinstance(x, dict) else x))]
+    copies = [(x, x.copy()) for x in _containers([*own])]
+    items = [*own, *(item for x, _ in copies for item in (x.values() if isinstance(x, dict) else x))]
     try:
         with preserved(model, (inputs, [item for item in items if isinstance(item, Tensor)])):
-            for holder in (*(vars(module) for module, _ in attributes), *containers):
+            for holder in (*(vars(module) for module, _ in attributes), *(x for x, _ in copies)):
                 _cut(holder)
             yield
     finally:
@@ -82,37 +80,28 @@ def preserved_with_attributes(model: nn.Module, inputs: Any) -> Iterator[None]:
 
 
 def _cut(holder: Any) -> None:
-    if isinstance(holder, (dict, list, deque)):
-        for key, item in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
-            if isinstance(item, (Tensor, tuple)) and key not in _TABLES:
-                cut = tree.replace(item, lambda _, x: x.detach().requires_grad_() if x.grad_fn is not None else x)
-                if cut is not item:
-                    holder[key] = cut
+    held = holder.items() if isinstance(holder, dict) else () if isinstance(holder, set) else enumerate(holder)
+    for key, item in [*held]:
+        if isinstance(item, (Tensor, tuple)) and key not in _TABLES:
+            cut = tree.replace(item, lambda _, x: x.detach().requires_grad_() if x.grad_fn is not None else x)
+            if cut is not item:
+                holder[key] = cut
 
 
-def _containers(attributes: Iterable[object], inputs: object) -> list[Any]:
-    """The lists, dicts, sets and deques in modules' attributes and in the inputs, at any depth.
-
-    Of objects in the inputs, such as a cache of keys and values, the dict of their attributes counts. Objects in
-    modules' attributes, such as a trainer, are not looked into.
-    """
+def _containers(todo: list[Any]) -> list[Any]:
+    """The lists, dicts, sets and deques among these, at any depth; not those in other objects, such as a trainer."""
     found: dict[int, Any] = {}
-    for todo, objects in ([*attributes], False), ([inputs], True):
-        while todo:
-            x: Any = todo.pop()
-            if objects and type(x) not in _CONTAINERS and hasattr(x, "__dict__") and not isinstance(x, _WHOLE):
-                x = vars(x)
-            if id(x) in found or not (type(x) in _CONTAINERS or isinstance(x, tuple)):
-                continue
-            if not isinstance(x, tuple):
-                found[id(x)] = x
-            todo += x.values() if isinstance(x, dict) else x
-    return [*found.values()]
+    while todo:
+        x = todo.pop()
+        if id(x) in found or not (type(x) in _CONTAINERS or isinstance(x, tuple)):
+            continue
+        found[id(x)] = x
+        todo += x.values() if isinstance(x, dict) else x
+    return [x for x in found.values() if not isinstance(x, tuple)]
 
 
 _TABLES = frozenset(vars(nn.Module()))
 _CONTAINERS = frozenset((list, dict, set, deque, defaultdict, OrderedDict, Counter))
-_WHOLE = (Tensor, nn.Module, type, ModuleType, FunctionType)
 
 
 def set_mode(model: nn.Module, training: bool) -> None:

@@ -38,8 +38,8 @@ def captions(
 ) -> list[str]:
     """The lines. On a screen they are two at most: the totals, and counts of all else, unless a depth was asked for.
 
-    Those of a record's step are whole unless room is `tight`. What the peak consists of is told whole, and what grew
-    apart is, where room is not tight. `remarks` on rows, which had no room below these, are counted with the notes.
+    Those of a record's step are whole unless room is `tight`. The parts of the peak are never cut off, and what grew
+    apart only where room is tight. `remarks` on rows, which had no room below these, are counted with the notes.
     """
     totals = footer.totals_below(report, sorts=bool(view.sort), python=view.python)
     notes = [*footer.remarks(report), *table_columns.notes(report, columns)]

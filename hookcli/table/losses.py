@@ -29,7 +29,7 @@ class LossCourse:
     kind: str = ""
     """"NaN" or "Inf", as the first such loss was."""
     highest: float = -math.inf
-    """Of the finite losses."""
+    """The highest of the finite losses so far."""
     jumped: int | None = None
     """The first step whose loss was far above all before it."""
     jump: tuple[float, float] = 0.0, 0.0

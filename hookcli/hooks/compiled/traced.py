@@ -111,7 +111,7 @@ class _Once:
 
 
 def _described(what: str, kind: str, found: Found, others: list[str]) -> str:
-    """What is looked at, the type that holds it, the tensors' paths, marked where they need gradients, and others."""
+    """The label of a look: its kind, the type that holds the tensors, their paths (+: needs gradients), and others."""
     return SEPARATOR.join([what, kind, *[("+" if x.requires_grad else "-") + path for path, x in found], *others])
 
 

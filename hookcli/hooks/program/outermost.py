@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from hookcli.hooks.events import PicklableHook
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call
+from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call, on_stack
 from hookcli.hooks.torch_private.modules import forward_hooks
 from hookcli.tensors.tree import Args, Kwargs
 
@@ -82,10 +82,7 @@ class _OutermostCall:
 
     def still(self) -> bool:
         """Return whether its frame is still on the stack: no hook fires if an interrupt ends the call."""
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and frame is not self.frame:
-            frame = frame.f_back
-        return frame is not None
+        return on_stack(self.frame)
 
 
 class _Local(threading.local):

@@ -29,6 +29,14 @@ def frame_of_call(caller: FrameType) -> FrameType:
     return frame or caller
 
 
+def on_stack(wanted: FrameType | None) -> bool:
+    """True if the frame is on this thread's stack: no hook fires if an interrupt ends its call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
+
+
 _APART = 4  # frames from a module's hooks to those of the module whose forward calls it, in torch 2.11 to 2.15
 
 

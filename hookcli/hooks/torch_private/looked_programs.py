@@ -6,7 +6,6 @@ function that reads it answers another backend here.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial, wraps
@@ -21,6 +20,7 @@ from torch import nn
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.dynamo import WRAPPED_CALL, compiled_call
 from hookcli.hooks.torch_private.exchange import replaced
+from hookcli.hooks.torch_private.frames import on_stack
 from hookcli.hooks.torch_private.programs import OwnProgram, callbacks_of, guarding_hooks, innermost, own_program
 from hookcli.tensors.torch_private import private
 
@@ -58,7 +58,7 @@ def own_programs_within(frame: FrameType | None = None) -> Iterator[None]:
     thread = get_ident()
 
     def asked(callback: object) -> bool:
-        return get_ident() == thread and (frame is None or _calls(frame))
+        return get_ident() == thread and (frame is None or on_stack(frame))
 
     answering = replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST)
     with guarding_hooks(), _room_for_one_more(), answering:
@@ -75,14 +75,6 @@ def own_programs_in_backward(model: nn.Module) -> Iterator[None]:
 
     with replaced(import_module(_EVAL_FRAME), "_callback_from_stance", _Answering(asked), _LOST):
         yield
-
-
-def _calls(frame: FrameType) -> bool:
-    """True if the frame is on this thread's stack."""
-    one: FrameType | None = sys._getframe(1)
-    while one is not None and one is not frame:
-        one = one.f_back
-    return one is frame
 
 
 class _Answering:

@@ -135,7 +135,7 @@ def modules_inside(model: nn.Module) -> list[nn.Module]:
 
 
 def callbacks_of(model: nn.Module) -> list[object]:
-    """What Dynamo calls for each compiled part of the model."""
+    """The callback by which Dynamo compiles, for each compiled part of the model."""
     return [callback for _, _, function in _compiled_calls(model) if (callback := _callback_of(function)) is not None]
 
 

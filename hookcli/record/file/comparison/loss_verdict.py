@@ -120,7 +120,7 @@ def lowest(of: Mapping[str, Losses]) -> str:
     ends = final_losses(told)
     last = ", the last in all" if len({max(own) for own in told.values()}) > 1 else ""
     when = f"over steps {window[0]:,} to {window[-1]:,}{last}" if window[1:] else f"at step {window[-1]:,}{last}"
-    first = min(ends, key=lambda run: _rank(ends[run]))
+    first = lowest_of(ends)
     if not math.isfinite(ends[first]):
         return "; ".join([f"no run has a finite loss {when}", *rest])
     lead = [
@@ -158,6 +158,11 @@ def _lead(ends: Mapping[str, float], first: str, lead: Sequence[str], words: tup
 
 def _at_any_step(of: Mapping[str, Losses], run: str) -> list[str]:
     return [_best({run: of[run]}).replace("best", "lowest at any step", 1)] if run else []
+
+
+def lowest_of(ends: Mapping[str, float]) -> str:
+    """The run with the lowest of these losses, finite ones first; "" if there are none."""
+    return min(ends, key=lambda run: _rank(ends[run]), default="")
 
 
 def _rank(loss: float) -> float:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses, final_losses, losses, lowest
+from hookcli.record.file.comparison.loss_verdict import Losses, TwoLosses, final_losses, losses, lowest, lowest_of
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
@@ -145,7 +145,7 @@ def _of_model(sides: Sequence[tuple[Record, str | None]]) -> Report:
     a, b, *more = of.values()
     told = {"verdict": lowest(of)} if more else TwoLosses(a, b, *Tolerance().limits("float32")).headlines()
     ends = final_losses(of)
-    best = min(ends, key=lambda run: ends[run] if math.isfinite(ends[run]) else math.inf, default="")
+    best = lowest_of(ends)
     other = [*of].index(best) or 1 if best else 1
     meta: Meta = {"next": f"hookcli diff {shell_path(first.path)} {shell_path(sides[other][0].path)}"}
     model = ", ".join(dict.fromkeys(model for _, model in sides if model))

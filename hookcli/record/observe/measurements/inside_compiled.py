@@ -1,4 +1,4 @@
-"""Whether recorded steps see inside the compiled parts of models: tried on copies before it is done."""
+"""Decides whether recorded steps look inside the compiled parts of models, by a trial run on copies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Measuring(Protocol):
 
 @dataclass
 class _Model:
-    """What is known of a model: the `inputs` that were tried, the `last` one, what looks `moved`, why it stays whole.
+    """The state of one model: the `inputs` that were tried, the `last` one, what looks `moved`, and why it stays whole.
 
     `failures`: how often it failed as it is, which is most likely the program's own fault, and the program's to see.
     """
