@@ -84,8 +84,6 @@ def become(job: dict[str, Any], files: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # PyTorch makes its thread pool anew in a fork, at the first use, where two threads of autograd may meet and abort.
-    sys.modules["torch"].set_num_threads(sys.modules["torch"].get_num_threads())
     if job["session"]:
         os.setsid()
     theirs = [0, 1, 2, *job["kept"]]

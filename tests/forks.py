@@ -36,6 +36,15 @@ _servers: list[tuple[Any, Any]] = []  # one at most, and its folder, which end w
 _ORDINARY = subprocess.Popen
 
 
+def _make_pool() -> None:
+    """In a fork PyTorch makes its thread pool anew at the first use: two threads of autograd that meet there abort."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(torch.get_num_threads())
+
+
+os.register_at_fork(after_in_child=_make_pool)
+
+
 class Popen(_ORDINARY[Any]):
     """A fork where the command is a `python` that needs no new interpreter, else as ever.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from multiprocessing import get_context
 from typing import Any
 
+import forks
 import pytest
 import torch
 from observing import Seen, global_state
@@ -46,9 +48,24 @@ def in_children(how: str, number: int, target: Callable[..., Any], *args: Any) -
         assert process.exitcode == 0
 
 
+def alone(call: str) -> None:
+    """Call a function of this file in a new process: PyTorch trains in no fork of one that had autograd's threads.
+
+    Other tests of this process may have started them.
+    """
+    code = f"from record.observe import test_children; test_children.{call}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ran = forks.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.parametrize("number", [1, 3])
 def test_children_that_train_are_counted(number: int) -> None:
     """As in PyTorch's example "hogwild", where they share the weights of one model."""
+    alone(f"count_children({number})")
+
+
+def count_children(number: int) -> None:
     model = nn.Linear(2, 1).share_memory()
     before = model.weight.detach().clone()
     (note,), observer = notes_of(lambda: in_children("fork", number, train, model))
@@ -58,14 +75,18 @@ def test_children_that_train_are_counted(number: int) -> None:
 
 
 def test_a_child_of_a_child() -> None:
-    def forks() -> None:
+    alone("count_grandchild()")
+
+
+def count_grandchild() -> None:
+    def parent() -> None:
         child = os.fork()
         if child == 0:
             train(nn.Linear(2, 1))
             os._exit(0)
         os._exit(os.waitpid(child, 0)[1])
 
-    (note,), _ = notes_of(lambda: in_children("fork", 1, forks))
+    (note,), _ = notes_of(lambda: in_children("fork", 1, parent))
     assert note.startswith("1 child process trained")
 
 
