@@ -139,6 +139,18 @@ def run(command: Any, fresh: bool = False, **options: Any) -> subprocess.Complet
         return subprocess.run(command, fresh=fresh, **options)
 
 
+def alone(call: str) -> None:
+    """Call a function of a test's file, as "folder.test_file.function(1)", in a new process.
+
+    PyTorch trains in no fork of a process that had autograd's threads, which other tests may have started.
+    """
+    module = call.partition("(")[0].rpartition(".")[0]
+    code = f"import {module}; {call}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ran = run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
 def python() -> str:
     """A `python` for what shells and multiprocessing start: each is a fork."""
     return str(Path(address()).with_name("python"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from multiprocessing import get_context
 from typing import Any
@@ -48,21 +47,10 @@ def in_children(how: str, number: int, target: Callable[..., Any], *args: Any) -
         assert process.exitcode == 0
 
 
-def alone(call: str) -> None:
-    """Call a function of this file in a new process: PyTorch trains in no fork of one that had autograd's threads.
-
-    Other tests of this process may have started them.
-    """
-    code = f"from record.observe import test_children; test_children.{call}"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ran = forks.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-
-
 @pytest.mark.parametrize("number", [1, 3])
 def test_children_that_train_are_counted(number: int) -> None:
     """As in PyTorch's example "hogwild", where they share the weights of one model."""
-    alone(f"count_children({number})")
+    forks.alone(f"record.observe.test_children.count_children({number})")
 
 
 def count_children(number: int) -> None:
@@ -75,7 +63,7 @@ def count_children(number: int) -> None:
 
 
 def test_a_child_of_a_child() -> None:
-    alone("count_grandchild()")
+    forks.alone("record.observe.test_children.count_grandchild()")
 
 
 def count_grandchild() -> None:

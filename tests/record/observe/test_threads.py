@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
+import forks
 import pytest
 import torch
 from observing import Seen, global_state, observed, observing, rows
@@ -22,6 +23,10 @@ from hookcli.record.observe.steps import every_loss
 
 def test_a_child_of_a_fork_is_left_alone() -> None:
     """Also where another thread, which is not in the child, was in the midst of something."""
+    forks.alone("record.observe.test_threads.train_in_child()")
+
+
+def train_in_child() -> None:
     seen, before, model, x = Seen(), global_state(), nn.Linear(2, 1), torch.ones(1, 2)
     observer = Observer(RecordingPlan(every=1), seen).start()
     output = model(x).sum()  # a step is open, with hooks on tensors
