@@ -46,7 +46,7 @@ _BATCH = "First dimension of each input [1; with gradients: 2]."
 _DEPTH = "Group or hide deeper rows [fits a screen; files: all]."
 _EDIT = (
     "Change a value in the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, grad_output, "
-    "grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn."
+    "grad_input, grad. OP: zero, mean, ones, scale(2), clamp(-1,1), noise(0.1), square, from(DUMP), pkg.mod:fn."
 )
 
 

@@ -108,6 +108,8 @@ class HookSession(SessionCore):
         self.batch_number, self._batches = number, batches
         self.arrived = 0
         self.calls.begin_batch()
+        for edit in self.edits:
+            edit.batch = number
         for hooked in self.modules.hooked.values():
             hooked.begin_batch()
 
@@ -115,6 +117,8 @@ class HookSession(SessionCore):
         """Number the pass that begins, where a run makes several over the model."""
         self.pass_number, self._passes = number, passes
         self._in_backward = False
+        for edit in self.edits:
+            edit.pass_number = number
 
     def backward_begins(self, roots: Roots) -> None:
         self._in_backward = True

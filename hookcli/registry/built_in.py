@@ -73,5 +73,8 @@ BUILT_IN = {
         "HK043": "hookcli.checks.compiling:TooManyBreaks",
         "HK044": "hookcli.checks.finite:LossJumped",
     },
-    "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
+    "edits": {
+        **{n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")},
+        "from": "hookcli.hooks.edits.dumps:from_dump",
+    },
 }

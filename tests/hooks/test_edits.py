@@ -137,7 +137,7 @@ MISTAKES = {
     "": "--edit '': give 'PATTERN:WHAT=OP'",
     "relu:outputs=zero": "unknown place 'outputs'; did you mean output",
     "relu:output=zeros": "unknown operation 'zeros'; did you mean zero? "
-    "(choose from: zero, ones, scale, clamp, noise, square), or your own function as pkg.mod:fn",
+    "(choose from: zero, mean, ones, scale, clamp, noise, square, from), or your own function as pkg.mod:fn",
     "relu:output=Zero": "unknown operation 'Zero'; did you mean zero?",
     "relu:output=scale": "missing a required argument: 'factor'; use scale(factor)",
     "relu:output=scale(1,2)": "too many positional arguments; use scale(factor)",

@@ -3,7 +3,9 @@
 The operation of an edit is a function `(tensor, *arguments) -> tensor` that keeps shape and dtype. It gets activations
 or gradients, and gradients flow through it as through any operation. The built-in ones are in operations.py; other
 distributions declare theirs as entry points in the group `hookcli.edits`; any function can be given as `pkg.mod:fn`. A
-function with a parameter `generator` gets a `torch.Generator`, so that the model still draws the same random numbers.
+function with a parameter `generator` gets a `torch.Generator`, so that the model still draws the same random numbers;
+one with a parameter `place` gets the `Place` of the tensor. A function may have a `check`, which is called with an
+edit's arguments when its text is parsed, and raises UsageError for those that can't work.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,12 +34,24 @@ from hookcli.tensors.tree import dtype_text, shape_text
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
 
 
+class Place(NamedTuple):
+    """The place of a tensor in a run: `kind` is one of WHATS, the numbers count from 0."""
+
+    kind: str
+    fqn: str
+    batch: int
+    call: int
+    number: int
+    """The number of the pass."""
+    path: str
+
+
 @dataclass
 class Edit:
     """One edit: where it applies, what it does, and how often it was `applied`.
 
     `pattern` is a glob on the fqns of modules; for `what="grad"`, of parameters. Edits leave integer tensors alone:
-    `left_alone` is the dtype of the last such tensor.
+    `left_alone` is the dtype of the last such tensor. `batch` and `pass_number` are those that run.
     """
 
     text: str
@@ -51,6 +65,8 @@ class Edit:
     number: int = 0
     applied: int = 0
     left_alone: str = field(default="", init=False)
+    batch: int = field(default=0, init=False)
+    pass_number: int = field(default=0, init=False)
 
     def matches(self, fqn: str) -> bool:
         """Return whether it applies to this module or parameter. The model itself is "" or (model)."""
@@ -67,14 +83,19 @@ class Edit:
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
         version = version_of(x)
         settings = dict(self.settings)
-        if _takes_generator(self.function) and x.device.type != "meta":
+        if _takes(self.function, "place"):
+            settings["place"] = Place(self.what, fqn, self.batch, call, self.pass_number, path)
+        if _takes(self.function, "generator") and x.device.type != "meta":
             # One seed per place and call, so that a recomputed forward gets the same noise.
             seed = zlib.crc32(
                 f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
             )
             settings["generator"] = torch.Generator(x.device).manual_seed(seed)
-        with UserCode(lambda error: UsageError(f"{where}: {self.op} failed: {in_brief(error)}")):
-            y = self.function(x, *self.arguments, **settings)
+        try:
+            with UserCode(lambda error: UsageError(f"{self.op} failed: {in_brief(error)}")):
+                y = self.function(x, *self.arguments, **settings)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from (error.__cause__ or error)
         refuse_coroutine(y, f"{where}: {self.op}")
         if not isinstance(y, Tensor):
             raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
@@ -89,9 +110,9 @@ class Edit:
         return y
 
 
-def _takes_generator(function: Callable[..., object]) -> bool:
+def _takes(function: Callable[..., object], name: str) -> bool:
     with suppress(TypeError, ValueError):  # built in C
-        return "generator" in inspect.signature(function).parameters
+        return name in inspect.signature(function).parameters
     return False
 
 
@@ -107,10 +128,12 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
     if not named:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
-    arguments, settings = _arguments(text, named[2] or "")
-    ours = {"generator": None} if _takes_generator(function) else {}
-    if ours.keys() & settings.keys():
-        raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; seed it with --seed")
+    check = getattr(function, "check", None)
+    arguments, settings = _arguments(text, named[2] or "", names=check is not None)
+    ours = {name: None for name in ("generator", "place") if _takes(function, name)}
+    for name in ours.keys() & settings.keys():
+        seeded = "; seed it with --seed" if name == "generator" else ""
+        raise UsageError(f"--edit {text!r}: {named[1]} gets its {name} from hookcli{seeded}")
     try:
         inspect.signature(function).bind(None, *arguments, **settings, **ours)
     except TypeError as error:
@@ -120,6 +143,11 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {error}; use {right}") from error
     except ValueError:  # built in C: let it speak for itself
         pass
+    if check is not None:
+        try:
+            check(*arguments, **settings)
+        except UsageError as error:
+            raise UsageError(f"--edit {text!r}: {error}") from error
     return Edit(text, pattern, what, op, function, arguments, settings, seed)
 
 
@@ -139,8 +167,13 @@ def _function(text: str, name: str) -> Callable[..., object]:
     return operation
 
 
-def _arguments(text: str, source: str) -> tuple[list[object], dict[str, object]]:
-    """Parse the text between the parentheses: Python literals, by position or by name."""
+def _arguments(text: str, source: str, *, names: bool = False) -> tuple[list[object], dict[str, object]]:
+    """Parse the text between the parentheses: Python literals, by position or by name.
+
+    With `names`, these are texts that need no quotes unless there is a quote or a `=` among them.
+    """
+    if names and not {*"'\"="} & {*source}:
+        return [part.strip() for part in source.split(",") if part.strip()], {}
     try:
         call = ast.parse(f"_({source})", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):

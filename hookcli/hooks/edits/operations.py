@@ -11,6 +11,16 @@ def zero(x: Tensor) -> Tensor:
     return x.masked_fill(torch.ones_like(x, dtype=torch.bool), 0)
 
 
+def mean(x: Tensor, keep: int | None = None) -> Tensor:
+    """Set every element to the mean over the batch and positions: over all dimensions but the one of channels.
+
+    `keep` is that dimension: 1 in tensors of four and more dimensions, else the last.
+    """
+    kept = (keep if keep is not None else 1 if x.dim() > 3 else -1) % max(x.dim(), 1)
+    others = [d for d in range(x.dim()) if d != kept]
+    return x.mean(others, keepdim=True).expand_as(x).clone(memory_format=torch.preserve_format) if others else x.clone()
+
+
 def ones(x: Tensor) -> Tensor:
     """Set every element to 1; the gradient passed on is 0."""
     return x.masked_fill(torch.ones_like(x, dtype=torch.bool), 1)
