@@ -74,7 +74,10 @@ BUILT_IN = {
         "HK044": "hookcli.checks.finite:LossJumped",
     },
     "edits": {
-        **{n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")},
+        **{
+            name: f"hookcli.hooks.edits.operations:{name}"
+            for name in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")
+        },
         "from": "hookcli.hooks.edits.dumps:from_dump",
     },
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,9 @@ def test_dumps_that_do_not_fit_get_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value) and text in str(caught.value)
         return str(caught.value).partition(": ")[2]
 
-    assert f"{dump} has 1x2 float32 there, this run 2x2 float32" in refused(f"relu:output=from({dump})", torch.ones(2, 2))
+    assert f"{dump} has 1x2 float32 there, this run 2x2 float32" in refused(
+        f"relu:output=from({dump})", torch.ones(2, 2)
+    )
     wide = f"{dump} has 1x2 float32 there, this run 1x2 float64"
     assert wide in refused(f"relu:output=from({dump})", x.double(), of=Hand().double())
     assert "it has output" in refused(f"relu:input=from({dump})")
@@ -140,7 +141,7 @@ def test_dumps_that_do_not_fit_get_one_line(tmp_path: Path) -> None:
     assert "missing a required argument: 'dump'" in refused("relu:output=from")
     assert "gets its place from hookcli" in refused(f"relu:output=from('{dump}', place=1)")
     secret = tmp_path / "secret.safetensors"
-    os.replace(tmp_path / "d" / by_name["relu"]["file"], secret)
+    (tmp_path / "d" / by_name["relu"]["file"]).replace(secret)
     assert "can't be read as a dump's tensors" in refused(f"relu:output=from({dump})")
     (tmp_path / "d" / by_name["relu"]["file"]).symlink_to(secret)
     assert "can't be read as a dump's tensors" in refused(f"relu:output=from({dump})")

@@ -54,7 +54,9 @@ from_dump.check = _check  # type: ignore[attr-defined]
 def _stamp(dump: str) -> tuple[int, int]:
     """What tells whether the index has changed since it was read."""
     if not is_dump(dump):
-        raise UsageError(f"{dump} is no dump (a folder with {INDEX}); `hookcli activations MODEL --dump DIR` writes one")
+        raise UsageError(
+            f"{dump} is no dump (a folder with {INDEX}); `hookcli activations MODEL --dump DIR` writes one"
+        )
     stat = (Path(dump) / INDEX).stat()
     return stat.st_mtime_ns, stat.st_size
 
