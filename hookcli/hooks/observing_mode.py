@@ -78,13 +78,17 @@ class ObservingMode(TorchFunctionMode):
 
 
 def _observed(original: Function) -> Function:
-    """Wrap the call of a TorchScript function or method, or of an `autograd.Function`, which go to no mode."""
+    """Wrap a call that goes to no mode: of TorchScript, an `autograd.Function`, or the operator of `flex_attention`."""
 
     def call(script: object, *args: object, **kwargs: object) -> object:
         mode = None if torch.compiler.is_compiling() else _innermost()
         applied = isinstance(script, type)
-        if mode is None or (applied and (script.__module__.startswith("torch.") or not mode.as_called)):
-            return original(script, *args, **kwargs)  # PyTorch's own checkpoints are also an `autograd.Function`
+        if (
+            mode is None
+            or (applied and script.__module__.startswith("torch."))  # PyTorch's own checkpoints are one, too
+            or (not mode.as_called and (applied or isinstance(script, OPERATORS)))
+        ):
+            return original(script, *args, **kwargs)
         run = original if applied else without_mode(original)
         return mode.observe(script, partial(run, script), args, kwargs)
 

@@ -22,6 +22,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_hooks import NodeCreation, NodeHooks
 from hookcli.hooks.operators.calls import AtenCalls, OperatorCalls
+from hookcli.hooks.operators.named import NamedFunctions
 from hookcli.hooks.outside_runs import CreatedModule, OptimizerHooks, StateDictHooks, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.session_core import HookGroup, Needs, Roots, SessionCore
@@ -190,6 +191,15 @@ class HookSession(SessionCore):
         self._modes.append(mode)
         self.stack.callback(self.detach_operators)
         self.attach_operators()
+
+    def functions(self, callback: Callback, *names: str) -> None:
+        """Call back after each call of PyTorch's functions of these names: "softmax" is `F.softmax`, `x.softmax()` ...
+
+        The event has the running module's `fqn`, `module`, `call` and `index`; `operator`, `args`, `kwargs`, `output`.
+        It is emitted with and without `--ops`, also inside layers of torch.nn; not inside compiled code and backward.
+        """
+        self.modules.hook(everything=True)  # a call is named by the module that runs
+        self.watch_functions(NamedFunctions(self, callback, names))
 
     def attach_operators(self) -> None:
         """Watch operators in this thread from now on, if a probe asked for them; again after `detach_operators`."""

@@ -138,20 +138,24 @@ class SessionCore:
         self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.next_arrival()))
 
     def emit(self, event: HookEvent) -> None:
-        """Call the callbacks for the kind. Their errors become PluginErrors: the model did not raise them."""
+        """Call the callbacks for the kind."""
         for callback in (self._callbacks if event.operator is None else self._of_operators)[event.kind]:
-            try:
-                self.clock.enter()
-                callback(event)
-            except HookcliError:
+            self.call_back(callback, event)
+
+    def call_back(self, callback: Callback, event: HookEvent) -> None:
+        """Call a callback. Its errors become PluginErrors: the model did not raise them."""
+        try:
+            self.clock.enter()
+            callback(event)
+        except HookcliError:
+            raise
+        except Exception as error:
+            if raised_by_signal_handler(error):
                 raise
-            except Exception as error:
-                if raised_by_signal_handler(error):
-                    raise
-                owner = type(getattr(callback, "__self__", callback)).__name__
-                raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error
-            finally:
-                self.clock.leave()
+            owner = type(getattr(callback, "__self__", callback)).__name__
+            raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error
+        finally:
+            self.clock.leave()
 
 
 class Needs(Enum):

@@ -78,9 +78,18 @@ def test_a_dump_of_another_engine(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_probe() -> None:
     import hookcli
 
-    probe = executed("docs/plugins.md")["DeadProbe"]
+    program = executed("docs/plugins.md")
+    probe = program["DeadProbe"]
     net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
     with torch.no_grad():
         net[0].weight.fill_(1), net[0].bias.copy_(torch.tensor([-9.0, 9.0, -9.0]))
     (report,) = hookcli.capture(net, torch.rand(4, 2), probe())
     assert [dict(row.values) for row in report.rows] == [{"fqn": "1", "units": 3, "dead": 2}]
+
+    class Router(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).topk(2).values
+
+    (report,) = hookcli.capture(torch.nn.Sequential(Router(2, 5)), torch.rand(4, 2), program["RoutersProbe"]())
+    [row] = report.rows
+    assert (row.fqn, row["call"], row["k"]) == ("0", 0, 2) and "test_python.py:" in row["line"]

@@ -37,6 +37,15 @@ from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 from hookcli.tensors.tree import Args, Kwargs
 
 
+def running_call(core: SessionCore) -> Call | None:
+    """The module's call that runs in this thread; None outside of the model's forward, and while hookcli works."""
+    running = core.calls.running
+    if not running or core.clock.busy:
+        return None
+    call, thread = running[-1], threading.get_ident()
+    return call if call.thread == thread else next((c for c in reversed(running) if c.thread == thread), None)
+
+
 class OperatorCalls(ObservingMode):
     """Operators as places: each event's `fqn` is the running module's, the function's name and its number there.
 
@@ -86,15 +95,8 @@ class OperatorCalls(ObservingMode):
 
     def _owner(self) -> Call | None:
         """The module's call that a function runs in; None if the function gets no event."""
-        running = self.core.calls.running
-        if not running or self.core.clock.busy:
-            return None
-        call = running[-1]
-        if call.thread != (thread := threading.get_ident()):
-            call = next((other for other in reversed(running) if other.thread == thread), call)
-            if call.thread != thread:
-                return None
-        if self._is_whole(call.hooked.module) or any(call is other for other in self._inside):
+        call = running_call(self.core)
+        if call is None or self._is_whole(call.hooked.module) or any(call is other for other in self._inside):
             return None
         return None if in_backward() else call
 

@@ -68,7 +68,7 @@ class ArgumentTensors:
 def function_names(what: Any) -> tuple[str, str]:
     """The short name of a function, and PyTorch's full name of it: `add` and `torch.Tensor.__add__`."""
     if isinstance(what, OPERATORS):  # aten.add.Tensor, or torchvision.nms
-        return str(what).split(".")[1], f"torch.ops.{what}"
+        return str(getattr(what, "__name__", what)).split(".")[0], f"torch.ops.{what}"
     if isinstance(what, type):  # an autograd.Function
         return what.__name__, f"{what.__module__}.{what.__qualname__}"
     if not isinstance(what, (FunctionType, BuiltinFunctionType)) and isinstance(getattr(what, "name", None), str):

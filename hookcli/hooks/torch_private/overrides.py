@@ -94,13 +94,16 @@ def exchanged_for_counting(
     `without_mode` wraps `has_torch_function`, which attention asks before it takes its fused path, and the calls of
     compiled modules, if there are any. `script` wraps the calls of TorchScript functions and methods.
     `as_called`: `F.multi_head_attention_forward` does not go to a mode as a whole: the functions that it calls do;
-    `script` also wraps `autograd.Function.apply`, since a mode sees only the functions inside it.
+    `script` also wraps `autograd.Function.apply`, since a mode sees only the functions inside it, and the operator that
+    `flex_attention` calls, itself or compiled for the "eager" backend.
     """
     with ExitStack() as stack:
         stack.enter_context(replaced(torch.overrides, "has_torch_function", without_mode, _FUSED))
         if as_called:
             stack.enter_context(replaced(torch.nn.functional, "has_torch_function", without_mode, _WHOLE))
             stack.enter_context(replaced(torch.autograd.Function, "apply", script, _APPLIED))
+            if _flex_attention is not None:
+                stack.enter_context(replaced(type(_flex_attention), "__call__", script, _FLEX))
         for kind in (torch.jit.ScriptFunction, private("torch._C", "ScriptMethod", None, _SCRIPTS)):
             if kind is not None:
                 stack.enter_context(replaced(kind, "__call__", script, _SCRIPTS))
@@ -112,6 +115,8 @@ def exchanged_for_counting(
 _FUSED = "attention leaves its fused path while MACs are counted, which may change the last bits"
 _WHOLE = "attention is one operator: the functions that it calls have no rows"
 _APPLIED = "the functions inside an autograd.Function have rows, and not the whole"
+_FLEX = "flex_attention is not seen"
+_flex_attention = private("torch._higher_order_ops", "flex_attention", None, _FLEX)
 _SCRIPTS = "MACs of TorchScript methods are not counted"
 
 # torch.func.
