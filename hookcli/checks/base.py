@@ -36,12 +36,12 @@ class Check(ABC):
 
     `means` names the usual cause of a finding on one line, `advice` what to try: for any weights, trained or not, and
     with MODEL or SCRIPT in the commands that it names, for which `hookcli check` puts what was typed. `needs` lists the
-    fields of Measurements that the check reads. A check that is `whole` does not judge a run that crashed, since
-    whatever is absent there may be absent for that reason. A check without `values` also judges a run on the meta
-    device, which has shapes only. `asked_by` is the option that the check runs with, and not without. `follows` lists
-    the ids of checks that find causes of this one's findings, which are then listed first
-    (`hookcli.checks.judgement`). `look` is the command that shows more of a finding, without the model: "grads --of
-    outputs".
+    fields of Measurements that the check reads, and probes whose reports it reads from `probes`. A check that is
+    `whole` does not judge a run that crashed, since whatever is absent there may be absent for that reason. A check
+    without `values` also judges a run on the meta device, which has shapes only. `asked_by` is the option that the
+    check runs with, and not without. `follows` lists the ids of checks that find causes of this one's findings, which
+    are then listed first (`hookcli.checks.judgement`). `look` is the command that shows more of a finding, without the
+    model: "grads --of outputs".
     """
 
     id: ClassVar[str]

@@ -80,7 +80,7 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
         return "it needs values, which the meta device does not have"
     if check.whole and measured.crash:
         return _CRASHED
-    lacking = [name for name in check.needs if getattr(measured, name) is None]
+    lacking = [name for name in check.needs if measured.lacks(name)]
     return measured.missing.get(lacking[0], f"{lacking[0]} was not measured") if lacking else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from hookcli.diff.baseline import Baseline
@@ -81,9 +81,10 @@ class Measurements:
 
     A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
     is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
-    are there. `again` holds one more `inventory` per repetition. `crash` is the error of a model that failed; the
-    reports then end where it failed. `eval_crash` is the error of a model that passed its run and failed in eval mode,
-    `compile_crash` of one that failed under torch.compile.
+    are there. Any other name that it needs is that of a probe, whose report is `probes[name]`. `again` holds one more
+    `inventory` per repetition. `crash` is the error of a model that failed; the reports then end where it failed.
+    `eval_crash` is the error of a model that passed its run and failed in eval mode, `compile_crash` of one that failed
+    under torch.compile.
     """
 
     inventory: Report | None = None
@@ -106,6 +107,21 @@ class Measurements:
     compile_crash: ModelError | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
+    probes: Mapping[str, Report] = field(default_factory=dict)
+    """The reports of any other probes that checks need, by the probe's name."""
+
+    def lacks(self, name: str) -> bool:
+        """True if this field, or else the report of a probe of this name, was not measured."""
+        return name not in self.probes and (name not in FIELDS or getattr(self, name) is None)
+
+
+FIELDS = frozenset(field.name for field in fields(Measurements))
+
+
+class ReadsProbes(Protocol):
+    """Measurements for a check that needs reports of probes without a field of their own."""
+
+    probes: Mapping[str, Report]
 
 
 class ReadsLosses(Protocol):

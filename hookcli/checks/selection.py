@@ -14,7 +14,7 @@ from hookcli.checks.measurements import Expected, parse_expected
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import PluginError, UsageError, unknown
-from hookcli.hooks.option_values import COMPILE, OPS
+from hookcli.hooks.option_values import COMPILE, FURTHER_PROBES, OPS
 
 _COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -50,6 +50,11 @@ def find_check(word: str, what: str = "check") -> type[Check]:
         if word.upper() == check.id.upper() or word.lower() == check.name:
             return check
     raise UsageError(unknown(what, word, [w for c in checks for w in (c.id, c.name)], see=_SEE))
+
+
+def asked_with(probe: str) -> list[str]:
+    """The ids of the checks that need this probe, and run only if they are asked for."""
+    return [check.id for check in known_checks() if check.asked_by and probe in check.needs]
 
 
 def choose(
@@ -88,8 +93,9 @@ def choose(
         with registry.guarded(check):
             made.append(check(limits.get(check.id)))
     if not made:
-        dashes = "--" if typed else ""
-        raise UsageError(f"no check is left to run: {dashes}ignore excludes all checks that {dashes}select names")
+        raise UsageError(
+            f"no check is left to run: {'--' * typed}ignore excludes all checks that {'--' * typed}select names"
+        )
     return made
 
 
@@ -169,7 +175,7 @@ class CheckPlan:
 
     @property
     def needs(self) -> set[str]:
-        """The fields of Measurements that the checks read, or that a baseline holds."""
+        """The fields of Measurements that the checks read, or that a baseline holds, and names of probes."""
         kept = {"settings", "shapes", "activations", *(["grads"] if self.backward else [])}
         return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
 
@@ -190,6 +196,9 @@ class CheckSettings(TypedDict, total=False):
     ops: str | None
     compile: str | bool | None
     emulate_casts: bool
+    attention: bool
+    experts: bool
+    spectrum: bool
 
 
 def make_plan(
@@ -207,6 +216,7 @@ def make_plan(
     compiles = COMPILE[0] if (chosen := settings.get("compile")) is True else chosen or None
     asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
     asked |= dict.fromkeys(_COMPILED, compiles)
+    asked |= {name: True for probe in FURTHER_PROBES if settings.get(probe) for name in asked_with(probe)}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(settings, values)
     if not backward and "max-activation-memory" in {check.name for check in checks}:

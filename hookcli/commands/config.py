@@ -11,6 +11,7 @@ from typing import Any
 from hookcli.commands.option_fields import GREATEST_TOLERANCE, MOST_RUNS
 from hookcli.commands.options import Options
 from hookcli.errors import UsageError, in_brief, shortened, unknown
+from hookcli.hooks.option_values import FURTHER_PROBES
 from hookcli.system.files import content, exists
 
 DEFAULT_FILE = "pyproject.toml"
@@ -59,6 +60,7 @@ _KEYS = {
     ),
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
     **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta", "emulate-casts"), _FLAG),
+    **dict.fromkeys(FURTHER_PROBES, _FLAG),
     "batch-size": _count(_MOST["batch_size"]),
     "threads": _count(_MOST["threads"]),
     "repeat": _count(MOST_RUNS),

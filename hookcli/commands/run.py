@@ -14,8 +14,9 @@ import typer
 from hookcli import registry
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import choice, moved_before, names, option
+from hookcli.commands.run_options import further_probe
 from hookcli.errors import UsageError, shortened
-from hookcli.hooks.option_values import OPS
+from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find, mentions, why_unseen
 from hookcli.record.launching.launched import Launched, attended, become
@@ -70,6 +71,9 @@ class RunOptions:
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )
     time: bool = option(False, "Also time modules without their parts, and backward by autograd's nodes.")
+    attention: bool = further_probe("attention", "Also record")
+    experts: bool = further_probe("experts", "Also record")
+    spectrum: bool = further_probe("spectrum", "Also record")
     hist: bool = option(False, "Record histograms, too: quantiles, and shares outside float16 and float8.")
     ops: bool = option(False, "Also record operators: each call of a PyTorch function.")
     inside_compiled: bool = option(
@@ -97,7 +101,10 @@ class RunOptions:
             start=start,
             stop=stop,
             max_seconds=self.max_seconds,
-            probes=check_probes([n.strip() for text in self.probe or [",".join(PROBES)] for n in text.split(",")]),
+            probes=check_probes(
+                [n.strip() for text in self.probe or [",".join(PROBES)] for n in text.split(",")]
+                + [name for name in FURTHER_PROBES if getattr(self, name)]
+            ),
             match=self.match,
             first_bad=self.first_bad,
             check=self.check,

@@ -25,6 +25,18 @@ def loss_option() -> Any:
     return option(None, text, panel=GRADIENTS, metavar="NAME")
 
 
+_OF_PROBES = {
+    "attention": "the attention of each head",
+    "experts": "the load of each expert",
+    "spectrum": "the ranks of outputs, weights and updates",
+}
+
+
+def further_probe(name: str, does: str) -> Any:
+    """The option that adds one of FURTHER_PROBES to what a command measures."""
+    return option(False, f"{does} {_OF_PROBES[name]} (hookcli {name}).")
+
+
 @dataclass(frozen=True)
 class StepOptions:
     """Parts of a command's run besides one forward, as typed; see the engine's Step."""

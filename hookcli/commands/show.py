@@ -60,6 +60,9 @@ class ShowOptions:
     over_time: str | None = option(
         None, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
     )
+    match: str | None = option(
+        None, "Chart a column (--over-time COLUMN) of the modules or parameters that match.", metavar="PATTERN"
+    )
     against: str | None = option(
         None, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
     )
@@ -81,12 +84,14 @@ class ShowOptions:
             if chart and value is not None:
                 raise UsageError(f"{name} and {chart}: a chart shows all steps, with all probes; leave one out")
         over_time = "." if several and self.over_time is None else self.over_time
+        if self.match is not None and self.over_time is None:
+            raise UsageError("--match: is for charts of a column; add --over-time COLUMN, as in --over-time std")
         text = self.step if self.step not in (None, "all") else "0"
         if not (text.isdecimal() and text.isascii() and len(text) <= _DIGITS):
             raise UsageError(f"--step {shortened(text)!r}: give a number from 0, or all")
         step = None if self.step in (None, "all") else int(text)
         phase = self.phase and self.phase.replace(" ", "_")  # tables have it in two words
-        return Query(step, self.model, phase, self.probe, over_time, self.step == "all")
+        return Query(step, self.model, phase, self.probe, over_time, self.step == "all", self.match)
 
 
 def show(

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from hookcli.checks.measurements import Measurements
+from hookcli import registry
+from hookcli.checks.measurements import FIELDS, Measurements
 from hookcli.checks.selection import CheckPlan
 from hookcli.engine.capture import Hooking, capture, capture_run
 from hookcli.engine.compiling import compile_run
@@ -16,7 +17,7 @@ from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.inputs import arguments
 from hookcli.engine.looked import require_casts
 from hookcli.engine.prepare import PreparedRun
-from hookcli.engine.probing import Edits
+from hookcli.engine.probing import Edits, make_probe
 from hookcli.engine.setting import compile_settings
 from hookcli.errors import ModelError, NoGradientsError
 from hookcli.hooks.parts import has_compiled
@@ -47,6 +48,7 @@ class Examiner:
         self.needs = plan.needs | (_FULL if in_full else set())
         self.further: list[Report] = []
         self._unread: Sequence[Probe] = ()
+        self._of_probes: dict[str, Report] = {}
         self._waiting: Sequence[Probe] = ()
         self.model = model = run.model
         self.error: ModelError | None = None
@@ -73,10 +75,11 @@ class Examiner:
             missing=self.missing,
             dtype=self.run.info["dtype"],
         )
-        if self.needs & set(_RUNS) or any(not check.needs for check in plan.checks):
+        if self.needs & set(_RUNS) or self.needs - FIELDS or any(not check.needs for check in plan.checks):
             measured = replace(measured, **self._in_own_mode())
         if self.error:
             absent: dict[str, Any] = {n: None for n in _RUNS if not getattr(getattr(measured, n), "rows", ())}
+            absent["probes"] = {name: report for name, report in measured.probes.items() if report.rows}
             measured = replace(measured, **absent, crash=self.error)
         else:
             measured = replace(measured, **self._in_eval(shapes), eval_crash=self.error)
@@ -102,6 +105,7 @@ class Examiner:
             probes.append(grads := GradsProbe(hist=full))
             grads.operators = False  # checks of gradients judge parameters alone
         probes += [SettingsProbe(for_people=full)] if full or "settings" in needs else []
+        probes += self._of_names()
         further: list[Probe] = [ParametersProbe()] if full and self.values else []  # which no check reads
         further[:0] = [GradsProbe("outputs", hist=True)] if further and self.backward else []
         self._unread = further
@@ -116,11 +120,20 @@ class Examiner:
             again += self._captured([probe], replace(self.run, data=None))  # on the first batch
         return reports | ({"again": tuple(again)} if repeats else {})
 
+    def _of_names(self) -> list[Probe]:
+        """The probes without a field of Measurements whose reports checks need; `missing` says why others are not."""
+        probes = [make_probe(registry.load("probes", name)) for name in sorted(self.needs - FIELDS)]
+        lacking = [probe for probe in probes if probe.needs_backward and not self.backward]
+        self.missing |= {probe.name: self.missing["grads"] for probe in lacking}
+        return [probe for probe in probes if probe not in lacking and (self.values or not probe.values)]
+
     def _taken(self, probes: Sequence[Probe]) -> dict[str, Any]:
         """Run the model under these probes. Returns the reports that checks read; others go to `further`."""
         captured = dict(zip(probes, self._captured(probes), strict=False))
         self.further += [report for probe, report in captured.items() if probe in self._unread]
-        return {report.probe: report for probe, report in captured.items() if probe not in self._unread}
+        read = {report.probe: report for probe, report in captured.items() if probe not in self._unread}
+        self._of_probes |= {name: report for name, report in read.items() if name not in FIELDS}
+        return {"probes": self._of_probes, **{name: read[name] for name in read.keys() & FIELDS}}
 
     def _inside(self, measured: Measurements) -> Measurements:
         """The measurements with those of the probes that wait to see inside compiled programs."""

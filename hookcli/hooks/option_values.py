@@ -15,6 +15,8 @@ AMP = ("bfloat16", "float16")
 ATTENTION = ("math", "flash", "efficient", "cudnn")
 """The kernels of scaled_dot_product_attention, as torch.nn.attention.SDPBackend has them."""
 BACKENDS = ("gloo", "nccl")
+FURTHER_PROBES = ("attention", "experts", "spectrum")
+"""Probes of hookcli that `run` and `check` add to what they measure, each by an option of its name."""
 OPTIMIZERS = ("sgd", "adamw")
 COMM_HOOKS = (
     *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),

@@ -68,6 +68,9 @@ class Probe(ABC):
     operators: bool = False
     """True if its rows can also be operators."""
     inside_compiled: bool = False  # True if it needs of modules only what they pass, and gradients
+    in_steps: bool = False
+    """True if `hookcli run --probe` may record it: its hooks change nothing that the program computes, and its rows are
+    places. Rows of one place (see `Column.identity`; calls are no places) merge by the rules of their columns."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:
@@ -146,6 +149,7 @@ class StatsProbe(Probe):
     """The kind of its tensors, as `hookcli.table.dump` names kinds."""
 
     merges_batches = True
+    in_steps = True
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""
 

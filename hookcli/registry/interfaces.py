@@ -19,7 +19,7 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
         "name": str,
         "columns": "Column",
         **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters"), bool),
-        **dict.fromkeys(("merges_batches", "values", "fastpath"), bool),
+        **dict.fromkeys(("merges_batches", "values", "fastpath", "in_steps"), bool),
         "grouping": str,
     },
     "reporters": {

@@ -59,6 +59,47 @@ class EnergyProbe(StatsProbe):
         self.take(describe(event, "") | {"energy": float(event.output.double().square().sum()) / 2}, event.output)
 
 
+class SignsProbe(Probe):
+    """How many values are positive in each half of the features that a layer returns, in recorded steps, too."""
+
+    name = "signs"
+    in_steps = True
+    columns = (
+        *columns_named("fqn", "path", "call"),
+        Column("positive", "Positive", kind=Kind.COUNT, merge=Merge.SUM),
+        Column("largest", "Largest value", kind=Kind.FIGURE, merge=Merge.MOST),
+        Column("features", "Features", kind=Kind.COUNT, charted=False),
+    )
+
+    def attach(self, session):
+        self.found = []
+        session.forward(self.see)
+
+    def see(self, event):
+        if isinstance(event.module, nn.Linear):
+            for path, half in zip(("low", "high"), event.output.detach().chunk(2, -1), strict=True):
+                place = {"fqn": event.fqn, "path": path, "call": event.call, "features": half.shape[-1]}
+                self.found.append((place, (half > 0).sum(), half.amax()))
+
+    def rows(self):
+        return [Row(place | {"positive": int(n), "largest": float(most)}) for place, n, most in self.found]
+
+
+class OneSided(Check):
+    """A half of the features of a layer has no positive value."""
+
+    id = "SIGNS"
+    name = "one-sided"
+    means = "a bias that was set wrongly"
+    advice = "look at the bias"
+    needs = ("signs",)
+
+    def judge(self, measured):
+        for row in measured.probes["signs"].rows:
+            if not row["positive"]:
+                yield self.finding(row.fqn, f"no positive value in the {row['path']} half", 0)
+
+
 class Narrow(Check):
     """A layer returns fewer features than one wants."""
 

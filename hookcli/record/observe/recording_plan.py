@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
-from hookcli.hooks.option_values import OPS
+from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
@@ -112,23 +112,19 @@ def parse_no_grad(text: str | None) -> int:
 
 
 def check_probes(names: Sequence[str]) -> Sequence[str]:
-    """Return the names; only plugins' need torch. Raises UsageError for a probe that can't observe from outside."""
-    choices = (*PROBES, "inputs")
+    """Return each name once; only plugins' need torch. Raises UsageError for a probe that can't record steps."""
+    choices = (*PROBES, "inputs", *(name for name in registry.names("probes") if name in FURTHER_PROBES))
     for name in names:
         if name in choices:
             continue
         plugin = next((plugin for plugin in registry.plugins("probes") if plugin.name == name), None)
         if plugin is None:
             raise UsageError(unknown("--probe", name, choices))
-        if plugin.distribution != "hookcli":
-            from hookcli.probes.base import StatsProbe
-
-            probe = plugin.load()
-            if isinstance(probe, type) and issubclass(probe, StatsProbe):
-                continue
+        if not plugin.built_in and getattr(plugin.load(), "in_steps", False):
+            continue
         alone = f"needs a separate run (`hookcli {name}`)"
         raise UsageError(f"--probe {name}: {alone}; choose from: {', '.join(choices)}")
-    return names
+    return [*dict.fromkeys(names)]
 
 
 _DENSE, _SPARSE = 48, 16

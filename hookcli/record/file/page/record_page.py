@@ -123,6 +123,8 @@ class RecordPage:
         own = (part for track in steps["tracks"] for part in (track, *track["groups"]))
         figures = {figure["name"] for part in own for figure in part["figures"]}
         columns = shown_columns([*documents, *ranked], figures.union(names(RECORDED)))
+        for track in tracks:
+            columns |= track.looks
         return {"reports": documents, "steps": steps, "columns": columns}
 
     def _losses(self, track: Track) -> dict[str, Sequence[object]] | None:

@@ -2,87 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
-from base64 import b64encode
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hookcli.record.file.page.rounded import ABSENT, Rounded, packed_counts
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.over_time import beside_fqn, figure_columns, history
 from hookcli.record.file.views.over_time import figures as figures_of
-from hookcli.record.file.views.over_time import history
-from hookcli.record.file.views.overview import overview
+from hookcli.record.file.views.overview import further, overview
 from hookcli.table import Column, Kind, Report, Row, Shown, strict
 from hookcli.table.columns.recorded import RECORDED
-
-DIGITS = 4
-"""Significant digits of the figures, which tables have too."""
-ABSENT, NAN, PLUS, MINUS = 32767, 32766, 32765, 32764
-"""Mantissas that stand for no figure, NaN and the infinities. `assets/data.js` reads them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rounded:
-    """Figures as `mantissas` (int16, of four digits) times ten to their `exponents` (int16); of any shape."""
-
-    mantissas: NDArray[np.int16]
-    exponents: NDArray[np.int16]
-
-    @classmethod
-    def of(cls, values: NDArray[np.float64], known: NDArray[np.bool_]) -> Rounded:
-        """The figures, rounded; those that are not `known` are absent."""
-        finite = np.isfinite(values) & known
-        plain = np.where(finite, values, 0.0)
-        sizes = np.abs(plain)
-        exponents = np.floor(np.log10(np.where(sizes > 0, sizes, 1.0))).astype(np.int16) - (DIGITS - 1)
-        over = np.abs(_scaled(plain, exponents)) >= 10**DIGITS  # 9,999.6 became 10,000
-        exponents += over
-        mantissas = _scaled(plain, exponents).astype(np.int16)
-        mantissas[~finite] = np.where(values[~finite] > 0, PLUS, MINUS)
-        mantissas[np.isnan(values)] = NAN
-        mantissas[~known] = ABSENT
-        exponents[(mantissas == 0) | ~finite] = 0
-        return cls(mantissas, exponents)
-
-    @property
-    def odd(self) -> bool:
-        """True if any figure is NaN or infinite."""
-        return bool(((self.mantissas >= MINUS) & (self.mantissas != ABSENT)).any())
-
-    def coarser(self) -> Rounded:
-        """The figures with three digits."""
-        figures = np.abs(self.mantissas) < 10**DIGITS
-        tenth = np.rint(self.mantissas / 10.0).astype(np.int16)
-        nonzero = figures & (tenth != 0)
-        return Rounded(np.where(figures, tenth, self.mantissas), np.where(nonzero, self.exponents + 1, self.exponents))
-
-    def packed(self) -> str:
-        """The figures as text: base64 of zlib of the bytes of each number, the low bytes of all numbers first.
-
-        Numbers follow each other in C order, mantissas before exponents. Bytes that are alike stand together so, which
-        compresses them to half the size.
-        """
-        planes = (
-            np.ascontiguousarray(numbers, "<i2").view(np.uint8).reshape(-1, 2).T.tobytes()
-            for numbers in (self.mantissas, self.exponents)
-        )
-        return b64encode(zlib.compress(b"".join(planes))).decode("ascii")
-
-
-def _scaled(values: NDArray[np.float64], exponents: NDArray[np.int16]) -> NDArray[np.float64]:
-    """Values over ten to their exponents, as whole numbers; in two steps, since 1e-320 has no reciprocal."""
-    half = (exponents // 2).astype(np.float64)
-    return np.rint(values / 10.0**half / 10.0 ** (exponents - half))
-
-
-def packed_counts(counts: NDArray[np.float64]) -> str:
-    """Exact counts as text: base64 of zlib of float64 in C order, NaN where there is none."""
-    return b64encode(zlib.compress(np.ascontiguousarray(counts, "<f8").tobytes())).decode("ascii")
-
 
 _Place = tuple[str, str]  # fqn and path
 _ABOUT_MODULES = ("type", "shape", "dtype", "calls")
@@ -105,6 +39,10 @@ class Track:
         self._order: list[_Place] = []
         self._cells: list[tuple[list[_Place], Rounded, NDArray[np.float64]]] = []
         self._rows: list[Row] = []
+        self._further: dict[str, dict[int, tuple[list[_Place], Rounded]]] = {}
+        """By the name of a column of a further probe: its figures, by number of the step."""
+        self.looks: dict[str, dict[str, Any]] = {}
+        """How the page shows these columns: like figures of the probe."""
         self._groups: dict[str, dict[int, Row]] = {}
         self._group_columns: Sequence[Column] = ()
         self._remarks: dict[str, dict[Hashable, tuple[dict[str, Any], list[list[int]]]]] = {
@@ -133,6 +71,8 @@ class Track:
         values = Rounded.of(_matrix(figures, len(_FIGURES)), np.array(measured, np.bool_).reshape(-1, len(_FIGURES)))
         self._cells.append((places, values, counts))
         self._take_remarks(number, step, joined)
+        for report in further(step):
+            self._take_further(number, report)
         for report in (report for report in step.reports if report.probe == "optimizer"):
             self._group_columns = report.columns
             for place, row in enumerate(report.rows):
@@ -140,8 +80,19 @@ class Track:
                 title = f"{title} #{place + 1}" if number in self._groups.get(title, ()) else title  # of another Adam
                 self._groups.setdefault(title, {})[number] = row
 
-    def _place(self, row: Row) -> _Place:
-        place = row.fqn, str(row.get("path") or "")
+    def _take_further(self, number: int, report: Report) -> None:
+        """Add the figures of a further probe, by place: those of a module stand in its row, those of a head below."""
+        for column in (column for column in figure_columns(report) if column not in RECORDED):
+            rows = [row for row in report.rows if type(row.get(column.name)) in (int, float)]
+            places = [self._place(row, beside_fqn(row)) for row in rows]
+            self._arrange(places)
+            values = _matrix([[_figure(row, column)] for row in rows], 1)
+            of_step = places, Rounded.of(values, np.ones_like(values, np.bool_))
+            self._further.setdefault(column.name, {})[number] = of_step
+            self.looks[column.name] = {"about": report.probe} | column.looks()
+
+    def _place(self, row: Row, path: str = "") -> _Place:
+        place = row.fqn, path or str(row.get("path") or "")
         about = {name: row.get(name) for name in _ABOUT_MODULES if row.get(name) is not None}
         self._modules.setdefault(place, {}).update(about)
         return place
@@ -204,6 +155,14 @@ class Track:
             if (found.mantissas != ABSENT).any():
                 figures = (found.coarser() if coarse else found).packed()
                 yield {"name": statistic.name, "figures": figures, "odd": found.odd}
+        for name, by_step in self._further.items():
+            found = Rounded(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
+            for step, (places, values) in by_step.items():
+                if step >= since:
+                    rows = [at[place] for place in places]
+                    found.mantissas[rows, step - since] = values.mantissas[:, 0]
+                    found.exponents[rows, step - since] = values.exponents[:, 0]
+            yield {"name": name, "figures": (found.coarser() if coarse else found).packed(), "odd": found.odd}
         for number, statistic in enumerate(_COUNTS):
             matrix = np.full(size, np.nan)
             for column, (rows, _, counts) in enumerate(new):

@@ -9,6 +9,7 @@ from hookcli.checks.judgement import Judgement
 from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
 from hookcli.record.file.record_lines import SHARDED, RecordedStep
 from hookcli.table import SEVERITIES, Finding, Report, Row, Skipped
+from hookcli.table.merge import merged_values
 from hookcli.table.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
 from hookcli.table.stats import total
 from hookcli.table.times import NAMES
@@ -71,7 +72,9 @@ def _slowest(seconds: Iterable[float | None]) -> float | None:
 
 
 def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_far: Mapping[str, Report]) -> Report:
-    match next(iter(parts.values())).probe:
+    first = next(iter(parts.values()))
+    places = [[*by_rank.values()] for by_rank in rows_by_place(parts).values()]
+    match first.probe:
         case "check":
             return _verdict(parts)
         case "updates":
@@ -80,6 +83,9 @@ def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_fa
             return merge_groups(parts, steps, merged_so_far)
         case "time":
             return _slowest_times(parts)
+    if not any(row.stats for part in parts.values() for row in part.rows):  # of a further probe
+        rows = [by_rank[0] if len(by_rank) == 1 else Row(merged_values(by_rank, first.columns)) for by_rank in places]
+        return replace(first, rows=rows, skipped=common_skipped(parts), meta=common_meta(parts))
     from hookcli.table.merged_ranks import merged  # imports numpy, which the record of one process can do without
 
     return merged({rank: _of_whole_loss(report) for rank, report in parts.items()})

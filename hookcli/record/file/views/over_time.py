@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from hookcli.errors import UsageError, unknown
 from hookcli.record.file.parameter_rows import parameter_rows
 from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.views.overview import findings, overview, probe_reports
-from hookcli.table import Column, Kind, Report, Row, columns_named
+from hookcli.table import STATS_KEYS, Column, Kind, Report, Row, columns_named
+from hookcli.table.columns import IDENTITY
 from hookcli.table.columns.recorded import MEASURED, OVER_TIME, STEP_TOTALS, WHEN
 from hookcli.table.merge import gathered
 from hookcli.table.meta import Meta
+from hookcli.table.names import name_filter, no_match
 from hookcli.table.times import NAMES
 
 
@@ -53,6 +56,61 @@ def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
         rows = [Row({column.name: row.get(column.name) for column in columns}) for row in report.rows]
         narrowed += [replace(report, columns=columns, rows=rows)] if chosen else []
     return narrowed
+
+
+def of_places(steps: Sequence[RecordedStep], name: str, pattern: str) -> list[Report]:
+    """A report per model and phase, with a row per step, and a column for each place that matches: its figure `name`.
+
+    `name` is that of a column of any report, or its title. A parameter also matches by its module's name. Raises
+    UsageError if no report has such a figure, or no place that has one matches.
+    """
+    known = {row.fqn: str(row.get("type") or "") for step in steps for report in step.reports for row in report.rows}
+    matches = name_filter(pattern, known)
+    if not any(map(matches, known, known.values())):
+        raise UsageError(f"--match: {no_match(pattern, known)}")
+    found: dict[tuple[str, str], list[Row]] = {}
+    columns: dict[tuple[str, str], dict[str, Column]] = {}
+    for step in steps:
+        values: dict[str, Any] = {"step": step.step, "forward": step.forward}
+        for column, row in _of_figure(step, name):
+            owner = row.fqn.rpartition(".")[0] if row.get("kind") in ("parameter", "update") else row.fqn
+            if any(matches(fqn, known.get(fqn, "")) for fqn in (row.fqn, owner)):
+                place = f"{row.fqn or '(model)'} {beside_fqn(row)}".rstrip()
+                own = replace(column, name=f"{column.name}[{place}]", title=place, full="", drop=None)
+                columns.setdefault((step.model, step.phase), {})[own.name] = own
+                values[own.name] = row[column.name]
+        found.setdefault((step.model, step.phase), []).append(Row(values))
+    if not columns:
+        figures = dict.fromkeys(c.name for step in steps for report in step.reports for c in figure_columns(report))
+        absent = f"nothing that matches {pattern!r} has it" if name in figures else unknown("figure", name, figures)
+        raise UsageError(f"--over-time {name}: {absent}")
+    when = columns_named("step", "forward")
+    return [
+        replace(history(*key, [], name), columns=(*when, *own.values()), rows=found[key])
+        for key, own in columns.items()
+    ]
+
+
+def _of_figure(step: RecordedStep, name: str) -> Iterator[tuple[Column, Row]]:
+    """The rows that have a figure of this name or title; statistics are those of outputs."""
+    for report in step.reports:
+        for column in figure_columns(report):
+            other = column.name in STATS_KEYS and report.probe != "activations"
+            if name.lower() in (column.name, column.title.lower()) and not other:
+                yield from ((column, row) for row in report.rows if row.get(column.name) is not None)
+
+
+def figure_columns(report: Report) -> list[Column]:
+    """The columns of a report whose values are numbers that can change from step to step."""
+    charted = [column for column in report.columns if column.charted and not column.identity]
+    return [c for c in charted if any(type(row.get(c.name)) in (int, float) for row in report.rows)]
+
+
+def beside_fqn(row: Row) -> str:
+    """Words that tell a row from others of its name: the path of a tensor, "head 3", "update"; "" for the usual one."""
+    further = [(name, row.get(name)) for name in IDENTITY if name not in ("fqn", "step")]
+    told = [(name, value) for name, value in further if value not in (None, "", "output", "parameter")]
+    return " ".join(str(value) if name in ("path", "kind") else f"{name} {value}" for name, value in told)
 
 
 def report_title(model: str, fqn: str) -> str:

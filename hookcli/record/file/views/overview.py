@@ -24,6 +24,7 @@ from hookcli.table.stats import norm
 from hookcli.table.times import NAMES
 
 JOINED = ("activations", "grads", "updates")
+_RECORDED = (*JOINED, "inputs", "optimizer", "time", "check")
 
 
 @dataclass
@@ -108,6 +109,12 @@ def step_totals(step: RecordedStep) -> dict[str, Any]:
 def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
     """The report of one probe as it was recorded, with the figures of its step; empty without such a probe."""
     return [replace(r, meta={**r.meta, **step_meta(step)}) for r in step.reports if r.probe == probe]
+
+
+def further(step: RecordedStep) -> list[Report]:
+    """The reports of further probes (`--probe`, `--attention` ...), each a table of its own."""
+    probes = dict.fromkeys(report.probe for report in step.reports if report.probe not in _RECORDED)
+    return [report for probe in probes for report in probe_reports(step, probe)]
 
 
 def findings(step: RecordedStep, losses: LossCourse | None = None) -> list[Report]:

@@ -8,8 +8,17 @@ from dataclasses import dataclass, replace
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep, StepEntry
-from hookcli.record.file.views.over_time import every_step, history, needed, of_figure, over_time, report_title, spoken
-from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before, verdict_on
+from hookcli.record.file.views.over_time import (
+    every_step,
+    history,
+    needed,
+    of_figure,
+    of_places,
+    over_time,
+    report_title,
+    spoken,
+)
+from hookcli.record.file.views.overview import findings, further, overview, probe_reports, rows_before, verdict_on
 from hookcli.system.escaping import shell_path
 from hookcli.table import Report, Shown, Skipped
 from hookcli.table.columns import columns_named
@@ -28,7 +37,7 @@ class Query:
     """Selects by `step` (else the last ones), `model` and `phase`; `every_step` takes all that were finished.
 
     Shows the report of one `probe`, else all joined; with `over_time` the history of that module or parameter, where ""
-    and "." name the model itself.
+    and "." name the model itself; with `match`, too, that column of any report, for the places that match.
     """
 
     step: int | None = None
@@ -37,6 +46,7 @@ class Query:
     probe: str | None = None
     over_time: str | None = None
     every_step: bool = False
+    match: str | None = None
 
     def each(self, record: Record) -> Iterator[Report]:
         """Yield the reports of every selected step. Raises UsageError, as `reports` does.
@@ -68,7 +78,8 @@ class Query:
         if not self.probe:
             courses = record.courses()
             judged = [findings(step, courses.get(step.model)) for step in measured]
-            reports = [one for step, own in zip(measured, judged, strict=True) for one in (overview(step), *own)]
+            tables = [(overview(step), *own, *further(step)) for step, own in zip(measured, judged, strict=True)]
+            reports = [report for of_step in tables for report in of_step]
             return [*reports, *(of_compiler if any(judged) and self == Query() else ())]
         if self.probe == COMPILED and of_compiler:
             return of_compiler
@@ -104,6 +115,8 @@ class Query:
 
     def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
         shown = finished(record, entries)
+        if self.match is not None:
+            return of_places(list(record.steps(shown)), fqn, self.match)
         reports = over_time(record.steps(shown, needed(fqn)), fqn)
         of_losses = self._of_losses(record, entries) if fqn in ("", "loss") else []
         if not reports:

@@ -84,7 +84,8 @@ class StepMeasurements:
                 self._probes.append(GradsProbe(of="outputs", hist=plan.hist))
             elif name not in ("grads", "updates", "optimizer", "time"):  # which the session's hooks don't measure
                 hist = {"hist": True} if plan.hist and name in ("activations", "inputs") else {}  # not in plugins
-                self._probes.append(registry.load("probes", name)(**hist))
+                probe = registry.load("probes", name)(**hist).in_callers_run()
+                self._probes += [probe] if training or not probe.needs_backward else []
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
         self._times: TimeProbe | None = None
@@ -220,7 +221,7 @@ class StepMeasurements:
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
-        if not isinstance(probe, StatsProbe):  # the inventory, whose names checks look up in the other reports
+        if isinstance(probe, InventoryProbe):  # whose names checks look up in the other reports
             rows = [replace(row, values={**row.values, "fqn": self.name(row.fqn)}) for row in report.rows]
             return replace(report, rows=rows)
         if isinstance(probe, GradsProbe):

@@ -10,19 +10,24 @@ from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
 from hookcli.table import Report, Row, TensorStats, columns_named
+from hookcli.table.columns import place_of
+from hookcli.table.merge import merged_values, ruled, rules_of
 from hookcli.table.meta import Meta
 
-_MEASURED = {"inventory", "activations", "grads"}
+_MEASURED = frozenset(("inventory", "activations", "grads"))
 
 
 @cache
-def _checks() -> Sequence[Check]:
-    """The checks that need no extra run, at their default thresholds. A script's own hooks are there on purpose."""
-    from hookcli.checks.leftover_hooks import HooksLeft  # programs that are not judged need not import these
-    from hookcli.checks.selection import choose
+def _checks(probes: frozenset[str]) -> Sequence[Check]:
+    """The checks that need no run besides these probes', at their default thresholds.
 
-    chosen = choose(ignore=[HooksLeft.id])
-    return [check for check in chosen if check.needs and _MEASURED.issuperset(check.needs)]
+    A script's own hooks are there on purpose.
+    """
+    from hookcli.checks.leftover_hooks import HooksLeft  # programs that are not judged need not import these
+    from hookcli.checks.selection import asked_with, choose
+
+    chosen = choose(ignore=[HooksLeft.id], asked=[name for probe in probes for name in asked_with(probe)])
+    return [check for check in chosen if check.needs and (_MEASURED | probes).issuperset(check.needs)]
 
 
 def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str) -> Report:
@@ -47,28 +52,39 @@ def check_step(name: str, reports: Mapping[str, Report], meta: Meta, unread: str
         grads=grads,
         dtype=meta.get("dtype", "float32"),
         missing=missing,
+        probes=(further := {probe: report for probe, report in reports.items() if probe not in _MEASURED}),
     )
-    return judge(_checks(), measured).report(name, meta, modules=reports["inventory"].totals["modules"])
+    return judge(_checks(frozenset(further)), measured).report(
+        name, meta, modules=reports["inventory"].totals["modules"]
+    )
 
 
 (_CALLS,) = columns_named("calls")
 
 
 def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
-    """Merge the rows of all calls exactly, under `name`'s fqns; of a wrapper and its module, the module's stay."""
+    """Merge the rows of all calls exactly, under `name`'s fqns; of a wrapper and its module, the module's stay.
+
+    A row with statistics has the first call's shape, and whatever else does not merge; any other, what all calls share.
+    """
     calls: dict[tuple[object, ...], list[Row]] = {}
     for row in report.rows:
-        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+        calls.setdefault(place_of({**row.values, "call": None, "pass": None}), []).append(row)
     named: dict[tuple[object, ...], list[Row]] = {}
     for (fqn, *rest), rows in calls.items():
         key = (name(str(fqn)), *rest)
         if key not in named or len(named[key][0].fqn) < len(str(fqn)):
             named[key] = rows
+    rules = rules_of(report.columns)
     merged = []
-    for rows in named.values():  # the first call's values, with the statistics of all calls
-        values = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
+    for rows in named.values():
+        values = dict(rows[0].values)
+        if rows[1:]:
+            values = values | ruled(rows, rules) if rows[0].stats else merged_values(rows, report.columns)
+        values = {key: value for key, value in values.items() if key not in ("call", "pass")}
         stats = TensorStats.merge(row.stats for row in rows if row.stats) if rows[0].stats else None
-        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats))
+        calls_made = sum(row.get("calls") or 1 for row in rows)
+        merged.append(Row(values | {"fqn": name(rows[0].fqn), "calls": calls_made}, stats))
     seen = {row.fqn for row in report.rows}
     names = {name(fqn) for fqn in seen}
     skipped = [replace(s, fqn=name(s.fqn)) for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]

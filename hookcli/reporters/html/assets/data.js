@@ -63,7 +63,7 @@ export async function loadPayload() {
   return { ...rest, explain, ...joined, document: written };
 }
 
-/** The figures of a matrix of modules by steps, as hookcli/record/file/page/track.py packs them; ABSENT where there is none. */
+/** The figures of a matrix of modules by steps, as hookcli/record/file/page/rounded.py packs them; ABSENT where there is none. */
 export async function unpackFigures(text) {
   const bytes = await unpacked(text, "deflate");
   const size = bytes.length / 4;

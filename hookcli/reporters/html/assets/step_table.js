@@ -35,7 +35,7 @@ function figureColumn(statistic, matrix, track, at) {
   return {
     key: statistic.name,
     title: declared(statistic.name).title.replace(/ (grad$|in .*)/, ""), // its group says the rest
-    group: GROUPS[statistic.about],
+    group: GROUPS[statistic.about] ?? statistic.about,
     hint: statistic.title,
     numeric: true,
     drop: statistic.drop,

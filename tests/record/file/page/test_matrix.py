@@ -9,7 +9,7 @@ import paged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookcli.record.file.page.track import Rounded, packed_counts
+from hookcli.record.file.page.rounded import Rounded, packed_counts
 
 EDGES = [0.0, 1.0, -1.0, 9999.6, 0.99996, 1e-300, 123456.0, 1e-7, math.nan, math.inf]
 
