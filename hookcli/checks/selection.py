@@ -93,9 +93,8 @@ def choose(
         with registry.guarded(check):
             made.append(check(limits.get(check.id)))
     if not made:
-        raise UsageError(
-            f"no check is left to run: {'--' * typed}ignore excludes all checks that {'--' * typed}select names"
-        )
+        dashes = "--" if typed else ""
+        raise UsageError(f"no check is left to run: {dashes}ignore excludes all checks that {dashes}select names")
     return made
 
 
@@ -152,7 +151,6 @@ def _is_whole(word: str, checks: Sequence[type[Check]]) -> bool:
     return len(checks) == 1 and word.lower() in (checks[0].id.lower(), checks[0].name)
 
 
-_COMPILED = ("HK039", "HK040", "HK041", "HK042")
 _BREAKS = "HK043"
 _SEE = "`hookcli check --list` lists them"
 
@@ -215,7 +213,7 @@ def make_plan(
     limits = parse_thresholds(settings.get("thresholds") or {}, "--threshold " if typed else "thresholds: ")
     compiles = COMPILE[0] if (chosen := settings.get("compile")) is True else chosen or None
     asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
-    asked |= dict.fromkeys(_COMPILED, compiles)
+    asked |= dict.fromkeys(("HK039", "HK040", "HK041", "HK042"), compiles)
     asked |= {name: True for probe in FURTHER_PROBES if settings.get(probe) for name in asked_with(probe)}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(settings, values)

@@ -77,7 +77,7 @@ class SignsProbe(Probe):
 
     def see(self, event):
         if isinstance(event.module, nn.Linear):
-            for path, half in zip(("low", "high"), event.output.detach().chunk(2, -1), strict=True):
+            for path, half in zip(("low", "high"), event.output.detach().chunk(2, -1), strict=False):
                 place = {"fqn": event.fqn, "path": path, "call": event.call, "features": half.shape[-1]}
                 self.found.append((place, (half > 0).sum(), half.amax()))
 
