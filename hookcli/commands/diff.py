@@ -11,7 +11,7 @@ import typer
 
 from hookcli.commands.diff_files import compare_records, compare_weights, is_record, narrowing, require_rows
 from hookcli.commands.diff_files import example as example_of
-from hookcli.commands.diff_sides import IN_QUOTES, SideSpec, both_sides, parse_side
+from hookcli.commands.diff_sides import IN_QUOTES, SideSpec, both_sides, is_onnx, parse_side
 from hookcli.commands.mistakes import ending_in_example
 from hookcli.commands.next_command import compared_again, with_next
 from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
@@ -47,12 +47,13 @@ EXAMPLES = (
     "hookcli diff 'net.py:Net --compile' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
     "hookcli diff dumped/ 'resnet18 --device cuda'",
+    "hookcli diff net.py:Net net.onnx",
     "hookcli diff base.safetensors tuned.safetensors",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
 COLUMNS = (*TENSORS, *PRECISION)
 ELSEWHERE = IN_QUOTES
-_A = "A model, a saved report (FILE.json), a record, a dump, or a file of weights."
+_A = "A model, a saved report (FILE.json), a record, a dump, an .onnx file, or a file of weights."
 _B = "Another, with its options in quotes: 'resnet50 --dtype bfloat16'."
 FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
 
@@ -100,16 +101,17 @@ def diff(
     such options is compared with itself without them: hookcli diff 'resnet18 --amp'. Of two records from `hookcli
     run`: which run is better, in which settings they differ, the first step and module beyond tolerance, and what grew
     from there. A folder that --dump has written is compared tensor by tensor with another one, or with a model, which
-    runs on the same inputs. Of two files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared:
-    which differ, which are renamed, and which changes are of low rank, as LoRA makes them. Exit code 1: a difference
-    is beyond tolerance, or a module of two models has another setting that can change figures of this run (an eps, a
-    stride; not Dropout's p in eval mode).
+    runs on the same inputs; so is what ONNX Runtime computes of an .onnx file, with the model that it came from. Of two
+    files or folders of weights (.safetensors, .gguf, .pt), all tensors are compared: which differ, which are renamed,
+    and which changes are of low rank, as LoRA makes them. Exit code 1: a difference is beyond tolerance, or a module of
+    two models has another setting that can change figures of this run (an eps, a stride; not Dropout's p in eval mode).
     """
     with ending_in_example(example((a,) if b is None else (a, b))):
         a, b = both_sides(a, b, options)
     _require_sides(a, b)
     allowed, of_models = words_of(own.allow_settings), _of_models(own, timing)
-    for what, named in (("records", is_record), ("dumps", is_dump), ("files of tensors", holds_tensors)):
+    not_models = {"records": is_record, "dumps": is_dump, "files of tensors": holds_tensors, ".onnx files": is_onnx}
+    for what, named in not_models.items():
         if of_models and (named(a) or named(b)):
             raise UsageError(f"{of_models}: both sides must be models, not {what}")
     tolerance = Tolerance(own.rtol, own.atol, allowed)
@@ -117,13 +119,15 @@ def diff(
         raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):
         return compare_records(a, b, tolerance, narrowing(options), options)
-    if is_dump(a) or is_dump(b):
+    if is_dump(a) or is_dump(b) or is_onnx(a) or is_onnx(b):
         output = Output(options)
         output.check_columns(with_operators(DUMPED))
         with salvaging(output) as progress:
             from hookcli.commands.diff_dumps import DumpRuns
+            from hookcli.commands.diff_onnx import OnnxRuns
 
-            report = DumpRuns(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
+            runs = OnnxRuns if is_onnx(a) or is_onnx(b) else DumpRuns
+            report = runs(options, step, typed_names(ctx), tolerance, progress).compare(a, b)
         return _judged([report], output)
     if holds_tensors(a) and holds_tensors(b):
         for name in sorted(typed_names(ctx) & _RUNNING):

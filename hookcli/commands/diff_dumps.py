@@ -30,7 +30,7 @@ from hookcli.table.names import checked_filter, operator_owner
 from hookcli.tensors.files.dump_reader import DumpReader
 from hookcli.tensors.tree import type_text
 
-_INPUT = {*GENERATED, *DATA}
+INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
 _PROBES = {
     "output": ("activations",),
@@ -64,7 +64,7 @@ class DumpRuns:
         a, b = self._without_lone_operators(a, b), self._without_lone_operators(b, a)
         parts = parts_of(b.dump, parts_of(a.dump))
         self._check_model(a, parts, b.folder)
-        return compare_dumps(a, b, self._wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
+        return compare_dumps(a, b, self.wanted(a.dump, parts), self.tolerance, {"dump": _probes(a.dump)})
 
     def _with_model(self, reader: DumpReader, side: int, texts: tuple[str, str]) -> Report:
         self._require_operators(reader)
@@ -87,19 +87,32 @@ class DumpRuns:
         unseen = unseen_parts(model_side.model, model_side.compile)
         if options.ops:
             parts += operators_of(model_side, live.step_of(built, backward), options.ops, unseen)
-        comparison = DumpComparison(reader, side, parts, self._wanted(reader.dump, parts), unseen=unseen)
-        asked = [_PROBES[kind] for kind in KINDS if kind in reader.dump.kinds]
+        comparison = DumpComparison(reader, side, parts, self.wanted(reader.dump, parts), unseen=unseen)
+        return self.observed(comparison, live, built, (inputs, described, data), texts)
+
+    def observed(
+        self,
+        comparison: DumpComparison,
+        live: ModelRuns,
+        built: BuiltSide,
+        given: tuple[Any, str, DataBatches | None],
+        texts: tuple[str, str],
+    ) -> Report:
+        """The report of a comparison with a model that runs now, on what is `given`: the input, in words, and data."""
+        dump = comparison.reader.dump
+        asked = [_PROBES[kind] for kind in KINDS if kind in dump.kinds]
         probes: list[Probe] = [load("probes", name)(*of, sink=comparison) for name, *of in asked]
+        inputs, described, data = given
 
         def report(*, complete: bool) -> Report:
             meta = only(comparison.meta, "seconds", "hookcli_seconds", "error")
-            meta |= {"dump": _probes(reader.dump), "complete": complete}
+            meta |= {"dump": _probes(dump), "complete": complete}
             return comparison.report(self.tolerance, " → ".join(texts), meta)
 
         try:
             live.observed(built, inputs, described, probes, comparison.select, data)
         except HookcliError as error:
-            raise type(error)(f"{spec.label}: {error}", (report(complete=False),)) from error
+            raise type(error)(f"{built.spec.label}: {error}", (report(complete=False),)) from error
         except KeyboardInterrupt as error:
             error.reports = (report(complete=False),)  # type: ignore[attr-defined]
             raise
@@ -109,8 +122,8 @@ class DumpRuns:
         """The options, and the dump's where none is typed. Raises UsageError if the latter name code to run."""
         dump = reader.dump
         left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
-        if dump.has_inputs or _INPUT & {*self.typed}:
-            left = {name: value for name, value in left.items() if name not in _INPUT}
+        if dump.has_inputs or INPUT & {*self.typed}:
+            left = {name: value for name, value in left.items() if name not in INPUT}
         if "train" not in self.typed and dump.meta.get("mode") in ("train", "eval"):
             left["train"] = dump.meta["mode"] == "train"
         for name in ("data", "loss"):
@@ -126,7 +139,7 @@ class DumpRuns:
     def _batches(self, reader: DumpReader, built: BuiltSide) -> DataBatches | None:
         """The dump's own input; None if it has none, or another one is asked for."""
         number = len(reader.dump.inputs)
-        if not reader.dump.has_inputs or _INPUT & {*self.typed}:
+        if not reader.dump.has_inputs or INPUT & {*self.typed}:
             return None
 
         def each() -> Iterator[AllInput]:
@@ -153,7 +166,7 @@ class DumpRuns:
         left = [row for row in reader.dump.tensors if operator_owner(row.fqn) is None]
         return DumpReader(reader.folder, replace(reader.dump, tensors=left))
 
-    def _wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
+    def wanted(self, dump: Dump, others: list[NamedPart]) -> Wanted:
         """The test of tensors by --match and --type. Raises UsageError for names that nothing has."""
         names = {place.fqn: place.type for place in parts_of(dump, others)}
         names |= {row.fqn: "" for row in dump.tensors if row["kind"] == "grad"}

@@ -20,7 +20,7 @@ from hookcli.commands.typer_classes import typed_names, with_values
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import AMP, ATTENTION
 from hookcli.sources.identity import source_of
-from hookcli.system.files import is_folder
+from hookcli.system.files import is_file, is_folder
 from hookcli.table.dump import is_dump
 from hookcli.table.files import looks_saved
 from hookcli.tensors.files.opening import holds_tensors
@@ -73,6 +73,11 @@ class SideSpec:
     def file(self) -> str | None:
         """The saved report that the side names, if any."""
         return self.text if looks_saved(self.text) else None
+
+
+def is_onnx(text: str) -> bool:
+    """True for an argument that names an .onnx file rather than a model with options."""
+    return text.endswith(".onnx") and (is_file(text) or not any(mark in text for mark in (":", " -")))
 
 
 def both_sides(a: str, b: str | None, shared: Options) -> tuple[str, str]:

@@ -105,14 +105,15 @@ class DumpComparison:
         wanted: Wanted,
         other: Dump | None = None,
         unseen: Collection[str] = (),
+        alignment: Alignment | None = None,
     ) -> None:
         self.reader = reader
         self.side, self.other = side, 1 - side
-        self.alignment = alignment_with(reader.dump, modules, side, other)
+        self.alignment = alignment or alignment_with(reader.dump, modules, side, other)
         self._wanted = wanted
         self._unseen = unseen
         self._types = {place.fqn: place.type for place in modules}
-        self._rows = {_key(row.values, row.fqn): row for row in reader.dump.tensors}
+        self._rows = {key_of(row.values, row.fqn): row for row in reader.dump.tensors}
         self._seen: set[Key] = set()
         self._mine, self._others = Extent(reader.dump), Extent(other)
         # Names of the dump's modules by those of the other side, and the other way round.
@@ -144,7 +145,7 @@ class DumpComparison:
             if row["file"]:
                 self.take(row.values, partial(other.load, row))
             elif (name := name_there(self._names, row["kind"], row.fqn)) is not None:
-                self._seen.add(_key(row.values, name))
+                self._seen.add(key_of(row.values, name))
                 self._skip(row)
 
     def finish(self, model: str, meta: Meta, skipped: Sequence[Skipped]) -> None:
@@ -184,14 +185,14 @@ class DumpComparison:
             return
         if not self._wanted(kind, name, values["type"] or ""):
             return
-        row = self._rows.get(_key(values, name))
+        row = self._rows.get(key_of(values, name))
         if row is None:
             if self._mine.has_all_of(name):
                 self.pairs.note_unmatched(self.other, live, only(self.other, _HAS.get(kind, "has a gradient")))
             else:
                 self._skipped[Skipped(fqn, "not in the dump", values["path"])] = None
             return
-        self._seen.add(_key(values, name))
+        self._seen.add(key_of(values, name))
         if not row["file"]:
             self._skip(row)
             return
@@ -232,7 +233,8 @@ def compare_dumps(a: DumpReader, b: DumpReader, wanted: Wanted, tolerance: Toler
     return comparison.report(tolerance, f"{a.folder} → {b.folder}", meta)
 
 
-def _key(values: Mapping[str, object], fqn: str) -> Key:
+def key_of(values: Mapping[str, object], fqn: str) -> Key:
+    """The identity of a tensor, under a module's name of the dump."""
     return tuple(fqn if name == "fqn" else values.get(name) or 0 for name in IDENTITY)
 
 

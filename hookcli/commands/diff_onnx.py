@@ -1,0 +1,47 @@
+"""Compares the model of an .onnx file with a PyTorch model: `hookcli diff net.py:Net net.onnx`. Imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hookcli.commands.diff_dumps import INPUT, DumpRuns
+from hookcli.commands.diff_models import ModelRuns
+from hookcli.commands.diff_sides import common_input, is_onnx, parse_side
+from hookcli.diff.align import NamedPart
+from hookcli.engine.inputs import arguments
+from hookcli.engine.onnx.run import OnnxComparison, OnnxModel
+from hookcli.engine.preserve import copied
+from hookcli.errors import UsageError
+from hookcli.registry import load
+from hookcli.table import Report
+from hookcli.table.dump import is_dump
+from hookcli.tensors.tree import type_text
+
+
+class OnnxRuns(DumpRuns):
+    """A comparison with an .onnx file, whose model gets the input of the PyTorch side."""
+
+    def compare(self, a: str, b: str) -> Report:
+        """The report of two sides, of which one is an .onnx file."""
+        side = 0 if is_onnx(a) else 1
+        file, other = (a, b)[side], (a, b)[1 - side]
+        if is_onnx(other) or is_dump(other):
+            raise UsageError(f"{other} can't be compared with {file}; give the PyTorch model that {file} came from")
+        if self.options.ops:
+            raise UsageError("--ops: an .onnx file tells of no operator of PyTorch; leave it out", option="ops")
+        reader = OnnxModel(file)
+        options = self.options if {*self.typed} & INPUT else replace(self.options, input=reader.input_shapes)
+        spec = parse_side("AB"[1 - side], other, options)
+        if spec.file:
+            raise UsageError(f"{spec.label} {other!r}: a saved report can't be compared with {file}; give a model")
+        live = ModelRuns(options, self.progress, self.step.make())
+        built = live.built(spec, False)
+        given = common_input(built, built, options, False)
+        first, model = given.first[0], built.prepared.model
+        probe = load("probes", "activations")()
+        calls = live.observed(built, copied(first), given.described, [probe], lambda *_: True)[0].rows
+        self.progress.stage(f"running {file}")
+        pairing = reader.pair_with(model, calls, arguments(first))
+        parts = [NamedPart(fqn, type_text(module)) for fqn, module in model.named_modules()]
+        comparison = OnnxComparison(reader, pairing, side, parts, self.wanted(reader.dump, parts))
+        return self.observed(comparison, live, built, (first, given.described, given.of_side(0)), (a, b))

@@ -1,0 +1,1 @@
+"""The models of .onnx files as sides of a comparison: read, run by ONNX Runtime, and paired with modules."""

@@ -1,0 +1,133 @@
+"""The graph of an .onnx file: its operators, and the modules that they belong to, as PyTorch's exporters name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hookcli.errors import UsageError, in_brief, shortened
+from hookcli.system.files import content, regular
+from hookcli.table.formatting import listed
+
+_MOST = 2**31  # bytes: the most that a message of Protocol Buffers can have
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.training", "com.microsoft")
+_SCOPES = "pkg.torch.onnx.name_scopes"  # of torch.onnx.export(dynamo=True): "['', 'layer1', 'layer1.conv', 'conv2d']"
+_QUOTED = re.compile(r"'([^'\\]*)'")
+_PATH = re.compile(r"/(?:(.+)/)?[^/]+")  # of TorchScript's exporter: /layer1/layer1.0/conv1/Conv
+_CALL = re.compile(r"_\d+$")
+_PASSED_ON = {"Add", "Cast", "DequantizeLinear", "Mul", "QuantizeLinear"}  # what quantizers put after an operator
+
+
+class Operator(NamedTuple):
+    """An operator: its type, the module that it belongs to (None if unknown), and the names of its values."""
+
+    op: str
+    scope: str | None
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+def read_onnx(text: str) -> Any:
+    """The model in an .onnx file. Raises UsageError for a damaged one, or one that needs code or files from outside."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise UsageError(f"{text}: reading it needs onnx and onnxruntime: pip install 'hookcli[onnx]'") from error
+    path = Path(text)
+    try:
+        model = onnx.load_model_from_string(content(path, _MOST))
+    except OSError as error:
+        raise UsageError(f"{shortened(text)}: can't be read ({error.strerror or error})") from error
+    except Exception as error:  # of Protocol Buffers, which has several
+        raise UsageError(f"{path}: damaged, or not an ONNX model ({in_brief(error)})") from error
+    if not model.graph.node:
+        raise UsageError(f"{path}: damaged, or not an ONNX model (no operators)")
+    known = {*_DOMAINS, *(function.domain for function in model.functions)}
+    if foreign := sorted({node.domain for node in model.graph.node} - known):
+        whose = listed([shortened(repr(domain), 40) for domain in foreign], 3)
+        raise UsageError(f"{path}: has operators of {whose}, which need a library of their own; hookcli loads none")
+    for tensor in _messages(model, onnx.TensorProto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _require_inside(path, {entry.key: entry.value for entry in tensor.external_data})
+    return model
+
+
+def _messages(message: Any, kind: type) -> Iterator[Any]:
+    """All messages of a kind within another."""
+    if isinstance(message, kind):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for item in [value] if hasattr(value, "ListFields") else value:
+                yield from _messages(item, kind)
+
+
+def _require_inside(path: Path, entry: Mapping[str, str]) -> None:
+    """Raise UsageError unless a tensor's external data lies in a file in the folder of the .onnx file."""
+    location = entry.get("location", "")
+    try:
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+            raise ValueError("it must name a file beside it")
+        size = regular(path.parent / location, path.parent).stat().st_size
+        if int(entry.get("offset") or 0) + int(entry.get("length") or 0) > size:
+            raise ValueError("too short")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: its weights in {shortened(repr(location), 80)} can't be read ({why})") from error
+
+
+def operators(graph: Any, modules: Collection[str], relus: Sequence[str]) -> list[Operator]:
+    """The operators of a graph that compute something from its inputs, in order, each with its module.
+
+    `modules` are those of the model to pair the graph with, and `relus` those that are a ReLU, once for each call: a
+    quantizer merges a ReLU with the operator before it, whose value then bears the ReLU's name.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    values = [name for node in graph.node for name in node.output if re.fullmatch(r"relu(_\d+)?", name)]
+    merged = dict(zip(values, relus, strict=True)) if len(values) == len(relus) else {}
+    found: list[Operator] = []
+    scopes: dict[str, str | None] = {}
+    for node in graph.node:
+        inputs = [*filter(None, [*node.input, *_captured(node)])]
+        if weights.issuperset(inputs):  # a constant, such as a weight that is dequantized
+            weights.update(node.output)
+            continue
+        value = node.output[0] if node.output else ""
+        scope = merged.get(value) or _named(node, value, modules)
+        if scope is None:
+            owners = (name.rpartition(".")[0] for name in inputs if name in weights)
+            scope = next((owner for owner in owners if owner and owner in modules), None)
+        computed = {scopes.get(name) for name in inputs if name not in weights}
+        if scope is None and node.op_type in _PASSED_ON and len(computed) == 1:
+            scope = computed.pop()
+        # A value's name tells the operator that a quantizer merged with the one before it.
+        op = value.rpartition("/")[2].partition("_")[0] if _PATH.fullmatch(value) else node.op_type
+        found.append(Operator("Relu" if value in merged else op, scope, inputs, [*filter(None, node.output)]))
+        scopes |= dict.fromkeys(node.output, scope)
+    return found
+
+
+def _named(node: Any, value: str, modules: Collection[str]) -> str | None:
+    """The module that a node names; None if none."""
+    if node.op_type == "DynamicQuantizeLinear":  # it bears the name of what it quantizes
+        return None
+    scopes = next((_QUOTED.findall(prop.value) for prop in node.metadata_props if prop.key == _SCOPES), [])
+    if len(scopes) > 1:
+        return str(scopes[-2])
+    path = next(filter(None, map(_PATH.fullmatch, (value, node.name))), None)
+    parts: list[str] = []
+    for segment in filter(None, (path[1] or "").split("/") if path else []):
+        above = parts[:-1] if parts and segment.startswith(f"{parts[-1]}.") else parts  # layer1/layer1.0
+        names = (segment, _CALL.sub("", segment))  # relu_1 is the second call of relu, or a module
+        parts = [*above, next((name for name in names if ".".join([*above, name]) in modules), segment)]
+    return ".".join(parts) if path else None
+
+
+def _captured(node: Any) -> Iterator[str]:
+    """The values that graphs within a node (of If, Loop, Scan) take from outside, among others of their own."""
+    for attribute in node.attribute:
+        for inner in (inner for graph in (attribute.g, *attribute.graphs) for inner in graph.node):
+            yield from (*inner.input, *_captured(inner))

@@ -1,0 +1,187 @@
+"""Runs the model of an .onnx file under ONNX Runtime, on the arguments that a PyTorch model gets."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
+
+from hookcli.diff.align import Alignment, NamedPart
+from hookcli.engine.lockstep.dump_comparison import DumpComparison, Wanted, key_of
+from hookcli.engine.lockstep.lockstep import A
+from hookcli.engine.lockstep.module_tensors import OUTPUT
+from hookcli.engine.onnx.graph import operators, read_onnx
+from hookcli.engine.onnx.pairs import Pairing
+from hookcli.errors import UsageError, in_brief
+from hookcli.hooks.session import HookSession
+from hookcli.system.memory import available_memory
+from hookcli.table import Row, Skipped
+from hookcli.table.dump import Dump
+from hookcli.table.formatting import listed, shape
+from hookcli.tensors import tree
+from hookcli.tensors.files.dump_reader import DumpReader
+
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_LISTED = 4
+Arguments = tuple[tuple[object, ...], Mapping[str, object]]
+
+
+class OnnxModel(DumpReader):
+    """The model of an .onnx file, as a dump whose tensors ONNX Runtime computes, a batch at a time.
+
+    Raises UsageError where it can't be read or run.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file, Dump("", ()))
+        self._model = read_onnx(file)
+        weights = {tensor.name for tensor in self._model.graph.initializer}
+        self._inputs = {one.name: one.type.tensor_type for one in self._model.graph.input if one.name not in weights}
+        self._sizes = {name: [dim.dim_value for dim in one.shape.dim] for name, one in self._inputs.items()}
+        self._parameters: Sequence[str] = ()
+        self._session: Any = None
+        self._values: dict[str, Tensor] = {}
+
+    @property
+    def input_shapes(self) -> list[str]:
+        """The shapes of its inputs, as --input takes them; none unless all are fixed."""
+        dtypes = [_dtype(one.elem_type) or torch.float32 for one in self._inputs.values()]
+        ends = ["" if dtype.is_floating_point else f":{dtype}".replace("torch.", "") for dtype in dtypes]
+        fixed = all(sizes and 0 not in sizes for sizes in self._sizes.values())
+        return ["x".join(map(str, n)) + end for n, end in zip(self._sizes.values(), ends, strict=True)] if fixed else []
+
+    def pair_with(self, model: nn.Module, calls: Sequence[Row], call: Arguments) -> Pairing:
+        """Run it on a model's first batch, and pair its values with the rows of what the model's calls returned."""
+        with suppress(TypeError, ValueError):  # a forward without a signature
+            self._parameters = [*inspect.signature(model.forward).parameters]
+        relus = [row.fqn for row in calls if row["type"] == "ReLU"]
+        graph, outputs = self._model.graph, [value.name for value in self._model.graph.output]
+        pairing = Pairing(self.folder, operators(graph, {row.fqn for row in calls}, relus), outputs, calls)
+        for name in (candidates := pairing.candidates())[len(outputs) :]:
+            graph.output.add().name = name
+        self._run(candidates, call)
+        pairing.pair({name: (tuple(x.shape), x.is_floating_point()) for name, x in self._values.items()})
+        names, rows = pairing.alignment.in_a, []
+        for row in calls:
+            if value := pairing.values.get((row.fqn, row["call"], row["path"])):
+                place = {name: row[name] for name in ("type", "call", "index", "path")} | {"batch": 0, "pass": 0}
+                place |= {"kind": OUTPUT, "fqn": names.get(row.fqn, row.fqn), "source": "", "shape": None}
+                rows.append(Row(place | {"file": value, "name": value}))
+        self.dump = Dump("", rows)
+        return pairing
+
+    def advance(self, batch: int, call: Arguments) -> list[Row]:
+        """Run the model on another batch than the first. Return the batch's rows."""
+        if batch:
+            self._run([*dict.fromkeys(row["file"] for row in self.dump.tensors)], call)
+        return [Row({**row.values, "batch": batch}) for row in self.dump.tensors]
+
+    def load(self, row: Row) -> Tensor:
+        """The value of a row of the latest batch."""
+        return self._values[row["file"]]
+
+    def _run(self, names: Sequence[str], call: Arguments) -> None:
+        from onnxruntime import OrtValue
+
+        given = {name: x.detach().cpu().contiguous().numpy() for name, x in self._given(*call).items()}
+        try:
+            self._session = self._session or _session(self._model, Path(self.folder).parent)
+            feed = {name: OrtValue.ortvalue_from_numpy(x) for name, x in given.items()}
+            values = zip(names, self._session.run_with_ort_values([*names], feed), strict=True)
+            self._values = {name: from_dlpack(value) for name, value in values if value.is_tensor()}
+        except Exception as error:  # ONNX Runtime's own classes, which have no base in common
+            why = _PREFIX.sub("", in_brief(error).partition(": ")[2]).rstrip(". ")
+            why = "it needs more memory than this machine has available" if "AllocateRaw" in why else why
+            raise UsageError(f"{self.folder}: ONNX Runtime can't run it on this input: {why}") from error
+
+    def _given(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
+        """The graph's inputs: arguments of the same names, else all in the order of the graph's."""
+        named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
+        found = {name: x for name, x in named.items() if isinstance(x, Tensor)}
+        if not found.keys() >= self._inputs.keys():
+            tensors = [x for _, x in tree.arguments(args, dict(kwargs))]
+            if len(tensors) != len(self._inputs):
+                ours = listed([shape(tree.shape_of(x)) for x in tensors], _LISTED) or "nothing"
+                takes = listed([*self._inputs], _LISTED)
+                raise UsageError(f"{self.folder}: takes {takes}; the PyTorch model gets {ours}")
+            found = dict(zip(self._inputs, tensors, strict=True))
+        for name, sizes in self._sizes.items():
+            own = tree.shape_of(found[name])
+            if len(sizes) != len(own) or any(a not in (0, b) for a, b in zip(sizes, own, strict=True)):
+                takes = "x".join(str(size or "N") for size in sizes) or "a scalar"
+                raise UsageError(f"{self.folder}: takes {takes} as {name}, and gets {shape(own)}")
+        return {name: found[name].to(_dtype(one.elem_type)) for name, one in self._inputs.items()}
+
+
+def _session(model: Any, folder: Path) -> Any:
+    """A session of ONNX Runtime on the CPU, with no library of operators but its own."""
+    import onnxruntime
+
+    _bound_memory()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.resolve()))
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@cache
+def _bound_memory() -> None:
+    """Let ONNX Runtime fail, and not the machine, where a graph asks for more memory than there is."""
+    import onnxruntime as ort
+
+    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    arena = ort.OrtArenaCfg({"max_mem": available_memory() or 0, "arena_extend_strategy": 1})
+    with suppress(Exception):  # the program has an allocator of its own already
+        ort.create_and_register_allocator(info, arena)
+
+
+def _dtype(kind: int) -> torch.dtype | None:
+    """PyTorch's dtype of a type of ONNX; None if it has none."""
+    from onnx import TensorProto
+
+    name = TensorProto.DataType.Name(kind).lower() if kind in TensorProto.DataType.values() else ""
+    dtype = getattr(torch, name, None)  # FLOAT, DOUBLE, INT64 ... bear PyTorch's names
+    return dtype if isinstance(dtype, torch.dtype) else None
+
+
+class OnnxComparison(DumpComparison):
+    """A comparison of an .onnx file, which is side `side`, with a PyTorch model that runs.
+
+    A tensor without a counterpart is no difference: exporters merge operators. It is listed with the reason.
+    """
+
+    reader: OnnxModel
+
+    def __init__(
+        self, reader: OnnxModel, pairing: Pairing, side: int, modules: Sequence[NamedPart], wanted: Wanted
+    ) -> None:
+        self._pairing = pairing
+        paired, names = {fqn for fqn, *_ in pairing.values}, pairing.alignment.in_a
+        both = [(part._replace(fqn=names.get(part.fqn, part.fqn)), part) for part in modules if part.fqn in paired]
+        alone = pairing.alignment.removed, [part for part in modules if part.fqn not in paired]
+        alignment = Alignment(both, *alone) if side == A else Alignment([(b, a) for a, b in both], *alone[::-1])
+        super().__init__(reader, side, modules, wanted, alignment=alignment)
+
+    def begin(
+        self, session: HookSession, args: tuple[object, ...], kwargs: Mapping[str, object], target: object
+    ) -> None:
+        super().begin(session, args, kwargs, target)
+        rows = self.reader.advance(session.batch_number, (args, kwargs))
+        self._rows |= {key_of(row.values, row.fqn): row for row in rows}
+
+    def take(self, values: Mapping[str, Any], tensor: Tensor | Callable[[], Tensor]) -> None:
+        fqn, found = values["fqn"], self._pairing
+        if (fqn, values["call"], values["path"]) in found.values:
+            super().take(values, tensor)
+        elif self._wanted(OUTPUT, fqn, values["type"] or ""):
+            self._skipped[Skipped(fqn, found.reasons.get(fqn, "not called in the first batch"), values["path"])] = None
