@@ -53,7 +53,7 @@ EXAMPLES = (
 )
 COLUMNS = (*TENSORS, *PRECISION)
 ELSEWHERE = IN_QUOTES
-_A = "A model, a saved report (FILE.json), a record, a dump, an .onnx file, or a file of weights."
+_A = "A model, report (FILE.json), record, dump, file of weights or .onnx file."
 _B = "Another, with its options in quotes: 'resnet50 --dtype bfloat16'."
 FIRST = "rtol same_weights backward ops weights input depth match columns sort format output"
 
@@ -115,6 +115,8 @@ def diff(
         if of_models and (named(a) or named(b)):
             raise UsageError(f"{of_models}: both sides must be models, not {what}")
     tolerance = Tolerance(own.rtol, own.atol, allowed)
+    if options.ops and (is_onnx(a) or is_onnx(b)):
+        raise UsageError("--ops: an .onnx file tells of no operator of PyTorch; leave it out", option="ops")
     if options.ops and any(is_record(side) or looks_saved(side) for side in (a, b)):
         raise UsageError("--ops: saved reports and records have operators if --ops measured them; leave it out")
     if is_record(a) or is_record(b):

@@ -27,8 +27,6 @@ class OnnxRuns(DumpRuns):
         file, other = (a, b)[side], (a, b)[1 - side]
         if is_onnx(other) or is_dump(other):
             raise UsageError(f"{other} can't be compared with {file}; give the PyTorch model that {file} came from")
-        if self.options.ops:
-            raise UsageError("--ops: an .onnx file tells of no operator of PyTorch; leave it out", option="ops")
         reader = OnnxModel(file)
         options = self.options if {*self.typed} & INPUT else replace(self.options, input=reader.input_shapes)
         spec = parse_side("AB"[1 - side], other, options)

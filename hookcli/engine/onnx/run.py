@@ -168,7 +168,11 @@ class OnnxComparison(DumpComparison):
         self._pairing = pairing
         paired, names = {fqn for fqn, *_ in pairing.values}, pairing.alignment.in_a
         both = [(part._replace(fqn=names.get(part.fqn, part.fqn)), part) for part in modules if part.fqn in paired]
-        alone = pairing.alignment.removed, [part for part in modules if part.fqn not in paired]
+        called, known = {row.fqn for row in pairing.calls}, {part.fqn for part in modules}
+        alone = (
+            [part for part in pairing.alignment.removed if part.fqn not in known],
+            [part for part in modules if part.fqn in called - paired],
+        )
         alignment = Alignment(both, *alone) if side == A else Alignment([(b, a) for a, b in both], *alone[::-1])
         super().__init__(reader, side, modules, wanted, alignment=alignment)
 
