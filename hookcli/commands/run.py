@@ -28,6 +28,7 @@ from hookcli.record.observe.recording_plan import (
     parse_no_grad,
     parse_steps,
 )
+from hookcli.record.observe.rules.actions import located
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
 
@@ -66,6 +67,10 @@ class RunOptions:
     keep_bad: str | None = option(
         None, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
     )
+    rule: list[str] = option(
+        list, "A condition on each step, as in 'grad_norm > 5 * median(50)'.", metavar="[NAME:]RULE"
+    )
+    then: str | None = option(None, "Where a rule fires: report, dump, stop, exec:CMD [report].", metavar="A,B,...")
     check: bool = option(False, "Check losses and recorded steps; exit code 1 for an error.")
     no_grad: str | None = option(
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
@@ -114,6 +119,8 @@ class RunOptions:
             keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
             timed=self.time,
             inside_compiled=self.inside_compiled,
+            rules=self.rule,
+            then=located(self.then or ""),
         )
 
 
@@ -134,7 +141,7 @@ def run(
 
     Starts python with the script, or a command that starts python in the end (torchrun, accelerate launch). Records the
     loss of every step and, in some steps, activations, gradients and the size of updates of each module. The script's
-    output and results stay its own, and so does its exit code without --check. `hookcli show` displays the record.
+    output and results stay its own, and so does its exit code without --check and --rule. See it with `hookcli show`.
     """
     plan = own.plan()
     if own.live:
@@ -156,20 +163,20 @@ def run(
     output = _live(own.live, files, remarks) if own.live and files else None
     for remark in remarks if not own.quiet else []:
         say(remark)
-    process, code = attended() if own.check and files else (0, 0)
+    process, code = attended() if (own.check or own.rule) and files else (0, 0)
     if not process:
         if output and files:
             from hookcli.commands.live import start_live
 
             start_live(output, files)
         _become(program, files, own, plan, [script, *(arguments or [])], "" if told else moved)
-    reason = _failure(files, process) if files and not code else ""
+    reason = _failure(files, process, own.check) if files and not code else ""
     if reason and not own.quiet:
         say(f"exit code 1: {reason}")  # the summary may be that of another rank
     return code or int(bool(reason))
 
 
-def _failure(files: RecordFiles, process: int) -> str:
+def _failure(files: RecordFiles, process: int, checked: bool) -> str:
     """The fault of a recorded run, with the record's name if it is not the first; "" if there is none, or no record.
 
     In brief if the summary, which is of the only process, began with it.
@@ -178,7 +185,7 @@ def _failure(files: RecordFiles, process: int) -> str:
     from hookcli.record.file.views.summary import fault
 
     records = records_of_run(files, process)
-    faults = ((path, fault(record, said=path == files.record and path.is_file())) for path, record in records)
+    faults = ((path, fault(record, checked, said=path == files.record and path.is_file())) for path, record in records)
     path, found = next(((path, found) for path, found in faults if found), (files.record, ""))
     return found if path == files.record else f"{path.name}: {found}"
 

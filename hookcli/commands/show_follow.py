@@ -12,6 +12,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.rule_lines import RuleFired, rule_line
 from hookcli.record.file.tail import Tail, tail_of
 from hookcli.record.file.views.over_time import every_step
 from hookcli.record.file.views.overview import overview
@@ -124,14 +125,19 @@ def _print_lines(tail: Tail, query: Query, output: Output) -> None:
     """Print each step, and the first non-finite value, as they come."""
     latest: Record | None = None
     steps = values = 0
+    rules: list[RuleFired] = []
     for record in _changes(tail, output):
         if record is not latest:  # a new run has replaced the file
-            latest, steps, values = record, 0, 0
+            latest, steps, values, rules = record, 0, 0, []
         lines = [_line(step) for step in record.steps(query.of(record.entries[steps:]))]
-        for line in (*lines, *map(non_finite_line, record.non_finite[values:])):
+        found = (
+            *map(non_finite_line, record.non_finite[values:]),
+            *(rule_line(one) for one in record.rules if one not in rules),
+        )
+        for line in (*lines, *found):
             if not write_report(f"{visible(line)}\n"):
                 raise BrokenPipeError
-        steps, values = len(record.entries), len(record.non_finite)
+        steps, values, rules = len(record.entries), len(record.non_finite), [*record.rules]
 
 
 def _line(step: RecordedStep) -> str:
@@ -161,7 +167,12 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
         Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
         remarks_on(sys.stderr),
     ):
+        rules: list[RuleFired] = []
         for record in _changes(tail, output):
+            for one in record.rules:
+                if one.times == 1 and one not in rules:
+                    remark(rule_line(one), output.options)
+            rules = [*record.rules]
             if query.of(record.entries):
                 with suppress(NothingToShowError):  # the next step may be complete
                     live.update(Text.from_ansi(output.rendered(query.reports(record))), refresh=True)

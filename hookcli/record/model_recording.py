@@ -28,6 +28,7 @@ from hookcli.record.observe.recording_plan import (
     check_probes,
     parse_steps,
 )
+from hookcli.record.observe.rules.actions import located
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.reporters.report_page import ReportList
 from hookcli.system.escaping import shell_path
@@ -67,6 +68,8 @@ class ModelRecording:
         ops: str | None = None,
         time: bool = False,
         inside_compiled: bool = False,
+        rules: str | Sequence[str] = (),
+        then: str = "",
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
@@ -86,6 +89,8 @@ class ModelRecording:
             time,
             ops=ops,
             inside_compiled=inside_compiled,
+            rules=[rules] if isinstance(rules, str) else rules,
+            then=located(then),
         )
         name = plain_type(model)
         header = new_header(name, [], every)

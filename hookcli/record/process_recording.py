@@ -22,6 +22,7 @@ from hookcli.record.file.record_lines import End, Header, RecordedStep
 from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
+from hookcli.record.observe.rules.actions import parse_then
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
@@ -160,7 +161,8 @@ class ProcessSink(RecordSink):
             self.note(parts)
             if not trained and self._run.meant and error is None:  # perhaps the program did not know the option
                 self.note(f"options meant for hookcli go before the program: {self._run.meant}")
-            if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
+            rule = self._rules and parse_then(self._run.plan["then"]).stop
+            if error is None and (rule or (self._non_finite and self._run.plan["first_bad"] == "stop")):
                 code = 1
             keep = trained or self._run.named
             end = self.finish(code, error, counts, keep=keep)
@@ -190,7 +192,7 @@ class ProcessSink(RecordSink):
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             path = _relative(record) if self.kept else None
             seen = (self._header, end, self.latest, self._non_finite)
-            text = summary(*seen, path, width, color, self._courses, self._run.plan["check"], height)
+            text = summary(*seen, path, width, color, self._courses, self._run.plan["check"], height, self._rules)
             aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

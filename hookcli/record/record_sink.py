@@ -22,6 +22,7 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
+from hookcli.record.file.rule_lines import RuleFired, rule_line
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.file.writer import RecordWriter
 from hookcli.table.losses import LossCourse
@@ -68,6 +69,7 @@ class RecordSink:
         self._unwritten: list[StepLosses | ModelSettings] = []
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
+        self._rules: list[RuleFired] = []
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
 
@@ -130,6 +132,13 @@ class RecordSink:
         self._non_finite.append(value)
         self._say(non_finite_line(value))
         self.open().write(value)
+
+    def fired(self, fired: RuleFired) -> None:
+        """Append a rule that fired, and say so at its first time. Raises OSError if the file can take no more."""
+        self._rules.append(fired)
+        if fired.times == 1:
+            self._say(rule_line(fired))
+        self.open().write(fired)
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""

@@ -67,6 +67,8 @@ def watch(
     ops: str | None = None,
     time: bool = ...,
     inside_compiled: bool = ...,
+    rules: str | Sequence[str] = ...,
+    then: str = ...,
 ) -> ModelRecording: ...
 
 

@@ -22,6 +22,7 @@ from hookcli.record.file.record_lines import (
     StepEntry,
     StepLosses,
 )
+from hookcli.record.file.rule_lines import RuleFired
 from hookcli.system.files import LARGEST, too_large
 from hookcli.table import Report, relaxed
 from hookcli.table.compilation import PARTS, Compilation
@@ -82,7 +83,7 @@ _BY_TYPE: Mapping[str, Fits] = {
 }
 """A test for the value of a field, by the field's type."""
 _LINES: Mapping[str, type[Line]] = {
-    kind.kind: kind for kind in (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, End)
+    kind.kind: kind for kind in (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, RuleFired, End)
 }
 FITS: Mapping[type, Mapping[str, Fits]] = {
     kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}

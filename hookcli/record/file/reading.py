@@ -27,6 +27,7 @@ from hookcli.record.file.record_lines import (
     StepLosses,
     is_spoiled,
 )
+from hookcli.record.file.rule_lines import RuleFired
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder, opened
 from hookcli.table.formatting import listed as listed_text
@@ -51,6 +52,7 @@ class Record:
     non_finite: list[NonFinite] = field(default_factory=list)
     losses: list[StepLosses] = field(default_factory=list)
     settings: list[ModelSettings] = field(default_factory=list)
+    rules: list[RuleFired] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     cut: bytes = b""
@@ -91,14 +93,11 @@ class Record:
         match line:
             case Header():
                 self.header = self.header or line
-            case NonFinite():
-                self.non_finite.append(line)
-            case StepLosses():
-                self.losses.append(line)
-            case ModelSettings():
-                self.settings.append(line)
             case End():
                 self.end = line
+            case _:
+                lists: dict[type, list[Any]] = {NonFinite: self.non_finite, StepLosses: self.losses}
+                (lists | {ModelSettings: self.settings, RuleFired: self.rules})[type(line)].append(line)
 
     def losses_of(self, model: str) -> dict[int, float]:
         """The loss of every step of a model, as far as it is known; empty in records before schema 3."""

@@ -1,5 +1,5 @@
 """The lines of a record: a header, each recorded step, the losses of all steps, the settings of modules, the
-first non-finite value, the end.
+first non-finite value, rules that fired, the end.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
 line. Reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
@@ -9,10 +9,12 @@ Schema 3 has added the losses, the settings of modules, and `at`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from hookcli.table import Report, Row, strict
+from hookcli.record.file.line import RecordLine
+from hookcli.record.file.rule_lines import RuleFired
+from hookcli.table import Report, Row
 from hookcli.table.compilation import Compilation
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
@@ -22,21 +24,7 @@ LAYOUT = "layout"  # the kind of a line that defines a layout of reports, by its
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of a record. `kind` tells in JSON which one it is."""
-
-    kind: ClassVar[str]
-
-    def to_dict(self, packed: str | None = None) -> dict[str, Any]:
-        """The line as strict JSON; `packed` stands for its reports, if given."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        if "reports" in values:
-            values["reports"] = [r.to_dict() for r in values["reports"]] if packed is None else packed
-        return {"line": self.kind} | dict(strict(values))
-
-
-@dataclass(frozen=True, slots=True)
-class Header(_Line):
+class Header(RecordLine):
     """The first line: what was run, and how it was recorded.
 
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
@@ -61,7 +49,7 @@ class Header(_Line):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedStep(_Line):
+class RecordedStep(RecordLine):
     """Measurements of one model in one recorded step.
 
     `model` tells models apart ("Net", "Net #2"). `phase` is "train" for forwards with gradients, else "no_grad", where
@@ -125,7 +113,7 @@ class StepEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class NonFinite(_Line):
+class NonFinite(RecordLine):
     """The first NaN or infinity of the run, with counts of both.
 
     `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
@@ -178,7 +166,7 @@ class ModelRun:
 
 
 @dataclass(frozen=True, slots=True)
-class End(_Line):
+class End(RecordLine):
     """The last line, written when the script ends, by itself or by an exception.
 
     `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`,
@@ -207,7 +195,7 @@ class End(_Line):
 
 
 @dataclass(frozen=True, slots=True)
-class StepLosses(_Line):
+class StepLosses(RecordLine):
     """The losses of consecutive steps of one model, recorded or not, from the step `first` on.
 
     Each is the sum over the backward passes whose gradients the step took; None if it is not known. If not `taken`, the
@@ -223,7 +211,7 @@ class StepLosses(_Line):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSettings(_Line):
+class ModelSettings(RecordLine):
     """The attributes and source lines of a model's modules at its first recorded step: one report, "settings"."""
 
     kind: ClassVar[str] = "settings"
@@ -242,4 +230,4 @@ UNSEARCHED = "where it begins was not searched"
 """The cause of a loss that is not finite in a run without a search."""
 SKIPPED = "the program skipped the optimizer's step"
 """The cause of one whose gradients no optimizer's step took."""
-Line = Header | RecordedStep | NonFinite | StepLosses | ModelSettings | End
+Line = Header | RecordedStep | NonFinite | StepLosses | ModelSettings | RuleFired | End

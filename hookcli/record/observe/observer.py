@@ -77,6 +77,7 @@ class Observer:
                 for step in self._steps:
                     self._steps.leave(step)
                 self._steps.losses.end(name for name, model in self.models.counts.items() if model.forwards)
+                self._steps.rules.end()
         self._active = False
         self._steps.discard()
         if self._inside:
@@ -103,7 +104,7 @@ class Observer:
 
     def notes(self) -> list[str]:
         nothing = [NOTHING_COMPILED] if self._inside and not (self._inside.found or self.models.compiled_around) else []
-        return [*torch_private.notes(), *self.models.notes, *nothing]
+        return [*torch_private.notes(), *self.models.notes, *nothing, *self._steps.rules.notes()]
 
     def child_notes(self) -> list[str]:
         """Notes on child processes, for a record that has no parts for them."""
@@ -175,6 +176,7 @@ class Observer:
         models = [] if [*self.optimizer_steps] else list(self.models.alive())
         if len(models) < 2 and self._counts(inputs) and not why_unobservable():
             losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
+            self._steps.rules.backward_begins(lambda: self._passes.scale(tensors))
             if models:
                 losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
         if self._steps:
@@ -188,7 +190,8 @@ class Observer:
 
     def backward_over(self) -> None:
         if self._active:
-            self._safely(self._steps.losses.end_pass, self.optimizer_steps)
+            if self._safely(self._steps.losses.end_pass, self.optimizer_steps):
+                self._safely(self._steps.rules.backward_over, self.models.alive())
             if self._passes.under_way:
                 self._safely(self._passes.end)
             self._steps.stop_if_asked()
@@ -205,6 +208,7 @@ class Observer:
     def step_over(self, optimizer: Optimizer) -> None:
         self._safely(self._optimizer_calls.end, optimizer)
         self._safely(self._compilations.read)
+        self._steps.stop_if_asked()
 
     # The program.
 

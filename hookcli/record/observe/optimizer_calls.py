@@ -71,6 +71,7 @@ class OptimizerCalls:
                 step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)
         numbers = {model.name: model.next_step_of(optimizer) for model in models}
+        self._steps.rules.stepped({model: numbers[model.name] for model in models}, optimizer)
         self._steps.losses.stepped(numbers, optimizer)
         for model in models:
             model.training.lap()

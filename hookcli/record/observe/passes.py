@@ -172,6 +172,11 @@ class BackwardPasses:
         unscaled, _, _ = self._unscaled(roots, self._scalers.get(threading.get_ident()))
         return _terms(unscaled, _list(gradients))
 
+    def scale(self, tensors: Any) -> Tensor | None:
+        """The scale of the GradScaler that has scaled these losses; None if none has. Waits for nothing."""
+        _, scaler, _ = self._unscaled([x for _, x in tree.leaves(tensors)], self._scalers.get(threading.get_ident()))
+        return loss_scale(scaler).clone() if scaler is not None else None
+
     def _unscaled(self, roots: Sequence[Tensor], last: Any) -> tuple[list[Tensor], Any, bool]:
         """Losses without the scale of their scaler, which may be the `last` one; and whether that is only assumed."""
         known = [self._scaled.get(x) for x in roots]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
+from hookcli.record.observe.rules.actions import parse_then
+from hookcli.record.observe.rules.language import parse_rules
 from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
@@ -41,7 +43,8 @@ class RecordingPlan:
     calls of PyTorch's functions while a model's forward runs. Of a model that is trained, at most `no_grad` forwards
     without gradients are recorded in each `every` training steps; 0 leaves out those of all models. `timed`: modules
     are timed with and without their parts, and in backward by autograd's nodes. `inside_compiled`: recorded steps run
-    programs with looks in place of those that torch.compile has made. Raises UsageError for values out of range.
+    programs with looks in place of those that torch.compile has made. `rules` are conditions on the figures of each
+    training step, and `then` says what to do when one holds. Raises UsageError for values out of range.
     """
 
     every: int | None = None
@@ -58,6 +61,8 @@ class RecordingPlan:
     timed: bool = False
     ops: str | None = None
     inside_compiled: bool = False
+    rules: Sequence[str] = ()
+    then: str = ""
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
@@ -73,6 +78,9 @@ class RecordingPlan:
             )
         if self.ops and self.inside_compiled:
             raise UsageError("--ops and --inside-compiled: compiled programs have no such operators; give one of them")
+        parse_rules(self.rules)
+        if parse_then(self.then) and self.then and not self.rules:
+            raise UsageError("--then: is for rules; add one, as in --rule 'grad_norm > 5 * median(50)'")
         if self.keep_bad is not None and self.first_bad is None:
             raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
         if self.keep_bad is not None and find_spec("safetensors") is None:

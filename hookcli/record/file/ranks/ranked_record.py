@@ -118,6 +118,8 @@ class RankedRecord(Record):
         self.lines = sum(part.lines for part in self.parts.values())
         self.non_finite = [value for _, value in self.non_finite_by_rank()]
         self.losses = [line for part in self.parts.values() for line in part.losses]
+        of_ranks = ((rank, one) for rank, part in self.parts.items() for one in part.rules)
+        self.rules = [replace(one, model=f"{one.model}, rank {rank}") for rank, one in of_ranks]
         self.settings = [*{x.model: x for part in self.parts.values() for x in part.settings}.values()]
         self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())

@@ -15,6 +15,7 @@ from hookcli.checks.base import ERROR
 from hookcli.checks.judgement import fails, with_advice
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
+from hookcli.record.file.rule_lines import RuleFired, rule_summaries
 from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.registry import load
@@ -46,6 +47,7 @@ def summary(
     courses: Mapping[str, LossCourse] = MappingProxyType({}),
     checked: bool = False,
     height: int | None = None,
+    rules: Sequence[RuleFired] = (),
 ) -> str:
     """The text that ends a run, for a terminal of this `width` and `height` (None: no terminal).
 
@@ -53,7 +55,7 @@ def summary(
     known; `path` is the record's path as the user would type it, None if no record was kept. `checked`: `run --check`.
     Of the tables of modules it has what leaves the first line on the screen.
     """
-    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked)
+    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, rules)
     text = ""
     for rows, facts in _SIZES:
         text = made.text(rows, facts=facts)
@@ -75,6 +77,7 @@ class _Summary:
     color: bool
     courses: Mapping[str, LossCourse]
     checked: bool
+    rules: Sequence[RuleFired]
 
     def text(self, size: int, *, facts: bool) -> str:
         """The summary with so many rows per model, and with or without the facts on each step."""
@@ -109,7 +112,8 @@ class _Summary:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
         goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
         wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self.courses)
-        lines = self._told([f"hookcli: {wrong}"] if wrong else [])
+        fired = rule_summaries(self.rules)
+        lines = self._told(f"hookcli: {text}" for text in [*fired, *[wrong] * bool(wrong)])
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
         run = [f"hookcli: {ran_line(header, end, self.path)}", *compiled_lines(end, places=not self.checked)]
         return lines + self._told(run)
@@ -155,8 +159,10 @@ class _Summary:
         return str(load("reporters", "table")().render(reports, view))
 
 
-def fault(record: Record, *, said: bool = False) -> str:
-    """A loss of the run that was not finite, else errors that checks found in its last steps; "" if there are none."""
+def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
+    """A rule that fired; if `checked`, a loss that was not finite, else errors of the last steps; "" without any."""
+    if record.rules or not checked:
+        return "a rule fired" if record.rules and said else "".join(rule_summaries(record.rules)[:1])
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if said else lost
     errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)

@@ -79,7 +79,7 @@ class EveryLoss:
     One that begins from NaN or infinity, and that no step takes, is a skipped loss before the next step; if none comes,
     it is the loss of the step that did not come. `write` receives the losses of consecutive steps and skipped ones,
     `found` the first one that is NaN or infinite, and before it the first that was skipped; `jumped` the first step
-    whose loss is far above all before it.
+    whose loss is far above all before it; `tell_read` the model, number and loss of each step.
 
     A thread reads the gradients of its own optimizers alone: autograd writes, and PyTorch frees, without Python's lock.
     """
@@ -90,6 +90,8 @@ class EveryLoss:
         self._write = write
         self._found = found
         self._jumped = jumped
+        self.tell_read: Callable[[str, int, float | None], None] = lambda model, number, loss: None
+        self.at_once = _AT_ONCE
         self._courses: dict[str, LossCourse] = {}
         self._found_by: set[str] = set()  # causes
         self._threads: dict[int, _Thread] = {}
@@ -113,16 +115,17 @@ class EveryLoss:
         thread.passes.append(one := _Pass(copies))
         thread.running.append((one, gradients.held))
 
-    def end_pass(self, optimizers: Iterable[Optimizer]) -> None:
-        """The last pass that began in this thread, if any did, is over or has failed."""
+    def end_pass(self, optimizers: Iterable[Optimizer]) -> bool:
+        """The last pass that began in this thread, if any did, is over or has failed. True if it was the outermost."""
         thread = self._threads.get(threading.get_ident())
         if thread is None or not thread.running:
-            return
+            return False
         one, before = thread.running.pop()
         gradients = self._gradients(optimizers)
         thread.left, one.reached = gradients.held, gradients.changed_since(before) or None
         if thread.passes[1:] and thread.passes[-1] is one:
             self._join(thread, thread.passes[-2], one)
+        return not thread.running
 
     def _gradients(self, optimizers: Iterable[Optimizer]) -> HeldGradients:
         """The gradients of this thread's optimizers; also of those that have not stepped yet, if no other trains."""
@@ -149,7 +152,7 @@ class EveryLoss:
             self._unread.append(_Step(model, number, [thread.last[n].terms for n in left], thread.left_out))
             thread.following = model, number + 1
         thread.left_out = []
-        if not self._waits or len(self._unread) >= _AT_ONCE:
+        if not self._waits or len(self._unread) >= self.at_once:
             self._read_all()
         if any(len(losses) > _AT_ONCE for losses in self._read.values()):
             self.flush()
@@ -203,6 +206,7 @@ class EveryLoss:
                 self._tell(step, loss, UNSEARCHED)
             course = self._courses.setdefault(step.model, LossCourse())
             if before is None and not step.whole:  # of optimizers that step in turns the first, each time
+                self.tell_read(step.model, step.number, loss)
                 course.add(step.number, [loss])
                 if course.jumped == step.number:
                     self._jumped(step.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from torch.optim.optimizer import Optimizer
@@ -13,16 +14,19 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
+from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
+from hookcli.record.observe.rules.running import RunningRules
 from hookcli.record.observe.steps.every_loss import EveryLoss
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 
 # Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
 _MOST_OPEN = 8
+_READ = 10  # steps whose figures rules read at once, on an accelerator
 T = TypeVar("T")
 
 
@@ -30,8 +34,10 @@ class StepSink(Protocol):
     """Receives what is recorded.
 
     An OSError (it can take no more) ends the recording, while the program's steps and forwards are still counted. Any
-    other exception ends the observation. Neither ends the program.
+    other exception ends the observation. Neither ends the program. `path` is the record's.
     """
+
+    path: Path
 
     def begin_step(self) -> None:
         """A step begins that is observed."""
@@ -47,6 +53,9 @@ class StepSink(Protocol):
 
     def non_finite(self, value: NonFinite) -> None:
         """The first non-finite value was found."""
+
+    def fired(self, fired: RuleFired) -> None:
+        """A rule fired, or has fired so often by now."""
 
     def gave_up(self, error: Exception) -> None:
         """hookcli failed, and observes no more. Must not raise."""
@@ -71,7 +80,12 @@ class OpenSteps:
         self._sink = sink
         self._guard = guard
         self._search = Search(plan)
-        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
+        look_after = self.schedule.look_after
+        told = partial(self._hand_on, sink.fired), look_after, self._search.end_program
+        self.rules = RunningRules(plan.rules, plan.then, clock, lambda: sink.path, told)
+        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, look_after)
+        if plan.rules:
+            self.losses.tell_read, self.losses.at_once = self.rules.loss_read, _READ
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
         self._described: set[str] = set()
@@ -149,6 +163,7 @@ class OpenSteps:
             self._described.add(name)
             self._hand_on(self._sink.settings, ModelSettings(name, [recorded_settings(step.module, name)]))
         self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
+        self.rules.recorded(recorded)
         if not self.plan.ended.is_set():
             step.model.counts.count_recorded(step.phase)
 

@@ -30,7 +30,7 @@ _LARGE = 0.1  # a healthy update is a thousandth of the weights
 
 
 class StopProgram(SystemExit):
-    """Ends the program at its first non-finite value, as `--first-bad stop` asks; passes through its `finally`."""
+    """Ends the program, as `--first-bad stop` and `--then stop` ask; passes through its `finally`."""
 
 
 class Search:
@@ -74,8 +74,12 @@ class Search:
         rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
         yield f"the update at step {number:,} {did}{rate}"
 
+    def end_program(self) -> None:
+        """Have `stop_if_asked` end the program, for another reason than a value."""
+        self._is_over = self._stop = True
+
     def stop_if_asked(self) -> None:
-        """Raise StopProgram, once, if a value was found and is to end the program; only the main thread can."""
+        """Raise StopProgram, once, if a value or a rule is to end the program; only the main thread can."""
         if self._is_over and self._stop and threading.current_thread() is threading.main_thread():
             self._stop = False
             raise StopProgram(1)

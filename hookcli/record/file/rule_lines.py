@@ -1,0 +1,52 @@
+"""The line on a rule that fired, and how it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hookcli.record.file.line import RecordLine
+from hookcli.table.formatting import number
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFired(RecordLine):
+    """A rule of `run --rule` fired in a training step of a model.
+
+    `terms` are the figures and windows that it compares, as they were typed, and `values` theirs in that step, as far
+    as known. `times`: how often it has fired for this model so far. Each of the first times is a line, then each time
+    that doubles their number, and the last. `did` says what `--then` had done at the first time.
+    """
+
+    kind: ClassVar[str] = "rule"
+
+    rule: str
+    model: str
+    step: int
+    terms: Sequence[str]
+    values: Sequence[float]
+    times: int = 1
+    did: str = ""
+
+
+def rule_line(fired: RuleFired, times: str = "") -> str:
+    """rule spike fired at step 120 (Net): grad_norm 54.21, median(50) 2.263"""
+    seen = ", ".join(f"{term} {number(value)}" for term, value in zip(fired.terms, fired.values, strict=False))
+    where = f"at step {fired.step:,} ({fired.model}): {seen}"
+    return f"rule {fired.rule} fired {times}{where}" + (f"; {fired.did}" if fired.did else "")
+
+
+def rule_summaries(fired: Sequence[RuleFired]) -> list[str]:
+    """A line per rule that fired: rule spike fired 3 times, first at step 120 (Net): ...; last at step 140."""
+    lines = []
+    for name in dict.fromkeys(one.rule for one in fired):
+        last = {one.model: one for one in fired if one.rule == name}
+        first = min((one for one in fired if one.rule == name), key=lambda one: one.step)
+        times, latest = sum(one.times for one in last.values()), max(last.values(), key=lambda one: one.step)
+        if times == 1:
+            lines.append(rule_line(first))
+        else:
+            of = f" ({latest.model})" if last.keys() - {first.model} else ""
+            lines.append(f"{rule_line(first, f'{times:,} times, first ')}; last at step {latest.step:,}{of}")
+    return lines

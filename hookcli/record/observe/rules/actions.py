@@ -1,0 +1,91 @@
+"""Actions when a rule fires: keep weights and gradients, run a command; the program is ended elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hookcli.errors import UsageError, unknown
+from hookcli.record.file.rule_lines import RuleFired
+from hookcli.system.torchrun import joined_world
+
+if TYPE_CHECKING:  # `hookcli run` itself does without torch
+    from torch import nn
+
+_WORDS = ("report", "dump", "stop")
+_BESIDE = '{ "$@" >&2 || printf "%s (exit code %s)\\n" "$0" $? >&2; } &'
+"""Runs a command as no child of the program, which may wait for all of its children."""
+
+
+class Then(NamedTuple):
+    """What `--then` asks for, besides lines on stderr and in the record. `command` has the words of one to run."""
+
+    dump: bool
+    stop: bool
+    command: list[str]
+
+
+def parse_then(text: str) -> Then:
+    """Parse `dump,stop,exec:CMD`, of which exec comes last: its command may have commas. Raises UsageError."""
+    before, has, command = text.partition("exec:")
+    words = [word for part in before.split(",") if (word := part.strip())]
+    for word in words:
+        if word not in _WORDS:
+            raise UsageError(unknown("--then", word, (*_WORDS, "exec:CMD")))
+    try:
+        typed = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--then exec:{command}: {error}") from None
+    if has and not typed:
+        raise UsageError("--then exec: names no command; give one, as in 'dump,exec:notify-send spike'")
+    return Then("dump" in words, "stop" in words, typed)
+
+
+def located(text: str) -> str:
+    """The text of `--then` with the full path of its command: the program may change its folder. Raises UsageError."""
+    words = parse_then(text).command
+    found = shutil.which(words[0]) if words else ""
+    if found is None:
+        raise UsageError(f"--then exec: no such command: {words[0]}; a line for the shell is exec:sh -c '...'")
+    return (
+        f"{text.partition('exec:')[0]}exec:{shlex.join([str(Path(found).absolute()), *words[1:]])}" if found else text
+    )
+
+
+def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> str:
+    """Do what was asked for; returns what was done. Never raises. A command is started, and not waited for."""
+    did = []
+    try:
+        if then.dump and model is not None:
+            did.append(f"weights and gradients are in {_dump(model, fired, record)}")
+        if then.command:
+            told = {"RULE": fired.rule, "STEP": str(fired.step), "VALUE": repr(float([*fired.values, 0.0][0]))}
+            told["RECORD"] = str(record.parent if joined_world().size > 1 else record)
+            given = {name: value for name, value in os.environ.items() if name != "HOOKCLI_RUN"}  # not recorded, too
+            given |= {f"HOOKCLI_{name}": value for name, value in told.items()}
+            line = ["/bin/sh", "-c", _BESIDE, f"hookcli: warning: --then exec failed after rule {fired.rule}"]
+            subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, start_new_session=True)
+    except Exception as error:  # a full disk, a tensor of a kind that can't be saved
+        did.append(f"--then failed ({type(error).__name__}: {error})")
+    return "; ".join([*did, *["it ends the program"] * then.stop])
+
+
+def _dump(model: nn.Module, fired: RuleFired, record: Path) -> str:
+    """Write the weights and gradients that this process holds to a folder beside the record; returns its name."""
+    import torch
+
+    from hookcli.tensors import tree
+
+    name = re.sub(r"[^\w.-]+", "_", fired.rule)[:80].strip("_.")
+    folder = record.with_name(f"{record.name.removesuffix('.jsonl').removesuffix('.run')}.rules")
+    folder /= f"{name}-step{fired.step}"
+    folder.mkdir(parents=True, exist_ok=True)
+    held = dict([*model.named_parameters(), *model.named_buffers()])
+    torch.save({name: tree.local(x) for name, x in held.items()}, folder / "weights.pt")
+    torch.save({name: tree.local(x.grad) for name, x in held.items() if x.grad is not None}, folder / "gradients.pt")
+    return str(folder.relative_to(record.parent))

@@ -1,0 +1,203 @@
+"""The language of rules: `spike: grad_norm > 5 * median(50)`.
+
+A rule compares figures of a step, by the names that `hookcli show --over-time` has, with numbers and with windows over
+the steps before. None of it is run as Python: its syntax tree is read, which may have a few kinds of nodes.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from hookcli.errors import UsageError, shortened, unknown
+from hookcli.table.columns import names
+from hookcli.table.columns.recorded import MEASURED, OVER_TIME, RECORDED
+
+GRAD_NORM = "grad_norm"
+MEMORY = ("resident_bytes", "peak_bytes")
+EVERY_STEP = ("step", "loss", GRAD_NORM, "lr", "seconds", *MEMORY)
+"""Figures that every training step has, recorded or not; the others are those of recorded ones."""
+_OF_MODEL = tuple(dict.fromkeys((*EVERY_STEP, *names(OVER_TIME))))
+_OF_MODULE = ("max_abs", *names(RECORDED))
+_WINDOWS: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "mean": fmean, "max": max, "min": min}
+_LONGEST, _LETTERS, _LARGEST = 10_000, 200, 1e308
+_EXAMPLE = "a rule compares figures, such as grad_norm > 5 * median(50)"
+_SEE = f"figures: {', '.join(EVERY_STEP)}; of recorded steps: {', '.join(names(MEASURED[1:]))} ..."
+_CALL = re.compile(r"\b([A-Za-z_]\w*)\(\s*([\w.-]+)\s*\)")
+_SUMS: dict[str, Any] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+    "USub": operator.neg,
+}
+_ORDERS: dict[str, Any] = {
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Eq": operator.eq,
+}
+"""What the nodes of these names compute, and compare."""
+
+
+class Figure(NamedTuple):
+    """A figure of a step: of a module or parameter, or of the model itself, whose fqn is ""."""
+
+    name: str
+    fqn: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """True if recorded steps alone have it."""
+        return bool(self.fqn) or self.name not in EVERY_STEP
+
+
+class Term(NamedTuple):
+    """A figure, or a window over it: its median, for example, in so many `steps` before the present one."""
+
+    label: str
+    figure: Figure
+    window: str = ""
+    steps: int = 0
+
+    def over(self, values: Sequence[float]) -> float | None:
+        """The window's figure over the values of the steps before; None as long as there are too few of them."""
+        return _WINDOWS[self.window](values[-self.steps :]) if len(values) >= self.steps else None
+
+
+Leaf = Callable[[ast.expr, ast.Compare | None], float | None]  # the value of a node, given the comparison around it
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A condition on the figures of a step. A comparison with a figure that is unknown, or NaN, does not hold."""
+
+    name: str
+    condition: ast.expr
+    nodes: Mapping[ast.expr, Term]
+
+    @property
+    def terms(self) -> list[Term]:
+        return [*dict.fromkeys(self.nodes.values())]
+
+    @property
+    def waits(self) -> bool:
+        """True if it asks for a figure that recorded steps alone have."""
+        return any(term.figure.waits for term in self.nodes.values())
+
+    def holds(self, values: Mapping[Term, float | None]) -> bool:
+        return _holds(self.condition, lambda node, _: values[self.nodes[node]])
+
+
+def parse_rules(texts: Sequence[str]) -> list[Rule]:
+    """Parse `NAME: CONDITION`, or a condition alone. Raises UsageError, which says what would be right."""
+    rules = {rule.name: rule for rule in map(_parsed, texts)}
+    if len(rules) < len(texts):
+        raise UsageError("--rule: two rules have one name; give each its own, as in 'spike: loss > 5'")
+    return list(rules.values())
+
+
+def _parsed(text: str) -> Rule:
+    name, colon, condition = text.partition(":")
+    condition = (condition if colon else name).strip()
+    nodes: dict[ast.expr, Term] = {}
+    try:
+        tree = _tree(condition)
+        _holds(tree, lambda node, within: nodes.update({node: _term(node, within)}))
+    except (UsageError, RecursionError) as error:
+        raise UsageError(f"--rule {shortened(text, 80)!r}: {error}") from None
+    return Rule(name.strip() or condition, tree, nodes)
+
+
+def _tree(condition: str) -> ast.expr:
+    """The syntax tree of a condition, in which the names of modules are quoted: `std(layers.3)` is not Python."""
+    if len(condition) > _LETTERS:
+        raise UsageError(f"a condition has at most {_LETTERS} characters")
+    try:
+        return ast.parse(_CALL.sub(_quoted, condition), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{getattr(error, 'msg', error)}; {_EXAMPLE}") from None
+
+
+def _quoted(call: re.Match[str]) -> str:
+    function, given = call[1], call[2]
+    if function in _WINDOWS and given in _OF_MODEL:
+        raise UsageError(f"{call[0]}: over how many steps? Write {function}({given}, 50)")
+    counts = function in _WINDOWS and given.isdecimal()
+    return call[0] if counts or function == "finite" else f"{function}({given!r})"
+
+
+def _holds(node: ast.expr, leaf: Leaf) -> bool:
+    match node:
+        case ast.BoolOp(op=op, values=parts):
+            found = [_holds(part, leaf) for part in parts]
+            return all(found) if isinstance(op, ast.And) else any(found)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="finite"), args=[of], keywords=[])):
+            return not math.isfinite(leaf(of, None) or 0.0)
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op).__name__ in _ORDERS for op in ops):
+            numbers = [_number(side, node, leaf) for side in (left, *others)]
+            pairs = zip(ops, pairwise(numbers), strict=True)
+            return all(None not in pair and _ORDERS[type(op).__name__](*pair) for op, pair in pairs)
+    raise UsageError(f"{_EXAMPLE}, joined by and, or; or is: not finite(loss)")
+
+
+def _number(node: ast.expr, within: ast.Compare, leaf: Leaf) -> float | None:
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return math.inf if value > _LARGEST else float(value)
+        case ast.UnaryOp(op=op, operand=operand) if type(op).__name__ in _SUMS:
+            sides = [operand]
+        case ast.BinOp(left=left, op=op, right=right) if type(op).__name__ in _SUMS:
+            sides = [left, right]
+        case _:
+            return leaf(node, within)
+    numbers = [_number(side, within, leaf) for side in sides]
+    try:
+        return None if None in numbers else float(_SUMS[type(op).__name__](*numbers))
+    except ArithmeticError:  # a division by zero
+        return None
+
+
+def _term(node: ast.expr, within: ast.Compare | None) -> Term:
+    """The figure or window that a node names. Raises UsageError for anything else."""
+    label = ast.unparse(node).replace("'", "")
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=[*own, ast.Constant(value=int() as steps)]) if name in _WINDOWS:
+            if not (within and 0 < steps <= _LONGEST):
+                raise UsageError(f"{label}: give a number of steps from 1 to {_LONGEST:,}")
+            figures = [*map(_figure, own)] or [*dict.fromkeys(_subjects(within))]
+            if len(figures) != 1:
+                raise UsageError(f"{label}: of which figure? Write {name}(loss, {steps})")
+            return Term(label, figures[0], name, steps)
+    return Term(label, _figure(node))
+
+
+def _figure(node: ast.expr) -> Figure:
+    match node:
+        case ast.Name(id=name):
+            if name not in _OF_MODEL:
+                raise UsageError(unknown("figure", name, _OF_MODEL, see=_SEE))
+            return Figure(name)
+        case ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str() as fqn)], keywords=[]):
+            if name not in _OF_MODULE:
+                raise UsageError(unknown("figure of a module", name, [*_OF_MODULE, *_WINDOWS]))
+            return Figure(name, "" if fqn == "." else fqn)
+    raise UsageError(f"{ast.unparse(node)!r} is no figure, number or window; {_EXAMPLE}")
+
+
+def _subjects(node: ast.AST) -> Iterator[Figure]:
+    """The figures that a comparison names, but for those of windows."""
+    match node:
+        case ast.Name() | ast.Call(args=[ast.Constant(value=str())]):
+            yield _figure(node)
+        case ast.Compare() | ast.UnaryOp() | ast.BinOp():
+            for part in ast.iter_child_nodes(node):
+                yield from _subjects(part)
