@@ -19,6 +19,7 @@ from torch.optim import optimizer as torch_optimizer
 from hookcli.hooks.torch_private.exchange import DataLoaderIterator
 from hookcli.record.file.parsing import parsed
 from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, RecordedStep, StepLosses
+from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row
@@ -48,6 +49,8 @@ class Seen:
     others: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     skipped: list[tuple[str, int]] = field(default_factory=list)
+    rules: list[RuleFired] = field(default_factory=list)
+    path: Path = HERE
 
     def step(self, step: RecordedStep) -> None:
         self.recorded.append(cast(RecordedStep, parsed(step.to_dict(), HERE)))
@@ -61,6 +64,9 @@ class Seen:
 
     def non_finite(self, found: NonFinite) -> None:
         self.non_finites.append(cast(NonFinite, parsed(found.to_dict(), HERE)))
+
+    def fired(self, fired: RuleFired) -> None:
+        self.rules.append(cast(RuleFired, parsed(fired.to_dict(), HERE)))
 
     def settings(self, settings: ModelSettings) -> None:
         parsed(settings.to_dict(), HERE)

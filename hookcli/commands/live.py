@@ -1,6 +1,6 @@
-"""`hookcli run --live`: exports the record while the program runs.
+"""`hookcli run --live` and `--serve`: the record is exported, or served as a page, while the program runs.
 
-A separate process reads the record as it grows, so exporting neither slows the program's steps nor makes it fail. That
+A separate process reads the record as it grows, so this neither slows the program's steps nor makes it fail. That
 process is no child of the program, which may wait for all of its children.
 """
 
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from hookcli import registry
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output
+from hookcli.commands.report_serve import LivePage, PageServer
 from hookcli.commands.show_follow import export
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.ranks.parts import RecordFiles
@@ -28,6 +31,7 @@ from hookcli.system.files import content, is_folder, is_stream
 from hookcli.system.streams import STDERR, say
 
 _PAUSE = 0.25  # seconds
+_LAST_LOOK = 5  # seconds
 _NICER = 10
 
 
@@ -41,21 +45,41 @@ def check_live(text: str) -> None:
         made()
 
 
-def live_output(text: str, files: RecordFiles) -> Output:
-    """Make the output for this record. Raises UsageError, before the program starts, if it can't be written.
+def live_export(text: str, files: RecordFiles) -> tuple[str, Callable[[], None]]:
+    """A remark, and a function that starts the export of this record, until the program that this process becomes ends.
 
     By default a record NAME.run.jsonl goes to the folder runs/NAME, numbered; for a format that adds to a folder, here.
+    Raises UsageError, before the program starts, if it can't be written.
     """
     name, _, folder = text.partition("=")
     if is_stream(files.record):
         raise UsageError(f"--live {name}: can't read {files.record}, a pipe or device; name a file with --output")
     adds = selection.declared(selection.by_name(name), "target") == "folder"
     default = "." if adds else str(_unused(Path("runs", files.folder.name.removesuffix(".run"))))
-    return Output(Options(format=name, output=folder or default, quiet=True), "--live")
+    output = Output(Options(format=name, output=folder or default, quiet=True), "--live")
+    remark = f"steps are exported to {output.path} while the program runs; {output.then}"
+    return remark, lambda: _start(partial(_export, output, files))
 
 
-def start_live(output: Output, files: RecordFiles) -> None:
-    """Start a process that exports the record of the program that this process becomes, until that ends.
+def live_page(port: int, files: RecordFiles) -> tuple[str, Callable[[], None]]:
+    """A remark, and a function that starts serving the page of this record. Raises UsageError if the port is taken."""
+    server = PageServer(port, "--serve")
+
+    def serve(over: Callable[[], bool]) -> None:
+        while (path := _written(files)) is None and not over():
+            time.sleep(_PAUSE)
+        if path is not None:
+            server.live = LivePage(path)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            while not over():
+                time.sleep(_PAUSE)
+            time.sleep(_LAST_LOOK)
+
+    return f"the page of this run is at {server.address} while it goes on", lambda: _start(serve, keep=server.fileno())
+
+
+def _start(work: Callable[[Callable[[], bool]], None], keep: int = STDERR) -> None:
+    """Start a process beside the program; `work` gets a function that tells if that has ended. `keep`: a file of its.
 
     The process runs in a separate session, so that Ctrl-C doesn't end it before the last steps. It keeps no stream open
     but a terminal's stderr: the reader of a pipe would wait for it.
@@ -69,15 +93,16 @@ def start_live(output: Output, files: RecordFiles) -> None:
     try:
         os.setsid()
         if not os.fork():
-            _detach()
-            _export(output, files, lambda: not _runs(program))
+            _detach(keep)
+            work(lambda: not _runs(program))
         status = 0
     finally:
         os._exit(status)
 
 
-def _detach() -> None:
-    os.closerange(STDERR + 1, os.sysconf("SC_OPEN_MAX"))
+def _detach(keep: int) -> None:
+    os.closerange(STDERR + 1, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
     os.nice(_NICER)
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, *([] if os.isatty(STDERR) else [STDERR])):
@@ -86,15 +111,8 @@ def _detach() -> None:
 
 def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> None:
     """Export the record once its file, or the folder of its ranks, holds something."""
-
-    def written() -> Path | None:
-        with suppress(OSError):
-            if files.record.stat().st_size:
-                return files.record
-        return folder_of(files.record)
-
     try:
-        while (path := written()) is None:
+        while (path := _written(files)) is None:
             if over():
                 files.release()  # of a command that ran no Python
                 return
@@ -102,6 +120,13 @@ def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> Non
         export(tail_of(path), Query(), output, over)
     except Exception as error:
         say(f"warning: --live ended: {error}; `hookcli show {shell_path(files.record)}` exports all of the record")
+
+
+def _written(files: RecordFiles) -> Path | None:
+    with suppress(OSError):
+        if files.record.stat().st_size:
+            return files.record
+    return folder_of(files.record)
 
 
 def _runs(process: int) -> bool:

@@ -75,7 +75,7 @@ def as_typed(options: Any, name: str) -> Iterator[str]:
         yield from (typed, str(item))
 
 
-AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")
+AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check", "--serve")
 """Options of `hookcli run` which many programs have themselves."""
 
 

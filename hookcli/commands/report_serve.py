@@ -37,15 +37,15 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
     path = Path(name)
     if is_pipe(path):
         raise UsageError(f"--serve {path}: is a pipe, which is shown once it ends; leave out --serve")
-    with closing(LivePage(path)) as live, _Server(port, live) as server:
+    with closing(LivePage(path)) as live, PageServer(port) as server:
+        server.live = live
         with Progress(options.quiet) as progress:
             progress.stage(f"reading {path}")
             live.look(progress)
-        address = f"http://{_HOST}:{server.server_port}/"
         waiting = "" if exists(live.path) else "; the record does not exist yet"
-        say(visible(f"{path} is at {address} (Ctrl-C ends it){waiting}"))
+        say(visible(f"{path} is at {server.address} (Ctrl-C ends it){waiting}"))
         if opens:
-            open_in_browser(address, address, options)
+            open_in_browser(server.address, server.address, options)
         server.serve_forever()
     return 0
 
@@ -100,18 +100,21 @@ class LivePage:
         self._tail.close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class PageServer(ThreadingHTTPServer):
+    """Serves the `live` page, which is set before it serves. Raises UsageError, naming the `option`, for the port."""
 
-    def __init__(self, port: int | None, live: LivePage) -> None:
+    daemon_threads = True
+    live: LivePage
+
+    def __init__(self, port: int | None, option: str = "--port") -> None:
         try:
             super().__init__((_HOST, port or 0), _Handler)
         except OSError as error:
             in_use = error.errno == errno.EADDRINUSE
             why = "is in use by another program" if in_use else f"can't be used ({error.strerror})"
             advice = "name another one, or leave it out for a free one"
-            raise UsageError(f"--port {port}: {why}; {advice}") from error
-        self.live = live
+            raise UsageError(f"{option} {port}: {why}; {advice}") from error
+        self.address = f"http://{_HOST}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: object) -> None:
         # An OSError is that of a browser that has closed the connection.
@@ -125,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
     Other methods are errors (501), which the base class answers.
     """
 
-    server: _Server
+    server: PageServer
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")}:

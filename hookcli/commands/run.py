@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -31,9 +31,6 @@ from hookcli.record.observe.recording_plan import (
 from hookcli.record.observe.rules.actions import located
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
-
-if TYPE_CHECKING:
-    from hookcli.commands.output import Output
 
 EXAMPLES = (
     "hookcli run train.py --epochs 3",
@@ -67,9 +64,7 @@ class RunOptions:
     keep_bad: str | None = option(
         None, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
     )
-    rule: list[str] = option(
-        list, "A condition on each step, as in 'grad_norm > 5 * median(50)'.", metavar="[NAME:]RULE"
-    )
+    rule: list[str] = option(list, "A condition on steps, as in 'spike: grad_norm > 5 * median(50)'.", metavar="RULE")
     then: str | None = option(None, "Where a rule fires: report, dump, stop, exec:CMD [report].", metavar="A,B,...")
     check: bool = option(False, "Check losses and recorded steps; exit code 1 for an error.")
     no_grad: str | None = option(
@@ -87,6 +82,7 @@ class RunOptions:
     live: str | None = option(
         None, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
     )
+    serve: int | None = option(None, "Serve the page of the run on this machine.", metavar="PORT", min=1, max=65535)
     max_seconds: float | None = option(
         None, "Stop recording after S seconds; the script continues.", metavar="S", min=0, max=1e9
     )
@@ -160,15 +156,13 @@ def run(
         files = None
     else:
         files = _reserved(own, program, remarks)
-    output = _live(own.live, files, remarks) if own.live and files else None
+    starts = _beside(own, files, remarks) if files and (own.live or own.serve) else []
     for remark in remarks if not own.quiet else []:
         say(remark)
     process, code = attended() if (own.check or own.rule) and files else (0, 0)
     if not process:
-        if output and files:
-            from hookcli.commands.live import start_live
-
-            start_live(output, files)
+        for start in starts:
+            start()
         _become(program, files, own, plan, [script, *(arguments or [])], "" if told else moved)
     reason = _failure(files, process, own.check) if files and not code else ""
     if reason and not own.quiet:
@@ -209,17 +203,18 @@ def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFi
         return None
 
 
-def _live(text: str, files: RecordFiles, remarks: list[str]) -> Output:
-    """Make the output of --live. Raises UsageError, and leaves no record, if it can't be written."""
-    from hookcli.commands.live import live_output
+def _beside(own: RunOptions, files: RecordFiles, remarks: list[str]) -> list[Callable[[], None]]:
+    """Functions that start what --live and --serve ask for. Raises UsageError, and leaves no record, if they can't."""
+    from hookcli.commands.live import live_export, live_page
 
     try:
-        output = live_output(text, files)
+        made = [live_export(own.live, files)] if own.live else []
+        made += [live_page(own.serve, files)] if own.serve else []
     except UsageError:
         files.release()
         raise
-    remarks.append(f"steps are exported to {output.path} while the program runs; {output.then}")
-    return output
+    remarks += [remark for remark, _ in made]
+    return [start for _, start in made]
 
 
 def _become(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hookcli.record.file.line import RecordLine
-from hookcli.table.formatting import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class RuleFired(RecordLine):
 
 def rule_line(fired: RuleFired, times: str = "") -> str:
     """rule spike fired at step 120 (Net): grad_norm 54.21, median(50) 2.263"""
-    seen = ", ".join(f"{term} {number(value)}" for term, value in zip(fired.terms, fired.values, strict=False))
+    seen = ", ".join(f"{term} {value:.4g}" for term, value in zip(fired.terms, fired.values, strict=False))
     where = f"at step {fired.step:,} ({fired.model}): {seen}"
     return f"rule {fired.rule} fired {times}{where}" + (f"; {fired.did}" if fired.did else "")
 

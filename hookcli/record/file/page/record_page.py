@@ -13,6 +13,7 @@ from hookcli.record.file.page.track import Track, columnar
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import Key, NonFinite, RecordedStep, StepEntry, is_spoiled
+from hookcli.record.file.rule_lines import rule_line, rule_summaries
 from hookcli.record.file.views.over_time import about, figures, history, needed
 from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.record.file.views.query import Query, finished
@@ -104,7 +105,12 @@ class RecordPage:
         reports, places = self._reports()
         steps: dict[str, Any] = {
             "run": strict(self._run()),
-            "remarks": [*compiled_lines(self.record.end), *remarks, *self._left_out()],
+            "remarks": [
+                *rule_summaries(self.record.rules),
+                *compiled_lines(self.record.end),
+                *remarks,
+                *self._left_out(),
+            ],
             "digits": 3 if coarse else 4,
             "charts": STEP_CHARTS,
             "settings": document([report for line in self.record.settings for report in line.reports])["reports"],
@@ -113,6 +119,7 @@ class RecordPage:
                 for track, number in zip(tracks, have, strict=True)
             ],
             "ranks": self._ranks.payload() if self._ranks else None,
+            "rules": [{"model": one.model, "step": one.step, "line": rule_line(one)} for one in self.record.rules],
             "non_finite": [
                 {name: getattr(one, name) for name in _OF_NON_FINITE} | {"line": non_finite_line(one), "reports": at}
                 for one, at in zip(self.record.non_finite, places, strict=True)

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,12 +38,11 @@ def parse_then(text: str) -> Then:
     for word in words:
         if word not in _WORDS:
             raise UsageError(unknown("--then", word, (*_WORDS, "exec:CMD")))
-    try:
+    typed: list[str] = []
+    with suppress(ValueError):  # a quote that is not closed
         typed = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--then exec:{command}: {error}") from None
     if has and not typed:
-        raise UsageError("--then exec: names no command; give one, as in 'dump,exec:notify-send spike'")
+        raise UsageError(f"--then exec:{command}: give a command, with its quotes closed: exec:notify-send spike")
     return Then("dump" in words, "stop" in words, typed)
 
 
@@ -59,15 +59,15 @@ def located(text: str) -> str:
 
 def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> str:
     """Do what was asked for; returns what was done. Never raises. A command is started, and not waited for."""
-    did = []
+    did, whole = [], record.parent if joined_world().size > 1 else record
     try:
         if then.dump and model is not None:
-            did.append(f"weights and gradients are in {_dump(model, fired, record)}")
+            did.append(f"weights and gradients are in {_dump(model, fired, record).relative_to(whole.parent)}")
         if then.command:
-            told = {"RULE": fired.rule, "STEP": str(fired.step), "VALUE": repr(float([*fired.values, 0.0][0]))}
-            told["RECORD"] = str(record.parent if joined_world().size > 1 else record)
-            given = {name: value for name, value in os.environ.items() if name != "HOOKCLI_RUN"}  # not recorded, too
-            given |= {f"HOOKCLI_{name}": value for name, value in told.items()}
+            given = {name: value for name, value in os.environ.items() if name != "HOOKCLI_RUN"}  # or it is recorded
+            given |= {"HOOKCLI_RULE": fired.rule, "HOOKCLI_STEP": str(fired.step)}
+            given["HOOKCLI_VALUE"] = repr(float([*fired.values, 0.0][0]))
+            given["HOOKCLI_RECORD"] = str(whole)
             line = ["/bin/sh", "-c", _BESIDE, f"hookcli: warning: --then exec failed after rule {fired.rule}"]
             subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, start_new_session=True)
     except Exception as error:  # a full disk, a tensor of a kind that can't be saved
@@ -75,8 +75,8 @@ def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> 
     return "; ".join([*did, *["it ends the program"] * then.stop])
 
 
-def _dump(model: nn.Module, fired: RuleFired, record: Path) -> str:
-    """Write the weights and gradients that this process holds to a folder beside the record; returns its name."""
+def _dump(model: nn.Module, fired: RuleFired, record: Path) -> Path:
+    """Write the weights and gradients that this process holds to a folder beside the record."""
     import torch
 
     from hookcli.tensors import tree
@@ -88,4 +88,4 @@ def _dump(model: nn.Module, fired: RuleFired, record: Path) -> str:
     held = dict([*model.named_parameters(), *model.named_buffers()])
     torch.save({name: tree.local(x) for name, x in held.items()}, folder / "weights.pt")
     torch.save({name: tree.local(x.grad) for name, x in held.items() if x.grad is not None}, folder / "gradients.pt")
-    return str(folder.relative_to(record.parent))
+    return folder

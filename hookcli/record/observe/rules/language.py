@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import add, eq, ge, gt, le, lt, mul, neg, sub, truediv
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -31,20 +32,8 @@ _LONGEST, _LETTERS, _LARGEST = 10_000, 200, 1e308
 _EXAMPLE = "a rule compares figures, such as grad_norm > 5 * median(50)"
 _SEE = f"figures: {', '.join(EVERY_STEP)}; of recorded steps: {', '.join(names(MEASURED[1:]))} ..."
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\(\s*([\w.-]+)\s*\)")
-_SUMS: dict[str, Any] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Div": operator.truediv,
-    "USub": operator.neg,
-}
-_ORDERS: dict[str, Any] = {
-    "Gt": operator.gt,
-    "GtE": operator.ge,
-    "Lt": operator.lt,
-    "LtE": operator.le,
-    "Eq": operator.eq,
-}
+_SUMS: Any = {"Add": add, "Sub": sub, "Mult": mul, "Div": truediv, "USub": neg}
+_ORDERS: Any = {"Gt": gt, "GtE": ge, "Lt": lt, "LtE": le, "Eq": eq}
 """What the nodes of these names compute, and compare."""
 
 
@@ -85,10 +74,6 @@ class Rule:
     nodes: Mapping[ast.expr, Term]
 
     @property
-    def terms(self) -> list[Term]:
-        return [*dict.fromkeys(self.nodes.values())]
-
-    @property
     def waits(self) -> bool:
         """True if it asks for a figure that recorded steps alone have."""
         return any(term.figure.waits for term in self.nodes.values())
@@ -110,29 +95,23 @@ def _parsed(text: str) -> Rule:
     condition = (condition if colon else name).strip()
     nodes: dict[ast.expr, Term] = {}
     try:
-        tree = _tree(condition)
+        if len(condition) > _LETTERS:
+            raise UsageError(f"a condition has at most {_LETTERS} characters")
+        tree = ast.parse(_CALL.sub(_quoted, condition), mode="eval").body
         _holds(tree, lambda node, within: nodes.update({node: _term(node, within)}))
-    except (UsageError, RecursionError) as error:
-        raise UsageError(f"--rule {shortened(text, 80)!r}: {error}") from None
+    except (UsageError, SyntaxError, ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, UsageError) else f"{getattr(error, 'msg', error)}; {_EXAMPLE}"
+        raise UsageError(f"--rule {shortened(text, 80)!r}: {why}") from None
     return Rule(name.strip() or condition, tree, nodes)
 
 
-def _tree(condition: str) -> ast.expr:
-    """The syntax tree of a condition, in which the names of modules are quoted: `std(layers.3)` is not Python."""
-    if len(condition) > _LETTERS:
-        raise UsageError(f"a condition has at most {_LETTERS} characters")
-    try:
-        return ast.parse(_CALL.sub(_quoted, condition), mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{getattr(error, 'msg', error)}; {_EXAMPLE}") from None
-
-
 def _quoted(call: re.Match[str]) -> str:
+    """A call with the name of a module in quotes, without which `std(layers.3)` is not Python."""
     function, given = call[1], call[2]
     if function in _WINDOWS and given in _OF_MODEL:
         raise UsageError(f"{call[0]}: over how many steps? Write {function}({given}, 50)")
-    counts = function in _WINDOWS and given.isdecimal()
-    return call[0] if counts or function == "finite" else f"{function}({given!r})"
+    plain = function == "finite" or (function in _WINDOWS and given.isdecimal())
+    return call[0] if plain else f"{function}({given!r})"
 
 
 def _holds(node: ast.expr, leaf: Leaf) -> bool:
@@ -153,17 +132,13 @@ def _number(node: ast.expr, within: ast.Compare, leaf: Leaf) -> float | None:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return math.inf if value > _LARGEST else float(value)
-        case ast.UnaryOp(op=op, operand=operand) if type(op).__name__ in _SUMS:
-            sides = [operand]
-        case ast.BinOp(left=left, op=op, right=right) if type(op).__name__ in _SUMS:
-            sides = [left, right]
-        case _:
-            return leaf(node, within)
-    numbers = [_number(side, within, leaf) for side in sides]
-    try:
-        return None if None in numbers else float(_SUMS[type(op).__name__](*numbers))
-    except ArithmeticError:  # a division by zero
-        return None
+        case ast.UnaryOp(op=op) | ast.BinOp(op=op) if type(op).__name__ in _SUMS:
+            sides = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
+            numbers = [_number(side, within, leaf) for side in sides]
+            with suppress(ArithmeticError):  # a division by zero
+                return None if None in numbers else float(_SUMS[type(op).__name__](*numbers))
+            return None
+    return leaf(node, within)
 
 
 def _term(node: ast.expr, within: ast.Compare | None) -> Term:

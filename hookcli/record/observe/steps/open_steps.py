@@ -19,8 +19,8 @@ from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
-from hookcli.record.observe.rules.running import RunningRules
 from hookcli.record.observe.steps.every_loss import EveryLoss
+from hookcli.record.observe.steps.running_rules import RunningRules
 from hookcli.record.observe.steps.search import Search
 from hookcli.record.observe.steps.step import ObservedStep, Position, State
 
@@ -80,10 +80,8 @@ class OpenSteps:
         self._sink = sink
         self._guard = guard
         self._search = Search(plan)
-        look_after = self.schedule.look_after
-        told = partial(self._hand_on, sink.fired), look_after, self._search.end_program
-        self.rules = RunningRules(plan.rules, plan.then, clock, lambda: sink.path, told)
-        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, look_after)
+        self.rules = RunningRules(plan, clock, lambda: sink.path, self._rule_fired)
+        self.losses = EveryLoss(partial(self._hand_on, sink.losses), self._loss_found, self.schedule.look_after)
         if plan.rules:
             self.losses.tell_read, self.losses.at_once = self.rules.loss_read, _READ
         self.stop_if_asked = self._search.stop_if_asked
@@ -184,6 +182,12 @@ class OpenSteps:
         self.schedule.look_after(value.step)
         if not self.plan.first_bad:
             self._hand_on(self._sink.non_finite, value)
+
+    def _rule_fired(self, fired: RuleFired) -> None:
+        self.schedule.look_after(fired.step)
+        if fired.times == 1 and self.rules.then.stop:
+            self._search.end_program()
+        self._hand_on(self._sink.fired, fired)
 
     def _hand_on(self, receive: Callable[[T], None], value: T) -> None:
         """Hand a value to the sink, unless it can take no more."""

@@ -148,7 +148,7 @@ function lossesOf(track, line, onStep) {
     x: placesOfLosses(track),
     names: losses.steps.map((step) => `step ${step}`),
     lines: [{ ...line, values }],
-    marks: marks.map((mark) => ({ ...mark, index: mark.isFirst && first >= 0 ? first : Math.max(losses.steps.indexOf(steps[mark.index]), 0) })),
+    marks: marks.map((mark) => ({ ...mark, index: mark.isFirst && first >= 0 ? first : Math.max(losses.steps.indexOf(mark.step ?? steps[mark.index]), 0) })),
     onSelect: (index) => onStep(nearest(losses.steps[index])),
   };
 }

@@ -112,7 +112,7 @@ class StepsView {
     const { track } = this;
     this.index = Math.min(this.index, track.steps.length - 1);
     this.firstBad = await firstBadStep(track);
-    track.marks = marksOf(track, this.firstBad);
+    track.marks = [...marksOf(track, this.firstBad), ...rulesOf(track, this.data.rules)];
     this.listStatistics();
     this.drawCharts();
     await this.drawHeat();
@@ -207,6 +207,13 @@ function marksOf(track, firstBad) {
   return firstBad < 0 ? found : [{ index: firstBad, severity: "error", text: "first NaN or Inf", isFirst: true }, ...found];
 }
 
+/** The rules that fired: the step of one may not be recorded, then the next one is marked. */
+function rulesOf(track, rules) {
+  const own = rules.filter(({ model }) => track.phase === "train" && (model === track.model || model.startsWith(`${track.model}, rank `)));
+  const place = (step) => track.steps.findIndex((each) => each >= step);
+  return own.map(({ step, line }) => ({ index: place(step) < 0 ? track.steps.length - 1 : place(step), step, severity: "warning", text: line }));
+}
+
 /** Fetch new steps as long as the record grows. */
 function followLive({ path, seconds, version }, view) {
   let have = version;
@@ -229,7 +236,7 @@ function followLive({ path, seconds, version }, view) {
       await look();
       say(`live · ${have.split(".").slice(2).reduce((sum, n) => sum + Number(n), 0).toLocaleString("en-US")} steps`, false);
     } catch {
-      say("no longer live: hookcli report --serve has ended", true);
+      say("no longer live: hookcli has ended", true);
     }
     setTimeout(again, 1000 * seconds);
   };

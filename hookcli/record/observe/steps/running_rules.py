@@ -6,6 +6,7 @@ import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,32 +23,29 @@ from hookcli.record.file.views.over_time import figures
 from hookcli.record.file.views.overview import overview
 from hookcli.record.observe.measurements.step_times import memory
 from hookcli.record.observe.models.model import ObservedModel, why_unobservable
+from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.rules.actions import act, parse_then
 from hookcli.record.observe.rules.language import GRAD_NORM, MEMORY, Figure, Term, parse_rules
 from hookcli.tensors import tree
 
-_WRITTEN, _LOOKED, _KEPT = 64, 8, 64
-"""Firings of a rule that are lines of the record, and that have the next steps recorded; steps whose figures stay."""
+_WRITTEN = _KEPT = 64  # firings of a rule that are lines of the record each; steps whose figures stay
 _WIDE = 4  # bytes
 Values = dict[Figure, Any]
-Told = tuple[Callable[[RuleFired], None], Callable[[int], None], Callable[[], None]]
 
 
 class RunningRules:
     """Rules over the figures of each step: those of every step as its loss is read, others as a step is recorded.
 
     Nothing is changed: the norm of gradients is a pass over them as backward leaves them, and stays on its device until
-    the loss is read. `told` are called when one fires: with the line, its step, and to end the program. `record` gives
-    the path of the record.
+    the loss is read. `tell` receives the lines on rules that fired, `record` gives the path of the record.
     """
 
     def __init__(
-        self, texts: Sequence[str], then: str, clock: ProgramClock, record: Callable[[], Path], told: Told
+        self, plan: RecordingPlan, clock: ProgramClock, record: Callable[[], Path], tell: Callable[[RuleFired], None]
     ) -> None:
-        self.rules, self._then = parse_rules(texts), parse_then(then)
-        self._clock, self._record = clock, record
-        self._hand_on, self._look_after, self._stop = told
-        terms = [term for rule in self.rules for term in rule.terms]
+        self.rules, self.then = parse_rules(plan.rules), parse_then(plan.then)
+        self._clock, self._record, self._tell = clock, record, tell
+        terms = [term for rule in self.rules for term in rule.nodes.values()]
         self._longest = {one.figure: max(t.steps for t in terms if t.figure == one.figure) for one in terms}
         self._wants_norms = Figure(GRAD_NORM) in self._longest
         self._waits = any(rule.waits for rule in self.rules)
@@ -77,9 +75,8 @@ class RunningRules:
     def stepped(self, models: Mapping[ObservedModel, int], optimizer: Optimizer) -> None:
         """Take the figures of a step that an optimizer has made, but for its loss, which is read later."""
         for model, number in models.items() if self.rules else ():
-            lr = optimizer.param_groups[0].get("lr")
             values: dict[str, object] = {"step": number, GRAD_NORM: self._norms.pop(model.name, None)}
-            values["lr"] = lr.detach().clone() if isinstance(lr, Tensor) else lr
+            values["lr"] = deepcopy(optimizer.param_groups[0].get("lr"))
             values["seconds"] = self._clock.now() - model.ended.program if model.ended else None
             if any(figure.name in MEMORY for figure in self._longest):
                 values |= memory(optimizer.param_groups[0]["params"][0].device)
@@ -114,7 +111,7 @@ class RunningRules:
     def _judge(self, model: str, step: int, values: Values, *, waits: bool) -> None:
         plain = {figure: _plain(values.get(figure)) for figure in self._longest}
         for rule in (rule for rule in self.rules if rule.waits == waits):
-            known = {term: self._value(term, model, step, plain[term.figure]) for term in rule.terms}
+            known = {term: self._value(term, model, step, plain[term.figure]) for term in rule.nodes.values()}
             self._seen.update(term for term, value in known.items() if value is not None)
             if rule.holds(known):
                 self._fire(rule.name, model, step, {term.label: x for term, x in known.items() if x is not None})
@@ -132,24 +129,21 @@ class RunningRules:
         fired = RuleFired(rule, model, step, [*seen], [*seen.values()], before.times + 1 if before else 1)
         if not before:
             known = self._models.get(model)
-            fired = replace(fired, did=act(self._then, fired, known.module if known else None, self._record()))
-            self._stop() if self._then.stop else None
+            fired = replace(fired, did=act(self.then, fired, known.module if known else None, self._record()))
         self._last[rule, model] = fired
-        if fired.times <= _LOOKED:
-            self._look_after(step)
         if _is_line(fired):
-            self._hand_on(fired)
+            self._tell(fired)
 
     def end(self) -> None:
         """Hand on how often each rule has fired, where no line says so yet."""
         for fired in self._last.values():
             if not _is_line(fired):
-                self._hand_on(fired)
+                self._tell(fired)
 
     def notes(self) -> Iterator[str]:
         """Say which figures were never known, so that their rules were not judged."""
         for rule in self.rules:
-            if never := [term for term in rule.terms if term not in self._seen]:
+            if never := dict.fromkeys(term for term in rule.nodes.values() if term not in self._seen):
                 whys = (t.label + f" (needs {t.steps:,} steps before)" * bool(t.steps) for t in never)
                 yield f"--rule {rule.name}: never known: {', '.join(whys)}"
 
