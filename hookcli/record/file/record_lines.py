@@ -9,12 +9,10 @@ Schema 3 has added the losses, the settings of modules, and `at`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from hookcli.record.file.line import RecordLine
-from hookcli.record.file.rule_lines import RuleFired
-from hookcli.table import Report, Row
+from hookcli.table import Report, Row, strict
 from hookcli.table.compilation import Compilation
 
 SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
@@ -24,7 +22,21 @@ LAYOUT = "layout"  # the kind of a line that defines a layout of reports, by its
 
 
 @dataclass(frozen=True, slots=True)
-class Header(RecordLine):
+class Line:
+    """A line of a record. `kind` tells in JSON which one it is."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self, packed: str | None = None) -> dict[str, Any]:
+        """The line as strict JSON; `packed` stands for its reports, if given."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        if "reports" in values:
+            values["reports"] = [r.to_dict() for r in values["reports"]] if packed is None else packed
+        return {"line": self.kind} | dict(strict(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Header(Line):
     """The first line: what was run, and how it was recorded.
 
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
@@ -49,7 +61,7 @@ class Header(RecordLine):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedStep(RecordLine):
+class RecordedStep(Line):
     """Measurements of one model in one recorded step.
 
     `model` tells models apart ("Net", "Net #2"). `phase` is "train" for forwards with gradients, else "no_grad", where
@@ -113,7 +125,7 @@ class StepEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class NonFinite(RecordLine):
+class NonFinite(Line):
     """The first NaN or infinity of the run, with counts of both.
 
     `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
@@ -166,7 +178,7 @@ class ModelRun:
 
 
 @dataclass(frozen=True, slots=True)
-class End(RecordLine):
+class End(Line):
     """The last line, written when the script ends, by itself or by an exception.
 
     `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`,
@@ -195,7 +207,7 @@ class End(RecordLine):
 
 
 @dataclass(frozen=True, slots=True)
-class StepLosses(RecordLine):
+class StepLosses(Line):
     """The losses of consecutive steps of one model, recorded or not, from the step `first` on.
 
     Each is the sum over the backward passes whose gradients the step took; None if it is not known. If not `taken`, the
@@ -211,7 +223,7 @@ class StepLosses(RecordLine):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSettings(RecordLine):
+class ModelSettings(Line):
     """The attributes and source lines of a model's modules at its first recorded step: one report, "settings"."""
 
     kind: ClassVar[str] = "settings"
@@ -230,4 +242,3 @@ UNSEARCHED = "where it begins was not searched"
 """The cause of a loss that is not finite in a run without a search."""
 SKIPPED = "the program skipped the optimizer's step"
 """The cause of one whose gradients no optimizer's step took."""
-Line = Header | RecordedStep | NonFinite | StepLosses | ModelSettings | RuleFired | End

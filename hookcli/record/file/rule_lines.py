@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hookcli.record.file.line import RecordLine
+from hookcli.record.file.record_lines import Line
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFired(RecordLine):
+class RuleFired(Line):
     """A rule of `run --rule` fired in a training step of a model.
 
     `terms` are the figures and windows that it compares, as they were typed, and `values` theirs in that step, as far
@@ -40,12 +40,8 @@ def rule_summaries(fired: Sequence[RuleFired]) -> list[str]:
     """A line per rule that fired: rule spike fired 3 times, first at step 120 (Net): ...; last at step 140."""
     lines = []
     for name in dict.fromkeys(one.rule for one in fired):
-        last = {one.model: one for one in fired if one.rule == name}
-        first = min((one for one in fired if one.rule == name), key=lambda one: one.step)
-        times, latest = sum(one.times for one in last.values()), max(last.values(), key=lambda one: one.step)
-        if times == 1:
-            lines.append(rule_line(first))
-        else:
-            of = f" ({latest.model})" if last.keys() - {first.model} else ""
-            lines.append(f"{rule_line(first, f'{times:,} times, first ')}; last at step {latest.step:,}{of}")
+        own = sorted((one for one in fired if one.rule == name), key=lambda one: one.step)
+        times, of = sum({one.model: one.times for one in own}.values()), f" ({own[-1].model})"
+        more = f"; last at step {own[-1].step:,}{of * (own[-1].model != own[0].model)}" if times > 1 else ""
+        lines.append(rule_line(own[0], f"{times:,} times, first " if times > 1 else "") + more)
     return lines

@@ -20,11 +20,11 @@ from hookcli.record.observe.measurements.inside_compiled import NOTHING_COMPILED
 from hookcli.record.observe.models.model import why_unobservable
 from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
-from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, parameter_ids
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.passes import BackwardPasses, Forwards
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
-from hookcli.tensors import torch_private, tree
+from hookcli.tensors import torch_private
 from hookcli.tensors.tree import Args, Kwargs
 
 
@@ -174,19 +174,13 @@ class Observer:
     def _begin_backward(self, tensors: Any, gradients: Any, inputs: object) -> None:
         losses = self._steps.losses
         models = [] if [*self.optimizer_steps] else list(self.models.alive())
-        if len(models) < 2 and self._counts(inputs) and not why_unobservable():
+        if len(models) < 2 and self.optimizer_steps.get_gradients(inputs) and not why_unobservable():
             losses.begin_pass(self._passes.losses(tensors, gradients), self.optimizer_steps)
             self._steps.rules.backward_begins(lambda: self._passes.scale(tensors))
             if models:
                 losses.stepped({models[0].name: max(models[0].step() - 1, 0)})
         if self._steps:
             self._passes.begin(tensors, gradients, inputs)
-
-    def _counts(self, inputs: object) -> bool:
-        """True if a pass limited to `inputs` leaves gradients to an optimizer; always without optimizers."""
-        given = {id(x) for _, x in tree.leaves(inputs)}
-        held = [parameter_ids(optimizer) for optimizer in self.optimizer_steps] if inputs is not None else []
-        return not held or any(not given.isdisjoint(ids) for ids in held)
 
     def backward_over(self) -> None:
         if self._active:

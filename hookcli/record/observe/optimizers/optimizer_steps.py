@@ -64,6 +64,12 @@ class OptimizerSteps:
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(parameter_ids(optimizer))]
 
+    def get_gradients(self, inputs: object) -> bool:
+        """True if a pass limited to `inputs` leaves gradients to an optimizer; always without optimizers."""
+        given = {id(x) for _, x in tree.leaves(inputs)}
+        held = [parameter_ids(optimizer) for optimizer in self] if inputs is not None else []
+        return not held or any(not given.isdisjoint(ids) for ids in held)
+
 
 class ProgramSteps:
     """Counts the steps of a program: optimizers that step in turn make one step together."""
