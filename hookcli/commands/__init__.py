@@ -12,6 +12,7 @@ COMMANDS = {
     "graph": "Show the autograd graph, node by node, as backward runs it.",
     "flow": "Show how tensors flow forward; draw the architecture.",
     "trace": "Show every hook that fires, in order, with time and memory.",
+    "attention": "Show each head of attention: entropy, logits, sinks, dead heads.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
@@ -26,7 +27,10 @@ COMMANDS = {
 
 QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "memory", "weights", "hooks", "models"),
-    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "flow", "trace"),
+    "What flows through it, forward and backward?": (
+        *("activations", "inputs", "grads", "graph", "flow", "trace"),
+        *("attention",),
+    ),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),
     "What happens while it trains?": ("run", "show", "comm"),

@@ -19,6 +19,7 @@ BUILT_IN = {
         "graph": "hookcli.probes.graph:GraphProbe",
         "trace": "hookcli.probes.trace:TraceProbe",
         "flow": "hookcli.probes.flow:FlowProbe",
+        "attention": "hookcli.probes.attention:AttentionProbe",
     },
     "reporters": {
         name: f"hookcli.reporters.{'pictures' if name in ('svg', 'png') else name}:{name.title()}Reporter"

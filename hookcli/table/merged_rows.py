@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.table import Column, Merge, Report, Row, TensorStats
+from hookcli.table.columns import place_of
 from hookcli.table.discrepancy import Discrepancy
 from hookcli.table.folding import blocks, repeats
 from hookcli.table.formatting import listed
@@ -29,7 +30,7 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
             if (number := blocks(fqn, folded[0])) > 1:
                 values["folded"] = number
                 notes.append(_apart(rows, fqn))
-        calls, rest = divmod(len(rows), places := len({origin(row) for row in rows}))
+        calls, rest = divmod(len(rows), places := len({_besides_calls(row) for row in rows}))
         if calls > 1 and not rest and places == values.get("folded", 1):
             values["repeated"] = calls
         values |= remaining_times(rows, values)
@@ -43,6 +44,11 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
     stats = [row.stats for row in rows if row.stats]
     together = TensorStats.merge(stats) if stats[1:] else next(iter(stats), None)
     return replace(rows[0], values=values, stats=together)
+
+
+def _besides_calls(row: Row) -> tuple[Any, ...]:
+    """The place of a row in any call: a module, or a head of one."""
+    return place_of({**row.values, "fqn": origin(row), "call": None, "pass": None})
 
 
 def _distance(rows: Sequence[Row]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hookcli.errors import UsageError, unknown
 from hookcli.table.column import Column, Kind, Shown
+from hookcli.table.columns.attention import ATTENTION
 from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.columns.costs import COMMUNICATION, COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
@@ -16,7 +17,7 @@ from hookcli.table.columns.places import PLACES
 from hookcli.table.columns.statistics import STATISTICS
 from hookcli.table.columns.training import TRAINING
 
-FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS)
+FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS, ATTENTION)
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
 """The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""

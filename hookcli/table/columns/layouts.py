@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
+from hookcli.table.columns.attention import ATTENTION as OF_HEADS
 from hookcli.table.columns.costs import MEMORY_KINDS
 from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
@@ -47,6 +48,8 @@ def _leaving(columns: Sequence[Column], first: Sequence[str]) -> tuple[Column, .
     return tuple(replace(c, drop=first.index(c.name) - len(first)) if c.name in first else c for c in columns)
 
 
+ATTENTION = (*columns_named("fqn", "type", "call", "index"), *OF_HEADS)
+"""Heads of attention."""
 FLOW = _leaving(
     columns_named("id", "kind", "fqn", "type", "number", "call", "inputs", "input_shape", "output_shape", "dtype"),
     ("number", "call", "input_shape", "kind"),

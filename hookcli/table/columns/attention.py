@@ -1,0 +1,26 @@
+"""Columns of attention's heads. Of several heads in one row they show the worst."""
+
+from typing import Any
+
+from hookcli.table.column import Bar, Column, Kind, Merge, Shown
+
+_LEAST: dict[str, Any] = {"merge": Merge.LEAST}
+_MOST: dict[str, Any] = {"merge": Merge.MOST}
+_COUNT: dict[str, Any] = {"kind": Kind.COUNT, "charted": False, "compared": False}
+
+ATTENTION = (
+    Column("head", "Head", identity=True, alike=True, **_COUNT),
+    Column("heads", "Heads", merge=Merge.SUM, shown=Shown.SET, usual=1, total="heads", **_COUNT),
+    Column("queries", "Queries", merge=Merge.MOST, shown=Shown.ASKED, **_COUNT),
+    Column("entropy", "Entropy", kind=Kind.FIGURE, drop=82, full="Entropy in nats", **_LEAST),
+    Column("entropy_share", "of max", kind=Kind.SHARE, bar=Bar.SHARE, drop=87, full="Entropy of the most", **_LEAST),
+    Column("max_logit", "Max logit", kind=Kind.FIGURE, full="Largest logit", **_MOST),
+    Column("max_weight", "Max weight", kind=Kind.SHARE, drop=80, full="Largest weight", **_MOST),
+    Column("first_share", "First", kind=Kind.SHARE, bar=Bar.SHARE, drop=88, full="Weight on the first token", **_MOST),
+    Column("self_share", "Self", kind=Kind.SHARE, drop=83, full="Weight on the token itself", **_MOST),
+    Column("distance", "Distance", "tokens", Kind.FIGURE, drop=84, full="Mean distance", **_MOST),
+    Column("output_rms", "Output", kind=Kind.FIGURE, shown=Shown.ASKED, full="RMS of the head's output", **_LEAST),
+    Column("output_share", "Output share", kind=Kind.SHARE, drop=85, full="Output of the layer's mean", **_LEAST),
+    Column("nearest", "Like", drop=81, full="Most similar head", **_COUNT),
+    Column("similarity", "Alike", kind=Kind.FIGURE, drop=86, full="Similarity to that head", **_MOST),
+)

@@ -1,0 +1,167 @@
+"""The attention of heads: every figure as an explicit computation in float64 has it, on models of several kinds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from probes.attention_nets import GPT, HEADS, SIZE, TOKENS, figures, plant
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from hookcli import capture
+from hookcli.probes.shared import attention_heads
+from hookcli.table import Report
+
+
+def measured(model: nn.Module, *inputs: Any, **options: Any) -> Report:
+    with torch.no_grad():
+        return capture(model.eval(), *inputs, probes="attention", **options)[0]
+
+
+def require_same(report: Report, fqn: str, oracle: list[dict[str, float]], without: tuple[str, ...] = ()) -> None:
+    rows = [row for row in report.rows if row.fqn == fqn]
+    assert [row["head"] for row in rows] == list(range(len(oracle)))
+    for row, expected in zip(rows, oracle, strict=True):
+        for name, value in expected.items():
+            if name not in without:
+                assert row[name] == pytest.approx(value, rel=2e-4, abs=2e-6), (fqn, row["head"], name)
+
+
+@pytest.mark.parametrize("kernel", ["fused", "hand", "einsum"])
+@pytest.mark.parametrize("block", [1 << 19, 64])
+def test_a_gpt_by_pytorchs_kernel_and_by_hand(kernel: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_heads, "_CPU_BLOCK", block)  # 8 queries at a time
+    model = GPT(kernel)
+    plant(model)
+    report = measured(model, TOKENS)
+    x = model.embed(TOKENS)
+    for number, part in enumerate(model.blocks):
+        scores = part.double().scores(x.double())
+        values = part.split(x.double())[2]
+        require_same(report, f"blocks.{number}", figures(scores, scores > -math.inf, values))
+        x = x.double() + part(x.double())
+    assert len(report.rows) == report.totals["heads"] == 2 * HEADS and not report.skipped
+    assert report.totals["verdict"].startswith(
+        "1 of 8 heads is dead (no output): blocks.1 head 3; 2 of 8 heads are like"
+    )
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_llama_whose_heads_share_keys(kernel: str, padded: bool) -> None:
+    """Against the weights that transformers itself returns: in float64, unless the batch is padded on the left, where
+    these are NaN."""
+    from transformers import LlamaConfig, LlamaModel
+
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 8, "num_hidden_layers": 2}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, initializer_range=0.4)
+    torch.manual_seed(0)
+    config._attn_implementation = kernel
+    model = LlamaModel(config).eval()
+    mask = torch.ones_like(TOKENS)
+    mask[1, :5] -= int(padded)
+    report = measured(model, input_ids=TOKENS, attention_mask=mask)
+    config._attn_implementation = "eager"
+    with torch.no_grad():
+        weights = (model if padded else model.double())(
+            input_ids=TOKENS, attention_mask=mask, output_attentions=True
+        ).attentions
+    sees = torch.ones(40, 40, dtype=torch.bool).tril() & mask.bool()[:, None, None]
+    of_logits = ("max_logit", "output_rms", "output_share", *(["first_share"] if padded else []))
+    for number, of_layer in enumerate(weights):
+        oracle = figures(of_layer.log(), sees, torch.ones(2, 4, 40, 1))
+        require_same(report, f"layers.{number}.self_attn", oracle, without=of_logits)
+    if padded:
+        of_layer = weights[0][:, 0]
+        first = torch.cat([of_layer[0, 1:, 0], of_layer[1, 6:, 5]]).mean()
+        assert report.rows[0]["first_share"] == pytest.approx(first.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_multihead_attention_on_both_of_its_paths(need_weights: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.MultiheadAttention(32, HEADS)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.part(x, x, x, need_weights=need_weights)[0]
+
+    torch.manual_seed(0)
+    model, x = Net(), torch.randn(12, 3, 32)
+    report = measured(model, x)
+    q, k, v = F.linear(x.double(), model.part.in_proj_weight.double(), model.part.in_proj_bias.double()).chunk(3, -1)
+    q, k, v = (t.unflatten(-1, (HEADS, SIZE)).permute(1, 2, 0, 3) for t in (q, k, v))
+    logits = (q @ k.transpose(-2, -1) / math.sqrt(SIZE)).detach()
+    require_same(report, "part", figures(logits, torch.ones(12, 12, dtype=torch.bool), v.detach()))
+
+
+def test_vision_transformers_of_torchvision_are_not_fused_away() -> None:
+    from torchvision.models import VisionTransformer
+
+    torch.manual_seed(0)
+    model = VisionTransformer(32, 8, 2, 4, 32, 64).eval()
+    report = measured(model, x := torch.rand(2, 3, 32, 32))
+    assert report.meta["fastpath"] is False and not report.skipped and len(report.rows) == 8
+    seen: list[Tensor] = []
+    layer: Any = model.encoder.layers[1]
+    layer.self_attention.register_forward_pre_hook(lambda module, args: seen.append(args[0].double()))
+    model(x)
+    attention = layer.self_attention.double()
+    weights = attention(*seen * 3, average_attn_weights=False)[1]
+    logits = weights.detach().log()
+    oracle = figures(logits, torch.ones_like(logits, dtype=torch.bool), torch.ones(2, 4, 17, 1))
+    require_same(report, layer_name := "encoder.layers.encoder_layer_1.self_attention", oracle, _OF_LOGITS)
+    assert layer_name in {row.fqn for row in report.rows}
+
+
+_OF_LOGITS = ("max_logit", "output_rms", "output_share")
+
+
+class Masked(nn.Module):
+    """One call of PyTorch's kernel with these arguments; or of flex attention."""
+
+    def __init__(self, *, flex: bool = False, **given: Any) -> None:
+        super().__init__()
+        self.flex, self.given = flex, given
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return (flex_attention if self.flex else F.scaled_dot_product_attention)(q, k, v, **self.given)
+
+
+MASK = (torch.arange(35).view(7, 5) % 3 > 0).index_fill(0, torch.tensor([2]), False)  # query 2 sees nothing
+
+
+@pytest.mark.parametrize("bias", [None, -math.inf, -1e9, -100.0])
+def test_masks_of_cross_attention_and_a_scale(bias: float | None) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 7, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    mask = MASK if bias is None else torch.zeros(MASK.shape).masked_fill(~MASK, bias)
+    report = measured(Masked(attn_mask=mask, scale=0.7, enable_gqa=True), q, k, v)
+    many = [x.repeat_interleave(2, 1) for x in (k, v)]
+    oracle = figures(q.double() @ many[0].double().transpose(-2, -1) * 0.7, MASK, many[1])
+    for of_head in oracle:
+        del of_head["self_share"], of_head["distance"]
+    require_same(report, "", oracle, ("output_rms", "output_share"))
+    assert report.rows[0].get("distance") is None
+
+
+def test_flex_attention_with_its_changes_of_scores_and_its_mask() -> None:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    torch.manual_seed(0)
+    slopes = torch.tensor([0.5, 0.1])
+    q, k, v = (torch.randn(2, 2, 130, 16) for _ in range(3))
+    window = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 50 + b), 2, None, 130, 130, device="cpu")
+    report = measured(
+        Masked(flex=True, block_mask=window, score_mod=lambda s, b, h, i, j: s - slopes[h] * (i - j)), q, k, v
+    )
+    i, j = torch.arange(130)[:, None], torch.arange(130)
+    sees = torch.stack([(i >= j) & (i - j < 50 + b) for b in range(2)])[:, None]
+    scores = q.double() @ k.double().transpose(-2, -1) / 4 - slopes.double()[:, None, None] * (i - j)
+    require_same(report, "", figures(scores, sees, v))
