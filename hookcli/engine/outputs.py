@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import unnested
+from hookcli.tensors.chunks import dequantized, unnested
 
 Output = list[Tensor | None]
 """The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
@@ -18,7 +18,7 @@ Output = list[Tensor | None]
 def plain(x: Tensor) -> Tensor | None:
     """The tensor as a strided one, whatever its layout; None if PyTorch can't compare its values."""
     with suppress(RuntimeError, TypeError, ValueError), torch.DisableTorchFunctionSubclass():
-        x = x.dequantize() if x.is_quantized else x
+        x = dequantized(x)
         x = x if x.layout is torch.strided else x.to_dense()
         if tree.is_plain(x):
             x.reshape(-1)[:1].to(torch.complex128)  # which some dtypes of a few bits don't know

@@ -95,6 +95,12 @@ def cause(error: Exception, *tensors: Tensor) -> str:
     return "the device is out of memory" if isinstance(error, torch.OutOfMemoryError) else type(error).__name__
 
 
+def dequantized(x: Tensor) -> Tensor:
+    """The values that a quantized tensor of PyTorch, or of a class like torchao's, stands for; others as they are."""
+    own = type(x).dequantize is not Tensor.dequantize
+    return x.dequantize() if x.is_quantized or own else x
+
+
 def unnested(tensor: Tensor) -> Tensor:
     """The elements of a nested tensor, without the holes that a jagged one may have between its parts."""
     values = tensor.values()

@@ -81,8 +81,7 @@ def _plain(x: Tensor, paired: bool = False) -> Tensor:
         x = chunks.unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
         x = x.to_dense()
-    if x.is_quantized:
-        x = x.dequantize()
+    x = chunks.dequantized(x)
     if x.is_complex():
         return torch.view_as_real(x.resolve_conj())
     return torch.stack((x, torch.zeros_like(x)), dim=-1) if paired else x

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hookcli.table import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, library, tree
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, reduced, resolved, unnested
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, dequantized, reduced, resolved, unnested
 from hookcli.tensors.devices import launch
 from hookcli.tensors.histograms import device_counts, from_device, histogram
 from hookcli.tensors.weak import Unchanged
@@ -108,8 +108,7 @@ def _plain(tensor: Tensor) -> tuple[Tensor, int]:
         sparse = tensor if tensor.layout is torch.sparse_coo else tensor.to_sparse_coo()
         stored = sparse.coalesce().values()
         return _plain(stored)[0], tensor.numel() - stored.numel()
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
+    tensor = dequantized(tensor)
     return _magnitudes(tensor) if tensor.is_complex() else tensor, 0
 
 

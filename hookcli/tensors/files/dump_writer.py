@@ -20,6 +20,7 @@ from hookcli.table.meta import Meta
 from hookcli.table.report import Skipped
 from hookcli.table.row import Row
 from hookcli.tensors import tree
+from hookcli.tensors.chunks import dequantized
 from hookcli.tensors.files.dump_reader import Unwritable, encoded_call
 from hookcli.tensors.torch_private import is_mapped
 from hookcli.tensors.weak import Unchanged
@@ -167,7 +168,7 @@ def dense(tensor: Tensor) -> Tensor:
         if x.is_nested or x.is_meta or is_mapped(x) or tree.is_sharded(x):
             raise NotImplementedError
         x = x.to_dense() if x.layout is not torch.strided else x
-        x = x.dequantize() if x.is_quantized else x
+        x = dequantized(x)
         return x.resolve_conj().resolve_neg().cpu().contiguous()
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from hookcli.errors import UsageError, class_name, in_brief
 from hookcli.system.files import opened, regular
 from hookcli.table.formatting import counted
-from hookcli.tensors.chunks import unnested
+from hookcli.tensors.chunks import dequantized, unnested
 from hookcli.tensors.files.stored import CODINGS, Array, StoredTensor, TensorFile
 from hookcli.tensors.tree import dtype_text
 
@@ -33,7 +33,9 @@ def stored(name: str, tensor: Tensor, **described: Any) -> StoredTensor:
     else:
         coding = dtype if plain and dtype in CODINGS else "complex64" if tensor.is_complex() else "float32"
     nbytes = tensor.numel() * tensor.element_size()
-    if tensor.layout is not torch.strided and not tensor.is_meta:  # what it stores, and the indices
+    if hasattr(tensor, "__tensor_flatten__"):  # a class that wraps the tensors that take memory, as torchao's do
+        nbytes = sum(getattr(tensor, name).nbytes for name in tensor.__tensor_flatten__()[0])
+    elif tensor.layout is not torch.strided and not tensor.is_meta:  # what it stores, and the indices
         sparse = tensor.to_sparse_coo().coalesce()
         nbytes = int(sparse.values().nbytes + sparse.indices().nbytes)
     described = {"file": "", "coding": coding, "unreadable": unreadable, **described}
@@ -42,8 +44,7 @@ def stored(name: str, tensor: Tensor, **described: Any) -> StoredTensor:
 
 def _blocks(tensor: Tensor, coding: str, size: int) -> Iterator[Array]:
     """The elements in order, coded as `coding` says."""
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
+    tensor = dequantized(tensor)
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense().float()
     if tensor.dtype is torch.complex32:
