@@ -11,6 +11,7 @@ COMMANDS = {
     "grads": "Show statistics of gradients, in order of arrival.",
     "graph": "Show the autograd graph, node by node, as backward runs it.",
     "flow": "Show how tensors flow forward; draw the architecture.",
+    "spectrum": "Show the ranks of outputs and weights: their singular values.",
     "trace": "Show every hook that fires, in order, with time and memory.",
     "attention": "Show each head of attention: entropy, logits, sinks, dead heads.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
@@ -29,7 +30,7 @@ QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "memory", "weights", "hooks", "models"),
     "What flows through it, forward and backward?": (
         *("activations", "inputs", "grads", "graph", "flow", "trace"),
-        *("attention",),
+        *("attention", "spectrum"),
     ),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),

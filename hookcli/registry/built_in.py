@@ -20,6 +20,7 @@ BUILT_IN = {
         "trace": "hookcli.probes.trace:TraceProbe",
         "flow": "hookcli.probes.flow:FlowProbe",
         "attention": "hookcli.probes.attention:AttentionProbe",
+        "spectrum": "hookcli.probes.spectrum:SpectrumProbe",
     },
     "reporters": {
         name: f"hookcli.reporters.{'pictures' if name in ('svg', 'png') else name}:{name.title()}Reporter"
@@ -73,6 +74,7 @@ BUILT_IN = {
         "HK042": "hookcli.checks.compiling:LeftUncompiled",
         "HK043": "hookcli.checks.compiling:TooManyBreaks",
         "HK044": "hookcli.checks.finite:LossJumped",
+        "HK051": "hookcli.checks.collapse:RankCollapse",
     },
     "edits": {
         **{

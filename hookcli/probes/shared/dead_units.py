@@ -16,8 +16,8 @@ from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 # After one of these, features are in the last dimension, after one of those in the second; others leave them there.
-_FEATURES_SECOND = (Convolution, Norm, nn.GroupNorm)
-_FEATURES_LAST = (nn.Linear, nn.Bilinear, nn.LayerNorm, nn.Embedding, nn.MultiheadAttention, nn.RNNBase)
+FEATURES_SECOND = (Convolution, Norm, nn.GroupNorm)
+FEATURES_LAST = (nn.Linear, nn.Bilinear, nn.LayerNorm, nn.Embedding, nn.MultiheadAttention, nn.RNNBase)
 _RANDOM = ("Drop", "Stochastic")  # what zeroes by chance
 _TORCH = "torch.nn.modules."
 _BOUNDS: dict[type[nn.Module], tuple[float, float]] = {
@@ -95,8 +95,8 @@ class DeadUnits(InventoryPart):
             return
         module = event.module
         assert module is not None
-        if isinstance(module, (*_FEATURES_LAST, *_FEATURES_SECOND)):
-            self._features_last = isinstance(module, _FEATURES_LAST)
+        if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
+            self._features_last = isinstance(module, FEATURES_LAST)
         for path, x in tree.leaves(event.output):
             if not tree.is_plain(x) or not x.is_floating_point() or x.is_inference():
                 continue

@@ -59,6 +59,12 @@ PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index"
 
 
 SPECTRAL = columns_named("spectral_norm", "stable_rank")
+SPECTRUM = columns_named(
+    *("fqn", "kind", "type", "calls", "index", "path", "shape", "dimensions", "effective_rank", "input_rank"),
+    *("token_spread", "input_spread", "stable_rank", "spectral_norm", "top_share"),
+    shape="Matrix",
+)
+"""Ranks of outputs, as matrices of tokens by features, of weights and of their updates."""
 WEIGHTS = _leaving(
     (
         *columns_named("fqn", "kind", "type", "file", "shape", "dtype", "bytes", fqn="Name"),

@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.hooks.torch_private.modules import part_tables
+from hookcli.probes.base import Probe
 from hookcli.record.observe.naming import PlainNames
 from hookcli.record.observe.optimizers.optimizer_steps import Snapshot, parameter_ids, rate_by_hand, update_rows
 from hookcli.table import Reason, Row, Skipped
@@ -38,6 +39,8 @@ class ParameterRows:
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
         self._scale: Tensor | None = None
+        self.watchers: Sequence[Probe] = ()
+        """Probes that look at updates, too."""
         self.updates: dict[str, Row] = {}
         """A row per parameter that an optimizer stepped, or that the program updated by hand."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
@@ -79,6 +82,9 @@ class ParameterRows:
     def take_updates(self, snapshot: Snapshot, *, by_hand: bool = False) -> bool:
         """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""
         changes = snapshot.changes(self._matching())
+        for fqn, (parameter, before, now, _) in changes.items() if self.watchers else ():
+            for probe in self.watchers if not tree.shard_of(parameter) else ():
+                probe.updated(fqn, before, now)
         rows = update_rows(self._model, self._name, changes)
         self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := rate_by_hand(changes.values())) is not None:

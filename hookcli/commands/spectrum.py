@@ -1,0 +1,45 @@
+"""hookcli spectrum"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from hookcli.commands.option_fields import choice
+from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options, all_but
+from hookcli.commands.probe_command import inspect_model
+from hookcli.registry import load
+from hookcli.table.columns.layouts import SPECTRUM
+
+EXAMPLES = (
+    "hookcli spectrum resnet50",
+    "hookcli spectrum hf:bert-base-uncased --match '*attention' --depth all",
+    "hookcli spectrum net.py:Net --data train.py:loader --batches 8",
+    "hookcli spectrum resnet18 --of weights --sort effective_rank",
+)
+COLUMNS = SPECTRUM
+FIRST = "of weights input batch_size data depth match columns sort format output"
+
+
+@dataclass(frozen=True)
+class SpectrumOptions:
+    """The option of `hookcli spectrum` alone."""
+
+    of: str | None = choice(None, "Only what modules return, or only weights [both].", ("outputs", "weights"))
+
+
+def spectrum(
+    model: Model = DEFAULT_MODEL,
+    *,
+    own: SpectrumOptions,
+    options: Annotated[Options, all_but("ops")],
+    compiling: LookOptions,
+) -> int:
+    """Show the ranks of outputs and weights: their singular values.
+
+    The effective rank is the number of directions in which a matrix extends, weighted by how far (Roy and Vetterli
+    2007); the stable rank, that of its squares. An output is a matrix of tokens by features, and has the rank of its
+    input beside it. Exact over calls and batches. `hookcli run --spectrum` has them over time, and of updates.
+    """
+    return inspect_model(model, partial(load("probes", "spectrum"), of=own.of), options, compiling=compiling)

@@ -1,0 +1,47 @@
+"""Where all tokens become alike: outputs of nearly one direction, made of inputs of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hookcli.table import Row
+from hookcli.table.formatting import number, percent
+from hookcli.table.names import is_within
+
+ALIKE = 1.1
+"""Effective rank of an output, at most, in which all rows count as alike."""
+_SEVERAL = 3.0  # effective rank of an input, at least, that could have been kept
+_TOGETHER, _SPREAD = 0.01, 0.2  # the same for the spread of tokens: relative to an item of several, not to the batch
+_ENOUGH = 8  # tokens, and features: fewer are easily alike
+
+
+def collapsed(rows: Sequence[Row], limit: float = ALIKE) -> list[Row]:
+    """The rows of a spectrum at which the rank collapses for good; of a module and its parts, the parts'.
+
+    An output counts if no later one has several directions again, as the sum with a shortcut has; so does that of a
+    module around it.
+    """
+    seen = [row for row in rows if row.get("kind") == "output" and (row.get("dimensions") or 0) >= _ENOUGH]
+    of_ranks = _fallen(seen, "effective_rank", "input_rank", limit, _SEVERAL)
+    return of_ranks or _fallen(seen, "token_spread", "input_spread", _TOGETHER, _SPREAD)
+
+
+def _fallen(rows: Sequence[Row], name: str, of_input: str, low: float, high: float) -> list[Row]:
+    """The innermost rows with a figure up to `low`, from `high` at least in their inputs, as it stays below."""
+    seen = [row for row in rows if row.get(name) is not None]
+    found = []
+    for row in seen:
+        if row[name] <= low and (row.get(of_input) or 0.0) >= high:
+            ends = max(one["index"] for one in seen if one.fqn == row.fqn or is_within(one.fqn, row.fqn))
+            later = [one for one in seen if one["index"] > ends or is_within(row.fqn, one.fqn)]
+            found += [row] if all(one[name] < high for one in later) else []
+    return [row for row in found if not any(is_within(one.fqn, row.fqn) for one in found)]
+
+
+def in_short(row: Row, limit: float = ALIKE) -> str:
+    """all tokens become alike: effective rank 1.016, of 50.96 in its input"""
+    if row["effective_rank"] <= limit and (row.get("input_rank") or 0.0) >= _SEVERAL:
+        ranks = f"{number(row['effective_rank'])}, of {number(row['input_rank'])} in its input"
+        return f"all tokens become alike: effective rank {ranks}"
+    spread = f"{percent(row['token_spread'])} of their size apart, {percent(row['input_spread'])} in its input"
+    return f"the tokens of each item become alike: {spread}"
