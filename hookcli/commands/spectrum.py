@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from hookcli.commands.option_fields import choice
-from hookcli.commands.options import DEFAULT_MODEL, LookOptions, Model, Options, all_but
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, LookOptions, Model, Options, all_but
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
 from hookcli.table.columns.layouts import SPECTRUM
@@ -33,7 +33,7 @@ def spectrum(
     model: Model = DEFAULT_MODEL,
     *,
     own: SpectrumOptions,
-    options: Annotated[Options, all_but("ops")],
+    options: Annotated[Options, all_but("ops", *SEVERAL)],
     compiling: LookOptions,
 ) -> int:
     """Show the ranks of outputs and weights: their singular values.

@@ -147,12 +147,15 @@ class SpectrumProbe(Probe):
         """Do nothing: calls of further batches merge as those of one do."""
 
     def updated(self, fqn: str, before: Tensor, now: Tensor) -> None:
-        self._updates[fqn] = _of_weight(now - before)
+        if now.dim() >= _SIDES:
+            self._updates[fqn] = _of_weight(now - before)
 
     def rows(self) -> list[Row]:
         if self._made is None:
             figures: dict[int, Figures | None] = {}
             self._made = [*self._of_outputs(figures), *(self._of_weights() if self._of != "outputs" else ())]
+            for row in collapsed(self._made):
+                self._made[self._made.index(row)] = Row({**row.values, "note": in_short(row)})
         return self._made
 
     def _of_outputs(self, figures: dict[int, Figures | None]) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.table import Row
-from hookcli.table.formatting import number, percent
+from hookcli.table.formatting import number
 from hookcli.table.names import is_within
 
 ALIKE = 1.1
@@ -43,5 +43,5 @@ def in_short(row: Row, limit: float = ALIKE) -> str:
     if row["effective_rank"] <= limit and (row.get("input_rank") or 0.0) >= _SEVERAL:
         ranks = f"{number(row['effective_rank'])}, of {number(row['input_rank'])} in its input"
         return f"all tokens become alike: effective rank {ranks}"
-    spread = f"{percent(row['token_spread'])} of their size apart, {percent(row['input_spread'])} in its input"
-    return f"the tokens of each item become alike: {spread}"
+    spread = f"{number(row['token_spread'])}, of {number(row['input_spread'])} in its input"
+    return f"the tokens of each item become alike: spread {spread}"
