@@ -26,7 +26,9 @@ from hookcli.tensors.weak import WeakIds
 
 _MOST = 1 << 30  # bytes of all matrices together
 _WIDE = f"more than {WIDEST:,} tokens and features: its eigenvalues would take too long"
-_WIDE_WEIGHT = f"more than {WIDEST:,} rows and columns: `hookcli weights --spectral` has its largest singular value"
+_WIDE_WEIGHT = (
+    f"more than {WIDEST:,} rows and columns: `hookcli weights MODEL --spectral` has its largest singular value"
+)
 _FULL = f"the matrices of modules before it take {_MOST >> 30} GiB: narrow with --match"
 _NO_MATRIX = "no matrix of numbers in this process's memory (whole numbers, one dimension, sharded, quantized ...)"
 _EMPTY = "all zero, or with NaN or Inf"
