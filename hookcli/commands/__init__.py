@@ -14,6 +14,7 @@ COMMANDS = {
     "spectrum": "Show the ranks of outputs and weights: their singular values.",
     "trace": "Show every hook that fires, in order, with time and memory.",
     "attention": "Show each head of attention: entropy, logits, sinks, dead heads.",
+    "experts": "Show how tokens spread over a mixture of experts.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
@@ -27,10 +28,10 @@ COMMANDS = {
 """The first line of each command's help, by the name of the command and of its module, which need not be imported."""
 
 QUESTIONS = {
-    "What is in the model, and how big is it?": ("shapes", "memory", "weights", "hooks", "models"),
+    "What is in the model, and how big is it?": ("shapes", "flow", "memory", "weights", "hooks", "models"),
     "What flows through it, forward and backward?": (
-        *("activations", "inputs", "grads", "graph", "flow", "trace"),
-        *("attention", "spectrum"),
+        *("activations", "inputs", "grads", "graph", "trace"),
+        *("attention", "experts", "spectrum"),
     ),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),

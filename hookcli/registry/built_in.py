@@ -20,6 +20,7 @@ BUILT_IN = {
         "trace": "hookcli.probes.trace:TraceProbe",
         "flow": "hookcli.probes.flow:FlowProbe",
         "attention": "hookcli.probes.attention:AttentionProbe",
+        "experts": "hookcli.probes.experts:ExpertsProbe",
         "spectrum": "hookcli.probes.spectrum:SpectrumProbe",
     },
     "reporters": {
@@ -74,6 +75,9 @@ BUILT_IN = {
         "HK042": "hookcli.checks.compiling:LeftUncompiled",
         "HK043": "hookcli.checks.compiling:TooManyBreaks",
         "HK044": "hookcli.checks.finite:LossJumped",
+        "HK048": "hookcli.checks.experts:DeadExpert",
+        "HK049": "hookcli.checks.experts:RouterCollapse",
+        "HK050": "hookcli.checks.experts:DroppedTokens",
         "HK051": "hookcli.checks.collapse:RankCollapse",
     },
     "edits": {

@@ -118,6 +118,7 @@ class Column:
     - `identity`: rows with another value are other places; only hookcli's own columns say so. `charted`: False for
       numbers that do not change from step to step, or say which row it is. `per_call`: one value for a call, however
       many tensors it returned.
+    - `detail`: a table shows rows with a value here only at full depth, and else what they merge into.
     - `compared`: False if a difference between two runs says nothing of the model. `tolerance`: relative, in place of
       the run's own; `moves`: by how much the figure of n elements moves if these move by an rms of 1.
     - `shown`, `usual`, `bar`: how tables show it. `aside`: views of a page that show it only if asked to. `drop`: the
@@ -138,6 +139,7 @@ class Column:
     required: bool = False
     merge: Merge = Merge.SAME
     identity: bool = False
+    detail: bool = False
     charted: bool = True
     per_call: bool = False
     compared: bool = True

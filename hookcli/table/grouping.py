@@ -88,7 +88,7 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     A module at the limit keeps its own figures. A `note` names the worst fault that a row hides. Parameters have no
     row above them, so those below the limit are merged into one; so are modules below a container that was never called
     itself: the statistics of the innermost, and the costs of the outermost, which include those of their parts.
-    `merged` counts the rows that a row stands for, if more than one.
+    `merged` counts the rows that a row stands for, if more than one. Rows of details go where their module has a row.
 
     If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
     (columns with a unit) are summed. Events below the limit are left out; successive moments within one ancestor are
@@ -97,6 +97,9 @@ def group_rows(report: Report, depth: float, *, operators: bool = False) -> Repo
     """
     if math.isinf(depth) or not (has_names(report) or report.grouping == "steps"):
         return report
+    for name in (column.name for column in report.columns if column.detail):
+        own = {row.fqn for row in report.rows if row.get(name) is None}
+        report = replace(report, rows=[r for r in report.rows if r.get(name) is None or r.fqn not in own])
     levels = Levels.of(report.meta)
     if report.grouping != "nested":
         return replace(report, rows=_of_other_grouping(report, levels, depth))

@@ -54,7 +54,8 @@ def fitting_depth(report: Report, lines: int, *, operators: bool = False) -> flo
     """The greatest depth with at most `lines` rows, or the least that tells parts apart; math.inf if all fit."""
     if report.grouping == "steps":
         return 1
-    if len(report.rows) <= lines or not has_names(report):
+    details = any(column.detail for column in report.columns)
+    if (len(report.rows) <= lines and not details) or not has_names(report):
         return math.inf
     levels = range(deepest(report), _branching(report), -1)
     fits = (depth for depth in levels if len(group_rows(report, depth, operators=operators).rows) <= lines)

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrizations, spectral_norm
 
 from hookcli import check
 from hookcli.checks.selection import known_checks
+from hookcli.hooks.option_values import FURTHER_PROBES
 
 
 class Amplify(nn.Module):
@@ -149,8 +150,9 @@ BROKEN = [
 
 
 def test_each_check_has_a_case() -> None:
-    """HK027, which needs a file, and those of recorded and compiled runs have their own."""
-    elsewhere = ("HK027", *(f"HK0{number}" for number in range(38, 45)))
+    """HK027, which needs a file, and those of recorded and compiled runs and of other probes have their own."""
+    of_probes = (kind.id for kind in known_checks() if {*kind.needs}.intersection(FURTHER_PROBES))
+    elsewhere = ("HK027", *(f"HK0{number}" for number in range(38, 45)), *of_probes)
     assert sorted([*(case.id for case in BROKEN), *elsewhere]) == [kind.id for kind in known_checks()]
 
 

@@ -14,11 +14,13 @@ from hookcli.table.columns.comparison import COMPARISON
 from hookcli.table.columns.costs import COMMUNICATION, COSTS, MEMORY, TIMES
 from hookcli.table.columns.listings import LISTINGS
 from hookcli.table.columns.places import PLACES
+from hookcli.table.columns.routing import ROUTING
 from hookcli.table.columns.spectra import SPECTRA
 from hookcli.table.columns.statistics import STATISTICS
 from hookcli.table.columns.training import TRAINING
 
-FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS, ATTENTION, SPECTRA)
+_OF_PROBES = (ATTENTION, ROUTING, SPECTRA)
+FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS, *_OF_PROBES)
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)
 """The columns that tell which place a row is of, by which rows of calls, batches, ranks and runs go together."""

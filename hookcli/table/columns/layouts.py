@@ -9,6 +9,7 @@ from hookcli.table.column import Column
 from hookcli.table.columns import columns_named
 from hookcli.table.columns.attention import ATTENTION as OF_HEADS
 from hookcli.table.columns.costs import MEMORY_KINDS
+from hookcli.table.columns.routing import ROUTING
 from hookcli.table.columns.statistics import BEFORE_COLUMNS, HIST_COLUMNS, OUT_COLUMNS, STATS_COLUMNS
 
 _COSTS = columns_named("params", "params_share", "trainable", "macs", "macs_share", "kept")
@@ -55,6 +56,8 @@ FLOW = _leaving(
     ("number", "call", "input_shape", "kind"),
 )
 """The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
+EXPERTS = (*columns_named("fqn", "type"), *ROUTING)
+"""Layers of a mixture of experts, each followed by its experts."""
 PACKAGE = columns_named("module", "action", "rule", "size", "needed_by", "index")
 
 

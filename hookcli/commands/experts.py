@@ -1,0 +1,24 @@
+"""hookcli experts"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from hookcli.commands.options import SEVERAL, Model, Options, all_but
+from hookcli.commands.probe_command import inspect_model
+from hookcli.registry import load
+from hookcli.table.columns.layouts import EXPERTS
+
+EXAMPLES = ("hookcli experts net.py:MoE --data train.py:loader --batches 20",)
+COLUMNS = EXPERTS
+FIRST = "weights input batch_size data batches train depth columns sort format output"
+_Options = Annotated[Options, all_but("ops", "match", "type", *SEVERAL)]
+
+
+def experts(model: Model, *, options: _Options) -> int:
+    """Show how tokens spread over a mixture of experts.
+
+    A row per layer, and with --depth all and in JSON one per expert. The load is that of an expert, of a layer that of
+    the busiest, relative to the mean; the entropy is relative to an even choice; the margin is the last chosen score's.
+    """
+    return inspect_model(model, load("probes", "experts"), options)

@@ -1,0 +1,137 @@
+"""Dead experts, a router with one choice, and dropped tokens: planted faults are found, routers as built are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probes.routed_models import NUMBER, WIDTH, Capacity, Dense, Inline, Listed
+from torch import Tensor, nn
+
+import hookcli
+from hookcli.table import Report
+from hookcli.table.routing import NO_ROUTER
+
+IDS = ("HK048", "HK049", "HK050")
+
+
+def judged(model: nn.Module, x: Tensor) -> dict[str, tuple[str, str]]:
+    return of(hookcli.check(model, x, experts=True))
+
+
+def of(report: Report) -> dict[str, tuple[str, str]]:
+    return {finding.check: (finding.fqn, finding.message) for finding in report.findings if finding.check in IDS}
+
+
+def part(layer: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), layer)
+
+
+@pytest.fixture
+def x() -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(4, 50, WIDTH)
+
+
+def biased(layer: nn.Module, expert: int, bias: float) -> nn.Module:
+    with torch.no_grad():
+        layer.gate.bias[expert] = bias
+    return part(layer)
+
+
+@pytest.mark.parametrize("bias", [-torch.inf, -20.0])
+@pytest.mark.parametrize("make", [Listed, Dense, Inline])
+def test_an_expert_that_a_bias_kills(make: Callable[[], nn.Module], bias: float, x: Tensor) -> None:
+    assert judged(biased(make(), 2, bias), x) == {"HK048": ("1", "1 of 6 experts got none of 200 tokens: 2")}
+
+
+def test_a_bias_that_the_probabilities_do_not_have(x: Tensor) -> None:
+    """As DeepSeek-V3 balances experts: only the comparison of scores has it."""
+
+    class Biased(Listed):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = self.gate(x).sigmoid()
+            bias = torch.zeros(NUMBER).index_fill(0, torch.tensor([4]), -10)
+            chosen = (scores + bias).topk(self.k, dim=-1).indices
+            mask = torch.zeros_like(scores).scatter(-1, chosen, 1.0)
+            return sum(mask[..., n : n + 1] * expert(x) for n, expert in enumerate(self.experts))  # type: ignore[return-value]
+
+    assert judged(part(Biased()), x) == {"HK048": ("1", "1 of 6 experts got none of 200 tokens: 4")}
+
+
+def test_a_router_that_has_one_choice(x: Tensor) -> None:
+    found = judged(biased(Inline(), 1, 30.0), x)
+    assert found["HK049"] == ("1", "100.0% of 200 tokens chose expert 1; the entropy is 0.0% of an even choice's")
+    assert found["HK048"][1] == "5 of 6 experts got none of 200 tokens: 0, 2, 3, 4, 5" and len(found) == 2
+
+
+def test_dropped_tokens(x: Tensor) -> None:
+    """Of 400 choices each of 6 experts takes 20."""
+    layer = Capacity(2, 20)
+    assert judged(part(layer), x)["HK050"] == ("1", "70.0% of 400 choices were dropped")
+    assert not judged(part(Capacity(2, 200)), x)
+
+
+def test_routers_as_built_are_not_accused(x: Tensor) -> None:
+    """Of 64 experts many get no token, since tokens are alike."""
+    alike = x + 3 * torch.randn(WIDTH)
+    for layer in (Listed(), Dense(), Inline(), Capacity(2, 200), Listed(4, 64), Dense(2, 32)):
+        for tokens in (x, alike):
+            assert not judged(part(layer), tokens)
+    assert "got no token: layer 1:" in hookcli.capture(part(Listed(4, 64)), alike, ["experts"])[0].totals["verdict"]
+
+
+def test_what_can_not_be_judged_is_said(x: Tensor) -> None:
+    few = hookcli.check(part(Listed(1)), x[:1, :40], experts=True)
+    assert ("1", "experts: 40 tokens are too few to judge; 76 are not") in [(s.fqn, s.reason) for s in few.skipped]
+    none = hookcli.check(nn.Linear(WIDTH, 2), x, experts=True)
+    assert NO_ROUTER in [s.reason for s in none.skipped] and not of(none)
+    unasked = hookcli.check(biased(Listed(), 2, -torch.inf), x)
+    assert not of(unasked)
+
+
+NET = """
+from probes.routed_models import *
+class Tokens(nn.Module):
+    def __init__(self, number=NUMBER):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(100, WIDTH)
+        self.layers = nn.ModuleList(Listed(2, number) for _ in range(3))
+        with torch.no_grad():
+            self.layers[1].gate.bias[3] = -30
+    def forward(self, x):
+        x = self.embedding(x)
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+"""
+
+
+def test_the_command(cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict comes first; the table has a row per layer, and with all depth one per expert, as JSON has."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(NET)
+    seeds = "[torch.Generator().manual_seed(n) for n in (0, 1)]"
+    data = f"loader = [torch.randint(0, 100, (4, 30), generator=g) for g in {seeds}]"
+    Path("data.py").write_text(f"import torch\n{data}\n")
+    command = ("experts", "net.py:Tokens", "--data", "data.py:loader", "--batches", "2")
+    lines = cli(*command).out.splitlines()
+    assert lines[0] == "1 of 18 experts got no token: layers.1: 3" and all(len(line) <= 80 for line in lines)
+    assert len([line for line in lines if line.startswith("layers.")]) == 3
+    [named] = [line.split() for line in lines if line.startswith("layers.1")]
+    assert named[:6] == ["layers.1", "Listed", "6", "2", "240", "1"]
+    whole = cli(*command, "--depth", "all").out.splitlines()
+    assert len([line for line in whole if line.startswith("layers.")]) == 3 * 7
+    rows = json.loads(cli(*command, "-f", "json").out)["reports"][0]["rows"]
+    assert [row["tokens"] for row in rows if "expert" not in row] == [240] * 3
+    assert sum(row["tokens"] for row in rows if "expert" in row) == 240 * 2 * 3
+    drawn = cli("experts", "net.py:Tokens", "--input", "4x30:int64").out.splitlines()[0]
+    assert drawn.startswith("All tokens were 0 or 1 (--data gives real ones): ")
+    asked = cli("check", *command[1:], "--experts", "--select", "HK048")
+    assert "HK048  warning  layers.1: 1 of 6 experts got none of 240 tokens: 3" in asked.out, asked.out + asked.err
