@@ -13,7 +13,7 @@ from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.option_fields import OnlyFields, choice, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, RUNNING, SHOWING, CacheOptions, LookOptions, Options, model_argument
 from hookcli.commands.output import Output
-from hookcli.commands.run_options import further_probe, loss_option
+from hookcli.commands.run_options import FurtherProbes, loss_option
 from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import MEMORY_OPTIMIZER, MEMORY_OPTIMIZERS
@@ -40,7 +40,7 @@ _MODELS = f"Models: torchvision, timm:, hf:, .pt2, file.py:fn [those of {DEFAULT
 
 
 @dataclass(frozen=True)
-class CheckOptions(CacheOptions, LookOptions):
+class CheckOptions(FurtherProbes, CacheOptions, LookOptions):
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
     panel = "Checks"
@@ -71,9 +71,6 @@ class CheckOptions(CacheOptions, LookOptions):
     against: str | None = option(None, "Compare with the baseline in FILE.", metavar="FILE")
     rtol: float | None = tolerance_option("Relative tolerance of statistics [3.5e-4 for float32].")
     atol: float | None = tolerance_option("Absolute tolerance of statistics [0].")
-    attention: bool = further_probe("attention", "Also judge")
-    experts: bool = further_probe("experts", "Also judge")
-    spectrum: bool = further_probe("spectrum", "Also judge")
     meta: bool = option(False, "Run on the meta device: only checks that need no values.")
     config: str | None = option(None, f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE")
     report: list[str] = option(list, "Also write the report to FILE; repeatable.", metavar="FILE", panel="Output")

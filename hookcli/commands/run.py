@@ -14,7 +14,7 @@ import typer
 from hookcli import registry
 from hookcli.commands.destination import check_target
 from hookcli.commands.option_fields import choice, moved_before, names, option
-from hookcli.commands.run_options import further_probe
+from hookcli.commands.run_options import FurtherProbes
 from hookcli.errors import UsageError, shortened
 from hookcli.hooks.option_values import FURTHER_PROBES, OPS
 from hookcli.record.file.ranks.parts import RecordFiles
@@ -45,7 +45,7 @@ _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(FurtherProbes):
     """Options of `hookcli run`."""
 
     panel = "Recording"
@@ -71,9 +71,6 @@ class RunOptions:
         None, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
     )
     time: bool = option(False, "Also time modules without their parts, and backward by autograd's nodes.")
-    attention: bool = further_probe("attention", "Also record")
-    experts: bool = further_probe("experts", "Also record")
-    spectrum: bool = further_probe("spectrum", "Also record")
     hist: bool = option(False, "Record histograms, too: quantiles, and shares outside float16 and float8.")
     ops: bool = option(False, "Also record operators: each call of a PyTorch function.")
     inside_compiled: bool = option(

@@ -25,16 +25,15 @@ def loss_option() -> Any:
     return option(None, text, panel=GRADIENTS, metavar="NAME")
 
 
-_OF_PROBES = {
-    "attention": "the attention of each head",
-    "experts": "the load of each expert",
-    "spectrum": "the ranks of outputs, weights and updates",
-}
+@dataclass(frozen=True)
+class FurtherProbes:
+    """Options that add FURTHER_PROBES to what a command measures."""
 
+    panel = "Further probes"
 
-def further_probe(name: str, does: str) -> Any:
-    """The option that adds one of FURTHER_PROBES to what a command measures."""
-    return option(False, f"{does} {_OF_PROBES[name]} (hookcli {name}).")
+    attention: bool = option(False, "Also the attention of each head (hookcli attention).")
+    experts: bool = option(False, "Also the load of each expert (hookcli experts).")
+    spectrum: bool = option(False, "Also the ranks of outputs, weights and updates (hookcli spectrum).")
 
 
 @dataclass(frozen=True)

@@ -87,12 +87,8 @@ class Probe(ABC):
         """Reduce what the batch has shown, so that memory does not grow with batches."""
         raise NotImplementedError(f"the rows of {self.name} do not merge over batches")
 
-    sees_updates: bool = False
-    """True if `updated` is to be called in recorded steps that measure updates."""
-
-    def updated(self, fqn: str, before: Tensor, now: Tensor) -> None:
-        """Look at a parameter before and after an optimizer's step."""
-        raise NotImplementedError(f"{self.name} looks at no updates")
+    def updated(self, fqn: str, before: Tensor, now: Tensor) -> None:  # noqa: B027
+        """Look at a parameter before and after an optimizer's step, in recorded steps that measure updates."""
 
     @abstractmethod
     def rows(self) -> list[Row]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,14 +26,12 @@ from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 _MOST = 1 << 30  # bytes of all matrices together
-_WIDE = f"more than {WIDEST:,} tokens and features: its eigenvalues would take too long"
-_WIDE_WEIGHT = (
-    f"more than {WIDEST:,} rows and columns: `hookcli weights MODEL --spectral` has its largest singular value"
+_WIDE = (
+    f"more than {WIDEST:,} rows and columns (`hookcli weights MODEL --spectral` has a weight's largest singular value)"
 )
 _FULL = f"the matrices of modules before it take {_MOST >> 30} GiB: narrow with --match"
 _NO_MATRIX = "no matrix of numbers in this process's memory (whole numbers, one dimension, sharded, quantized ...)"
-_EMPTY = "all zero, or with NaN or Inf"
-_REMEMBERED = 16  # sums of matrices, which a module shares with those around it
+_SIDES = 2
 _Found = Matrix | str
 """A matrix, or the reason why there is none."""
 
@@ -42,7 +41,7 @@ class _Place:
     """All calls of a module so far: what it returned, and received."""
 
     index: int
-    type: str | None
+    type: str
     output: _Found
     received: _Found
     calls: int = 1
@@ -52,8 +51,7 @@ class SpectrumProbe(Probe):
     """A row per tensor that a module returned, over all calls, per matrix of weights, and per update of one.
 
     An output is a matrix of tokens by features: all dimensions but that of features count as tokens, such as the places
-    of an image. A weight's dimensions after the first are its columns. Figures of calls and batches are those of all
-    rows together. `of`: "outputs" or "weights" alone.
+    of an image. A weight's dimensions after the first are its columns. `of`: "outputs" or "weights" alone.
     """
 
     name = "spectrum"
@@ -61,14 +59,13 @@ class SpectrumProbe(Probe):
     merges_batches = True
     inside_compiled = True
     in_steps = True
-    sees_updates = True
 
     def __init__(self, *, of: str | None = None) -> None:
         self._of = of
         self._places: dict[tuple[str, str], _Place] = {}
         self._received: dict[tuple[str, int], _Found] = {}
         self._seen: WeakIds[Tensor, tuple[int, Matrix]] = WeakIds()
-        self._sums: dict[tuple[int, int], tuple[Matrix, Matrix, Matrix]] = {}
+        self._added = lru_cache(16)(Matrix.__add__)  # which a module shares with those around it
         self._updates: dict[str, _Found] = {}
         self._features: tuple[int, bool] = 0, False  # how many the last layer returned, and whether in the last place
         self._made: list[Row] | None = None
@@ -87,6 +84,7 @@ class SpectrumProbe(Probe):
 
     def _leave(self, event: HookEvent) -> None:
         module = event.module
+        assert module is not None
         if isinstance(module, (*FEATURES_LAST, *FEATURES_SECOND)):
             last = isinstance(module, FEATURES_LAST)
             sizes = [x.shape[-1 if last else 1] for _, x in tree.leaves(event.output) if x.dim() > 1]
@@ -99,23 +97,17 @@ class SpectrumProbe(Probe):
                 place.calls += 1
                 place.output, place.received = self._sum(place.output, output), self._sum(place.received, received)
             else:
-                kind = tree.type_text(module) if module is not None else None
-                self._places[event.fqn, path] = _Place(event.index, kind, output, received)
+                self._places[event.fqn, path] = _Place(event.index, tree.type_text(module), output, received)
 
     def _sum(self, one: _Found, other: _Found) -> _Found:
-        """The rows of both. Modules that have the same ones share the sum."""
+        """The rows of both."""
         if isinstance(one, str) or isinstance(other, str):
             return one if isinstance(one, str) else other
         if one.columns != other.columns:
             return "the number of features differs from call to call"
         if min(one.count + other.count, one.columns) > WIDEST:
             return _WIDE
-        key = id(one), id(other)
-        if key not in self._sums:
-            self._sums[key] = one, other, one + other
-            for old in list(self._sums)[:-_REMEMBERED]:
-                del self._sums[old]
-        return self._sums[key][2]
+        return self._added(one, other)
 
     def _matrix(self, x: Tensor) -> _Found:
         """The tensor as a matrix of tokens by features, made once for all modules that hand it on as it is."""
@@ -154,57 +146,55 @@ class SpectrumProbe(Probe):
 
     def rows(self) -> list[Row]:
         if self._made is None:
-            figures: dict[int, Figures | None] = {}
-            self._made = [*self._of_outputs(figures), *(self._of_weights() if self._of != "outputs" else ())]
+            self._made = [*self._of_outputs(), *(self._of_weights() if self._of != "outputs" else ())]
             for row in collapsed(self._made):
                 self._made[self._made.index(row)] = Row({**row.values, "note": in_short(row)})
         return self._made
 
-    def _of_outputs(self, figures: dict[int, Figures | None]) -> Iterator[Row]:
-        """Rows in the order in which modules were entered; `figures`, by id, are those of the matrices so far."""
+    def _of_outputs(self) -> Iterator[Row]:
+        """Rows in the order in which modules were entered."""
+        figures = cache(Matrix.figures)
         for (fqn, path), place in sorted(self._places.items(), key=lambda item: item[1].index):
-            for matrix in (place.output, place.received):
-                if isinstance(matrix, Matrix) and id(matrix) not in figures:
-                    figures[id(matrix)] = matrix.figures()
-            received = figures.get(id(place.received))
             values: dict[str, Any] = {"fqn": fqn, "kind": "output", "type": place.type, "calls": place.calls}
-            values |= {"index": place.index, "path": path}
-            values["input_rank"] = received.effective_rank if received else None
-            values["input_spread"] = received.token_spread if received else None
-            yield from self._row(values, place.output, figures.get(id(place.output)))
+            values |= {"index": place.index, "path": path, "input_rank": None, "input_spread": None}
+            if isinstance(place.received, Matrix) and (received := figures(place.received)):
+                values |= {"input_rank": received.effective_rank, "input_spread": received.token_spread}
+            yield from self._row(values, place.output, figures)
 
     def _of_weights(self) -> Iterator[Row]:
         model = self.session.model
         for index, (fqn, parameter) in enumerate(model.named_parameters()):
-            if parameter.dim() < _SIDES or not selects_parameter(self.session.select, model, fqn):
-                continue
-            type_ = tree.type_text(model.get_submodule(fqn.rpartition(".")[0]))
-            for kind, matrix in (("parameter", _of_weight(parameter)), ("update", self._updates.get(fqn))):
-                if matrix is not None:
-                    shape = list(parameter.flatten(1).shape)
-                    values = {"fqn": fqn, "kind": kind, "type": type_, "index": index, "path": "", "shape": shape}
-                    yield from self._row(values, matrix, None if isinstance(matrix, str) else matrix.figures())
+            if parameter.dim() >= _SIDES and selects_parameter(self.session.select, model, fqn):
+                type_ = tree.type_text(model.get_submodule(fqn.rpartition(".")[0]))
+                values = {"fqn": fqn, "kind": "parameter", "type": type_, "index": index, "path": ""}
+                values["shape"] = list(parameter.flatten(1).shape)
+                yield from self._row(values, _of_weight(parameter))
+                if fqn in self._updates:
+                    yield from self._row(values | {"kind": "update"}, self._updates[fqn])
 
-    def _row(self, values: dict[str, Any], matrix: _Found, figures: Figures | None) -> Iterator[Row]:
-        if isinstance(matrix, str) or figures is None:
-            reason = matrix if isinstance(matrix, str) else _EMPTY
+    def _row(
+        self, values: dict[str, Any], found: _Found, figures: Callable[[Matrix], Figures | None] = Matrix.figures
+    ) -> Iterator[Row]:
+        measured = found if isinstance(found, str) else figures(found)
+        if isinstance(found, Matrix) and isinstance(measured, Figures):
+            shape = {"shape": [found.count, found.columns], "dimensions": found.dimensions}
+            yield Row(shape | values | measured._asdict())
+        else:
             what = "the update: " if values["kind"] == "update" else ""
-            self._unfit[Skipped(values["fqn"], what + reason, values["path"])] = None
-            return
-        sides = {"shape": [matrix.count, matrix.columns], "dimensions": matrix.dimensions}
-        yield Row(sides | values | figures._asdict())
+            reason = what + str(measured or "all zero, or with NaN or Inf")
+            self._unfit[Skipped(values["fqn"], reason, values["path"])] = None
 
     def totals(self) -> Mapping[str, object]:
         """Return the verdict: where the rank collapses, else the lowest rank of an output, or of a weight."""
         if found := collapsed(self.rows()):
             return {"verdict": f"{in_words(found[0].fqn)}: {in_short(found[0])} (HK051)"}
-        outputs = [row for row in self.rows() if row["kind"] == "output" and row["dimensions"] > 1]
-        rows = outputs or [row for row in self.rows() if row["dimensions"] > 1]
+        several = [row for row in self.rows() if row["dimensions"] > 1]
+        rows = [row for row in several if row["kind"] == "output"] or several
         if not rows:
             return {"verdict": "no matrix of several rows and columns was seen"}
         low = min(rows, key=lambda row: row["effective_rank"] / row["dimensions"])
         rank = f"{number(low['effective_rank'])} of {low['dimensions']:,}, at {in_words(low.fqn)}"
-        return {"verdict": f"no rank collapses; lowest: {rank}" if outputs else f"lowest rank of a weight: {rank}"}
+        return {"verdict": f"{'no rank collapses; ' * (low['kind'] == 'output')}lowest effective rank: {rank}"}
 
     def skipped(self) -> list[Skipped]:
         """Return what has no rows, with the reasons, once these are known."""
@@ -215,14 +205,11 @@ class SpectrumProbe(Probe):
         return [f"singular values below {FLOOR:g} of the largest count as 0"] if rows else []
 
 
-_SIDES = 2
-
-
 def _of_weight(x: Tensor) -> _Found:
     """A weight, or its change, as a matrix with its smaller side as columns: ranks are those of either way round."""
     if not x.is_floating_point() or not tree.is_plain(x) or not x.numel() or tree.shard_of(x):
         return _NO_MATRIX
     flat = x.detach().flatten(1)
     if min(flat.shape) > WIDEST:
-        return _WIDE_WEIGHT
+        return _WIDE
     return Matrix.of(flat if flat.shape[0] > flat.shape[1] else flat.T)

@@ -18,8 +18,7 @@ _ENOUGH = 8  # tokens, and features: fewer are easily alike
 def collapsed(rows: Sequence[Row], limit: float = ALIKE) -> list[Row]:
     """The rows of a spectrum at which the rank collapses for good; of a module and its parts, the parts'.
 
-    An output counts if no later one has several directions again, as the sum with a shortcut has; so does that of a
-    module around it.
+    An output counts if no later one, or one around it, has several directions again, as a sum with a shortcut has.
     """
     seen = [row for row in rows if row.get("kind") == "output" and (row.get("dimensions") or 0) >= _ENOUGH]
     of_ranks = _fallen(seen, "effective_rank", "input_rank", limit, _SEVERAL)
@@ -40,8 +39,12 @@ def _fallen(rows: Sequence[Row], name: str, of_input: str, low: float, high: flo
 
 def in_short(row: Row, limit: float = ALIKE) -> str:
     """all tokens become alike: effective rank 1.016, of 50.96 in its input"""
-    if row["effective_rank"] <= limit and (row.get("input_rank") or 0.0) >= _SEVERAL:
-        ranks = f"{number(row['effective_rank'])}, of {number(row['input_rank'])} in its input"
-        return f"all tokens become alike: effective rank {ranks}"
-    spread = f"{number(row['token_spread'])}, of {number(row['input_spread'])} in its input"
-    return f"the tokens of each item become alike: spread {spread}"
+    ranked = row["effective_rank"] <= limit and (row.get("input_rank") or 0.0) >= _SEVERAL
+    what, name, of_input = _TOLD[ranked]
+    return f"{what} {number(row[name])}, of {number(row[of_input])} in its input"
+
+
+_TOLD = {
+    True: ("all tokens become alike: effective rank", "effective_rank", "input_rank"),
+    False: ("the tokens of each item become alike: spread", "token_spread", "input_spread"),
+}

@@ -32,7 +32,7 @@ class Figures(NamedTuple):
     token_spread: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
     """A matrix of `count` rows, in parts that add up: with more rows than columns, only the Gram matrix of the columns.
 

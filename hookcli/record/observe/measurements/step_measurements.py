@@ -86,7 +86,7 @@ class StepMeasurements:
                 hist = {"hist": True} if plan.hist and name in ("activations", "inputs") else {}  # not in plugins
                 probe = registry.load("probes", name)(**hist).in_callers_run()
                 self._probes += [probe] if training or not probe.needs_backward else []
-        self.parameters.watchers = [probe for probe in self._probes if probe.sees_updates]
+        self.parameters.watchers = self._probes
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
         self._times: TimeProbe | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from torch import Tensor, nn
@@ -39,8 +40,7 @@ class ParameterRows:
         self._hist = hist
         self._unclipped: dict[str, PendingFigures] = {}
         self._scale: Tensor | None = None
-        self.watchers: Sequence[Probe] = ()
-        """Probes that look at updates, too."""
+        self.watchers: Sequence[Probe] = ()  # which look at updates, too
         self.updates: dict[str, Row] = {}
         """A row per parameter that an optimizer stepped, or that the program updated by hand."""
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
@@ -82,9 +82,9 @@ class ParameterRows:
     def take_updates(self, snapshot: Snapshot, *, by_hand: bool = False) -> bool:
         """Measure a step's changes; True if there are any. If an optimizer steps by another, the outer one counts."""
         changes = snapshot.changes(self._matching())
-        for fqn, (parameter, before, now, _) in changes.items() if self.watchers else ():
-            for probe in self.watchers if not tree.shard_of(parameter) else ():
-                probe.updated(fqn, before, now)
+        whole = [(fqn, change) for fqn, change in changes.items() if not tree.shard_of(change.parameter)]
+        for probe, (fqn, change) in product(self.watchers, whole):
+            probe.updated(fqn, change.before, change.now)
         rows = update_rows(self._model, self._name, changes)
         self.updates |= {row.fqn: row for row in rows}
         if by_hand and (rate := rate_by_hand(changes.values())) is not None:
