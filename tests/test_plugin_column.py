@@ -130,8 +130,8 @@ def test_of_batches_a_plain_value_is_kept_only_if_all_share_it() -> None:
 
 
 def test_a_plugin_can_not_change_what_a_place_is_or_what_hookclis_columns_hold(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="column 'head': only hookcli's own columns"):
-        Report("x", "m", (Column("head", "Head", identity=True),), [])
+    with pytest.raises(ValueError, match="column 'place': only hookcli's own columns"):
+        Report("x", "m", (Column("place", "Place", identity=True),), [])
     report = Report("x", "m", (Column("fqn", "Layer"), Column("l2", "L2", merge=Merge.SUM)), [Row({"fqn": "a"})])
     assert report.column("l2").merge == Merge.NORM
     data = document([report])

@@ -15,6 +15,7 @@ COMMANDS = {
     "trace": "Show every hook that fires, in order, with time and memory.",
     "attention": "Show each head of attention: entropy, logits, sinks, dead heads.",
     "experts": "Show how tokens spread over a mixture of experts.",
+    "sweep": "Zero each module in turn, and rank them by what that changes.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "report": "Write a page about a model: figures, distributions, checks.",
@@ -34,7 +35,7 @@ QUESTIONS = {
         *("attention", "experts", "spectrum"),
     ),
     "Is anything wrong with it?": ("check", "explain", "report"),
-    "Did a change alter its results?": ("diff",),
+    "What causes its results, and did a change alter them?": ("sweep", "diff"),
     "What happens while it trains?": ("run", "show", "comm"),
     "Anything else?": ("package", "plugins"),
 }

@@ -25,7 +25,7 @@ def check_pair(a: Report, b: Report) -> None:
 
 def unfit(report: Report) -> str:
     """The reason why a report can't be compared, after "can't be compared"; "" if it can."""
-    if report.probe in _UNFIT or report.grouping != "nested":
+    if report.probe in _UNFIT or (report.grouping != "nested" and report.probe != "sweep"):
         return "; those of shapes, inputs, activations and grads can"
     if not any(column.name == "fqn" for column in report.columns):
         return ": their rows are not places in a model"

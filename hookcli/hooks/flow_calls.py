@@ -58,7 +58,8 @@ class FlowCalls(ObservingMode):
     """Follows tensors through the first forward of a session's model.
 
     `calls`: in the order in which they ended, so that each one's `inputs` are numbers of earlier ones. `unknown`:
-    modules in which a tensor came from nowhere; `read`: functions that read values into Python, by module.
+    modules in which a tensor came from nowhere; `read`: functions that read values into Python, by module. `origins`:
+    the number of the call that made each tensor.
     """
 
     def __init__(self, session: HookSession) -> None:
@@ -68,7 +69,7 @@ class FlowCalls(ObservingMode):
         self.unknown: dict[str, None] = {}
         self.read: dict[tuple[str, str], None] = {}
         self._session = session
-        self._origins = TensorOrigins([*model.parameters(), *model.buffers()])
+        self.origins = TensorOrigins([*model.parameters(), *model.buffers()])
         self._running = False
         self._leaf: _Received | None = None
         self.past_compiled = model if session.follow else None
@@ -82,7 +83,7 @@ class FlowCalls(ObservingMode):
         if not event.fqn:
             self._running = event.call == 0
             for path, x in tree.arguments(event.args, event.kwargs) if self._running else ():
-                self._origins.made(x, self._append(FlowCall("input", "", 0, path), [(path, x)]))
+                self.origins.made(x, self._append(FlowCall("input", "", 0, path), [(path, x)]))
         elif self._running and not self._in_leaf() and self._is_box(event.module):
             self._leaf = self._receive(event.fqn, (event.args, dict(event.kwargs)))
             self._leaf.leaf = self._session.calls.innermost()
@@ -129,7 +130,7 @@ class FlowCalls(ObservingMode):
     def _receive(self, fqn: str, values: object) -> _Received:
         """Look up where the tensors among these values come from."""
         tensors = [x for _, x in _tensors(values)]
-        origins = [(x, self._origins.of(x)) for x in tensors]
+        origins = [(x, self.origins.of(x)) for x in tensors]
         if any(origin is None for _, origin in origins):
             self.unknown[fqn] = None
         made = [(x, origin) for x, origin in origins if origin is not None and origin != CONSTANT]
@@ -143,9 +144,9 @@ class FlowCalls(ObservingMode):
         made = _tensors(output)
         number = self._append(call, made or [("", x) for x in written[:1]])
         for _, x in made:
-            self._origins.made(x, number)
+            self.origins.made(x, number)
         for x in written:
-            self._origins.written(x, number)
+            self.origins.written(x, number)
 
     def _append(self, call: FlowCall, tensors: Sequence[tuple[str, Tensor]]) -> int:
         call.outputs = [(path, tree.shape_of(x), tree.dtype_text(x)) for path, x in tensors]

@@ -110,7 +110,7 @@ class HookSession(SessionCore):
         self.arrived = 0
         self.calls.begin_batch()
         for edit in self.edits:
-            edit.batch = number
+            edit.numbers["batch"] = number
         for hooked in self.modules.hooked.values():
             hooked.begin_batch()
 
@@ -119,7 +119,7 @@ class HookSession(SessionCore):
         self.pass_number, self._passes = number, passes
         self._in_backward = False
         for edit in self.edits:
-            edit.pass_number = number
+            edit.numbers["pass"] = number
 
     def backward_begins(self, roots: Roots) -> None:
         self._in_backward = True

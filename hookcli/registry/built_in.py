@@ -81,10 +81,7 @@ BUILT_IN = {
         "HK051": "hookcli.checks.collapse:RankCollapse",
     },
     "edits": {
-        **{
-            name: f"hookcli.hooks.edits.operations:{name}"
-            for name in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")
-        },
-        "from": "hookcli.hooks.edits.dumps:from_dump",
-    },
+        n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")
+    }
+    | {"from": "hookcli.hooks.edits.dumps:from_dump"},
 }

@@ -138,6 +138,7 @@ def run_line(report: Report) -> str:
     elif "backward_vector" in meta:
         parts.append(f"vector-Jacobian product with {meta['backward_vector']}{why}")
     parts += [f"edited {edit}" for edit in meta.get("edits", ())]
+    parts += [str(meta["sweep"])] if meta.get("sweep") else []
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
         rank = meta.get("rank")  # or several, where not all are merged

@@ -88,6 +88,8 @@ class Meta(Source, total=False):
     """How the processes share the model: ddp, fsdp ..."""
     fastpath: Plain[bool]
     """True if attention may take PyTorch's fused path."""
+    sweep: Plain[str]
+    """What was done to each module, head or expert in turn."""
     ops: Plain[str]
     """The operators that have rows beside the modules: "functions" or "aten"."""
     edits: Sequence[str]

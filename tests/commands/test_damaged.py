@@ -37,6 +37,7 @@ COMMANDS = {
     "timeline": "memory NET --timeline",
     "fits": "memory NET --fits 64MiB",
     "flow": "flow NET",
+    "sweep": "sweep NET --logit 1",
     "hooks": "hooks NET",
     "weights": "weights a.safetensors --spectral",
     "hist": "activations NET --hist",

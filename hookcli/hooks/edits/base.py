@@ -4,8 +4,8 @@ The operation of an edit is a function `(tensor, *arguments) -> tensor` that kee
 or gradients, and gradients flow through it as through any operation. The built-in ones are in operations.py; other
 distributions declare theirs as entry points in the group `hookcli.edits`; any function can be given as `pkg.mod:fn`. A
 function with a parameter `generator` gets a `torch.Generator`, so that the model still draws the same random numbers;
-one with a parameter `place` gets the `Place` of the tensor. A function may have a `check`, which is called with an
-edit's arguments when its text is parsed, and raises UsageError for those that can't work.
+one with a parameter `place` gets a mapping with the tensor's `kind` (one of WHATS), `fqn`, `batch`, `call`, `pass` and
+`path`, and its arguments may be texts without quotes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -34,24 +34,13 @@ from hookcli.tensors.tree import dtype_text, shape_text
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
 
 
-class Place(NamedTuple):
-    """The place of a tensor in a run: `kind` is one of WHATS, the numbers count from 0."""
-
-    kind: str
-    fqn: str
-    batch: int
-    call: int
-    number: int
-    """The number of the pass."""
-    path: str
-
-
 @dataclass
 class Edit:
     """One edit: where it applies, what it does, and how often it was `applied`.
 
     `pattern` is a glob on the fqns of modules; for `what="grad"`, of parameters. Edits leave integer tensors alone:
-    `left_alone` is the dtype of the last such tensor. `batch` and `pass_number` are those that run.
+    `left_alone` is the dtype of the last such tensor. `numbers`: the batch and the pass.
+    `part`: only these elements along the last dimension change.
     """
 
     text: str
@@ -64,9 +53,9 @@ class Edit:
     seed: int = 0
     number: int = 0
     applied: int = 0
+    part: slice | None = None
     left_alone: str = field(default="", init=False)
-    batch: int = field(default=0, init=False)
-    pass_number: int = field(default=0, init=False)
+    numbers: dict[str, int] = field(default_factory=lambda: {"batch": 0, "pass": 0}, init=False)
 
     def matches(self, fqn: str) -> bool:
         """Return whether it applies to this module or parameter. The model itself is "" or (model)."""
@@ -84,7 +73,7 @@ class Edit:
         version = version_of(x)
         settings = dict(self.settings)
         if _takes(self.function, "place"):
-            settings["place"] = Place(self.what, fqn, self.batch, call, self.pass_number, path)
+            settings["place"] = {"kind": self.what, "fqn": fqn, "call": call, "path": path, **self.numbers}
         if _takes(self.function, "generator") and x.device.type != "meta":
             # One seed per place and call, so that a recomputed forward gets the same noise.
             seed = zlib.crc32(
@@ -107,6 +96,10 @@ class Edit:
         if version_of(x) != version:
             raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
         self.applied += 1
+        if self.part is not None and x.dim():
+            inside = torch.zeros(x.shape[-1:], dtype=torch.bool, device=x.device)
+            inside[self.part] = True
+            return torch.where(inside, y, x)
         return y
 
 
@@ -128,8 +121,7 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
     if not named:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
-    check = getattr(function, "check", None)
-    arguments, settings = _arguments(text, named[2] or "", names=check is not None)
+    arguments, settings = _arguments(text, named[2] or "", names=_takes(function, "place"))
     ours = {name: None for name in ("generator", "place") if _takes(function, name)}
     for name in ours.keys() & settings.keys():
         seeded = "; seed it with --seed" if name == "generator" else ""
@@ -143,11 +135,6 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {error}; use {right}") from error
     except ValueError:  # built in C: let it speak for itself
         pass
-    if check is not None:
-        try:
-            check(*arguments, **settings)
-        except UsageError as error:
-            raise UsageError(f"--edit {text!r}: {error}") from error
     return Edit(text, pattern, what, op, function, arguments, settings, seed)
 
 
@@ -168,12 +155,9 @@ def _function(text: str, name: str) -> Callable[..., object]:
 
 
 def _arguments(text: str, source: str, *, names: bool = False) -> tuple[list[object], dict[str, object]]:
-    """Parse the text between the parentheses: Python literals, by position or by name.
-
-    With `names`, these are texts that need no quotes unless there is a quote or a `=` among them.
-    """
-    if names and not {*"'\"="} & {*source}:
-        return [part.strip() for part in source.split(",") if part.strip()], {}
+    """Parse the text between the parentheses: Python literals, by position or by name; `names` need no quotes."""
+    if names and source and not {*"'\"="} & {*source}:
+        return [part.strip() for part in source.split(",")], {}
     try:
         call = ast.parse(f"_({source})", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):

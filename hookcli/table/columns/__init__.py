@@ -17,9 +17,10 @@ from hookcli.table.columns.places import PLACES
 from hookcli.table.columns.routing import ROUTING
 from hookcli.table.columns.spectra import SPECTRA
 from hookcli.table.columns.statistics import STATISTICS
+from hookcli.table.columns.sweep import SWEEP
 from hookcli.table.columns.training import TRAINING
 
-_OF_PROBES = (ATTENTION, ROUTING, SPECTRA)
+_OF_PROBES = (ATTENTION, ROUTING, SPECTRA, SWEEP)
 FAMILIES = (PLACES, STATISTICS, COSTS, MEMORY, TRAINING, COMPARISON, COMMUNICATION, LISTINGS, *_OF_PROBES)
 DECLARED: dict[str, Column] = {column.name: column for family in FAMILIES for column in family}
 IDENTITY = tuple(column.name for column in DECLARED.values() if column.identity)

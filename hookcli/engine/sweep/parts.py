@@ -1,0 +1,100 @@
+"""Parts of a model that can be changed one by one: weights, heads of attention, experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.engine.preserve import SavedValues
+from hookcli.hooks.torch_private.modules import Convolution
+from hookcli.tensors.tree import is_plain
+
+ChangedWeight = tuple[nn.Parameter, Any, Callable[[Tensor], Tensor]]
+"""A parameter, the index of the part that changes, and its new values."""
+
+
+@contextmanager
+def changed(weights: Sequence[ChangedWeight]) -> Iterator[None]:
+    """Change these weights in the block; after it they are as before, bit for bit."""
+    kept = SavedValues(parameter for parameter, _, _ in weights)
+    try:
+        for parameter, index, change in weights:
+            parameter.data[index] = change(parameter.data[index])
+        yield
+    finally:
+        kept.put_back()
+
+
+def fake_quantized(w: Tensor, kind: str, dims: list[int]) -> Tensor:
+    """The weight as `kind` would have it, in its own dtype: symmetric, with one scale for all of `dims`.
+
+    `int8`: round(w / s) * s with s = max|w| / 127 (`int4`: 7); a float8 dtype: w / s rounded to it, times s = max|w|
+    divided by the dtype's largest value. Computed in float32, or in float64 where `w` is.
+    """
+    x = w.to(torch.promote_types(w.dtype, torch.float32))
+    bits = int(kind[3:]) if kind.startswith("int") else 0
+    narrow: torch.dtype = getattr(torch, kind, torch.int8)
+    scale = x.abs().amax(dims, keepdim=True) / (2 ** (bits - 1) - 1 if bits else torch.finfo(narrow).max)
+    scale = torch.where(scale > 0, scale, 1.0)
+    return ((torch.round(x / scale) if bits else (x / scale).to(narrow).to(x.dtype)) * scale).to(w.dtype)
+
+
+def shared_dims(module: nn.Module, w: Tensor) -> list[int]:
+    """The dimensions of a weight that share a scale: all but that of output channels; the last of an expert's."""
+    if isinstance(module, Convolution):
+        return [d for d in range(w.dim()) if d != bool(getattr(module, "transposed", False))]
+    return [0] if type(module).__name__ == "Conv1D" else [w.dim() - 1]  # Transformers' transposed Linear
+
+
+def matrices(module: nn.Module) -> list[nn.Parameter]:
+    """The module's own weights of two and more dimensions: neither biases nor those of normalizations."""
+    own = module.parameters(recurse=False)
+    return [p for p in own if p.dim() > 1 and p.is_floating_point() and p.dtype.itemsize > 1 and is_plain(p)]
+
+
+_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
+_PROJECTIONS = ("out_proj", "o_proj", "c_proj", "proj", "out_lin", "wo", "o", "to_out", "dense", "output.dense", "out")
+
+
+def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice]]:
+    """Each head: its attention, the output projection there and its weight, the head's number and its columns."""
+    known, modules = set[str](), dict(model.named_modules())
+    for fqn, module in modules.items():
+        count = _head_count(module)
+        name = _projection(modules, fqn) if count else ""
+        if not name or name in known:  # of BERT, both a module and the one around it have the number
+            continue
+        known.add(name)
+        weight = matrices(modules[name])[0]
+        step = weight.shape[type(modules[name]).__name__ != "Conv1D"] // count
+        yield from ((fqn, name, weight, n, slice(n * step, (n + 1) * step)) for n in range(count))
+
+
+def _head_count(module: nn.Module) -> int:
+    """The number of heads that a module of attention has itself or in its config; 0 for other modules."""
+    named = any(word in type(module).__name__.lower() for word in ("att", "mha", "multihead"))
+    holders: list[Any] = [vars(module), vars(getattr(module, "config", None) or object)] if named else []
+    counts = (holder.get(name) for holder in holders for name in _COUNTS)
+    return next((count for count in counts if type(count) is int and count > 0), 0)
+
+
+def _projection(modules: dict[str, nn.Module], fqn: str) -> str:
+    """The name of the output projection, a part of attention or of the module around it (BERT's); "" without one."""
+    owner, _, last = fqn.rpartition(".")
+    places = (fqn, owner) if last in ("self", "attention") else (fqn,)
+    names = (f"{place}.{part}{first}".strip(".") for place in places for part in _PROJECTIONS for first in ("", ".0"))
+    return next((name for name in names if name in modules and matrices(modules[name])), "")
+
+
+def experts(model: nn.Module) -> Iterator[tuple[str, nn.Module, int, bool]]:
+    """Each expert: a module in a list that is called experts, or (True) a part of a module with the weights of all."""
+    named = [(fqn, module) for fqn, module in model.named_modules() if "expert" in fqn.rpartition(".")[2]]
+    for fqn, module in named:
+        if isinstance(module, nn.ModuleList):
+            yield from ((f"{fqn}.{number}", part, number, False) for number, part in enumerate(module))
+        elif len(sizes := {p.shape[0] for p in matrices(module) if p.dim() == 3}) == 1:
+            yield from ((fqn, module, number, True) for number in range(sizes.pop()))

@@ -1,0 +1,187 @@
+"""What a sweep changes in each run: what a module returns, a head, an expert, or a layer's weights; and what not."""
+
+from __future__ import annotations
+
+import glob
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.engine.sweep import parts
+from hookcli.hooks.edits.base import Edit, parse_edit
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.flow_calls import FlowCall, FlowCalls
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import version_of
+from hookcli.probes.shared.unmeasured import never_called
+from hookcli.sources.losses import floating
+from hookcli.table import Skipped
+from hookcli.table.names import Levels, in_words
+from hookcli.tensors import tree
+from hookcli.tensors.tree import type_text
+
+MOST = 100  # runs of a sweep over modules, unless a depth is asked for
+_DONE = {"zero": "zeroed", "mean": "set to its mean", "ones": "set to 1", "from": "patched"}  # nothing is left of it
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is done in turn to each of the "modules", "heads" or "experts", down to a `depth` (None: at most MOST)."""
+
+    operation: str = "zero"
+    of: str = "modules"
+    quantize: str | None = None
+    depth: float | None = None
+    seed: int = 0
+
+    def edit(self, fqn: str, **changes: Any) -> Edit:
+        """The edit of a module's output. Raises UsageError for an operation that can't be read."""
+        edit = parse_edit(f"{fqn}:output={self.operation}", self.seed)
+        return replace(edit, pattern=glob.escape(fqn), **changes)
+
+    @property
+    def done(self) -> str:
+        """What happens, in a word or two: zeroed."""
+        word = _DONE.get(self.operation.partition("(")[0].strip(), f"edited by {self.operation}")
+        return f"rounded to {self.quantize}" if self.quantize else word
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run's change at a place, by `edits` or changed `weights`; `part`: the number of its head or expert."""
+
+    fqn: str
+    type: str
+    edits: Sequence[Edit] = ()
+    weights: Sequence[parts.ChangedWeight] = ()
+    part: Mapping[str, int] = field(default_factory=dict)
+    bottleneck: bool = False
+
+    @property
+    def name(self) -> str:
+        """The place in words: head 3 of h.5.attn."""
+        return "".join(f"{what} {number} of " for what, number in self.part.items()) + in_words(self.fqn)
+
+
+class SeenModules:
+    """What a session's run shows of each module that was called; no tensor is kept."""
+
+    def __init__(self, session: HookSession) -> None:
+        self._session, self.flow = session, FlowCalls(session)
+        self._given: dict[tuple[str, int], dict[int, int]] = {}
+        self.makers: dict[str, set[int | None]] = defaultdict(set)
+        self._own = set[str]()
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+
+    def _enter(self, event: HookEvent) -> None:
+        given = tree.arguments(event.args, event.kwargs)
+        self._given[event.fqn, event.call] = {id(x): version_of(x) for _, x in given}
+
+    def _leave(self, event: HookEvent) -> None:
+        given, tensors = self._given.pop((event.fqn, event.call)), floating(event.output)
+        self.makers[event.fqn].update(map(self.flow.origins.of, tensors))
+        if any(given.get(id(x)) != version_of(x) for x in tensors):
+            self._own.add(event.fqn)
+
+    def unswept(self, fqns: Mapping[str, object]) -> dict[str, Skipped]:
+        """The modules among these whose output is not worth a run, each with the reason."""
+        found = {item.fqn: item for item in never_called(self._session) if item.fqn in fqns}
+        for fqn in [fqn for fqn in fqns if fqn in self.makers and fqn not in self._own]:
+            made = "passes on what it receives" if self.makers[fqn] else "returns no floating-point tensor"
+            found[fqn] = Skipped(fqn, made)
+        return found
+
+
+def _cuts(calls: Sequence[FlowCall], path: str) -> set[int | None]:
+    """The calls that no way from the first input to the output goes around: no edge leads from before to after one."""
+    source = next((n for n, call in enumerate(calls) if call.kind == "input"), -1)
+    sink = next((n for n, call in enumerate(calls) if call.kind == "output" and call.what == path), -1)
+    reached, needed = {source}, {sink}
+    for n, call in enumerate(calls):
+        reached |= set() if reached.isdisjoint(call.inputs) else {n}
+    for n in range(sink, -1, -1):
+        needed |= {*calls[n].inputs} if n in needed else set()
+    cuts, farthest, ways = set[int | None](), source, sorted(reached & needed)
+    last = {n: m for m in ways for n in calls[m].inputs}
+    for n in ways:
+        cuts |= {n} if farthest <= n else set()
+        farthest = max(farthest, last.get(n, n))
+    return cuts
+
+
+_zero = torch.zeros_like
+Found = tuple[list[Trial], list[Skipped]]
+
+
+def trials(sweep: Sweep, model: nn.Module, seen: SeenModules, path: str, levels: Levels, select: Any = None) -> Found:
+    """The runs to make, in the model's order, and what is not swept, with reasons. `path`: of the main output."""
+    wanted = {n: m for n, m in model.named_modules() if n and (select is None or select(n, m))}
+    if sweep.of != "modules":
+        return (_heads if sweep.of == "heads" else _experts)(sweep, model, wanted, seen)
+    if sweep.quantize:
+        return _layers(sweep, wanted)
+    unswept = seen.unswept(wanted)
+    depths = {n: levels.depth(n) for n in wanted if n not in unswept and n in seen.makers}
+    few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
+    depth = sweep.depth or next(few, 1)
+    deeper = f"deeper than {depth:g}; --depth all sweeps {len(depths)} modules"
+    cuts = _cuts(seen.flow.calls, path) if sweep.done in _DONE.values() else set()
+    swept = [n for n in depths if depths[n] <= depth]
+    found = [Trial(n, type_text(wanted[n]), [sweep.edit(n)], bottleneck=bool(seen.makers[n] & cuts)) for n in swept]
+    return found, [*unswept.values(), *(Skipped(n, deeper) for n in depths if depths[n] > depth)]
+
+
+def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
+    """A run for each head: on what the projection receives, or where that is not called, on its weight's columns."""
+    found, skipped = [], dict[str, Skipped]()
+    for fqn, name, weight, number, part in parts.heads(model):
+        if fqn not in wanted:
+            continue
+        if name in seen.makers:
+            change: Any = {"edits": [sweep.edit(name, what="input", part=part)]}
+        elif sweep.operation == "zero":
+            change = {"weights": [(weight, (slice(None), part), _zero)]}
+        else:
+            skipped[fqn] = Skipped(fqn, f"{name} is not called, so its heads can only be zeroed")
+            continue
+        found.append(Trial(fqn, type_text(wanted[fqn]), part={"head": number}, **change))
+    return found, [*skipped.values()]
+
+
+def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
+    """A run for each expert: on what it returns, or where all are one weight, on its part of that."""
+    found, known = [], [expert for expert in parts.experts(model) if expert[0] in wanted]
+    skipped = seen.unswept({fqn: module for fqn, module, _, fused in known if not fused})
+    for fqn, module, number, fused in known:
+        if fused and not sweep.quantize and sweep.operation != "zero":
+            skipped[fqn] = Skipped(fqn, "its experts are parts of one weight: they can only be zeroed or rounded")
+        if fqn not in skipped:
+            held = [module] if fused else module.modules() if sweep.quantize else []
+            weights = [w for m in held for w in _changes(m, sweep.quantize, number if fused else ...)]
+            edits = [] if fused or sweep.quantize else [sweep.edit(fqn)]
+            found.append(Trial(fqn, type_text(module), edits, weights, {"expert": number}))
+    return found, [*skipped.values()]
+
+
+def _changes(module: nn.Module, quantize: str | None, index: Any = ...) -> Iterator[parts.ChangedWeight]:
+    """The changes of a module's weights, or of one expert's part of them: rounded, else zeroed."""
+    for w in parts.matrices(module):
+        dims = parts.shared_dims(module, w.data[index])
+        yield w, index, partial(parts.fake_quantized, kind=quantize, dims=dims) if quantize else _zero
+
+
+def _layers(sweep: Sweep, wanted: Mapping[str, nn.Module]) -> Found:
+    """A run for each module with weights of its own; of those that share one, only for the first."""
+    found, skipped, owners = [], [], dict[int, str]()
+    for fqn, module in wanted.items():
+        weights = [w for w in _changes(module, sweep.quantize) if owners.setdefault(id(w[0]), fqn) == fqn]
+        found += [Trial(fqn, type_text(module), weights=weights)] if weights else []
+        tied = (owners[id(w)] for w in parts.matrices(module) if owners[id(w)] != fqn)
+        skipped += [Skipped(fqn, f"has the weight of {owner}, which was swept") for owner in tied]
+    return found, skipped

@@ -1,0 +1,14 @@
+"""Columns of a sweep: what the model returned while a module was changed."""
+
+from typing import Any
+
+from hookcli.table.column import Bar, Column, Kind
+
+_FIGURE: dict[str, Any] = {"kind": Kind.FIGURE, "judged": True}
+SWEEP = (
+    Column("bottleneck", "Bottleneck", kind=Kind.FLAG, compared=False),
+    Column("output_change", "Output change", bar=Bar.LOG, **_FIGURE),
+    Column("loss_change", "Loss change", **_FIGURE),
+    Column("logit", "Logit", kind=Kind.FIGURE, drop=56),
+    Column("logit_change", "Logit change", **_FIGURE),
+)
