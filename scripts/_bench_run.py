@@ -64,10 +64,10 @@ class ObservedStep:
             self._exporter = None
         self.model.zero_grad(set_to_none=True)
 
-    def watched(self, probes: Sequence[str]) -> None:
+    def watched(self, probes: Sequence[str], rules: Sequence[str] = ()) -> None:
         """An observer, which has seen the model, is on in the next step; without probes it does not record the step."""
         self.plain()
-        self._observe(RecordWriter("/dev/null"), probes)
+        self._observe(RecordWriter("/dev/null"), probes, rules)
 
     def exported(self, probes: Sequence[str], name: str) -> None:
         """An observer records the next step, during which another process exports the step before it."""
@@ -77,9 +77,9 @@ class ObservedStep:
         self.step()
         self.model.zero_grad(set_to_none=True)
 
-    def _observe(self, writer: RecordWriter, probes: Sequence[str]) -> None:
+    def _observe(self, writer: RecordWriter, probes: Sequence[str], rules: Sequence[str] = ()) -> None:
         sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
-        plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0)
+        plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0, rules=rules)
         self._observer = Observer(plan, sink).start()
         with torch.no_grad():
             self.model(self.x[:2])

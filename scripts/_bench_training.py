@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from _bench_measure import Sample, apart, compare, console, installed, timed
-from _bench_table import BATCH, WHOLE
+from _bench_table import BATCH, RULED, WHOLE
 
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 
@@ -42,6 +42,9 @@ def _run(rounds: int) -> None:
     runs["--live tensorboard"] = partial(timed, observed.step, partial(observed.exported, PROBES, "tensorboard"))
     title = f"A training step of resnet50, batch {BATCH}, under hookcli run"
     compare(title, rounds, runs, _STEP_TARGETS)
+    ruled = partial(observed.watched, (), ["grad_norm > 5 * median(50)"])
+    both = {name: runs[name] for name in ("plain", "not recorded")}
+    compare(RULED, rounds, both | {"a rule on grad_norm": partial(timed, observed.step, ruled)})
 
 
 def _whole_run(rounds: int) -> None:
