@@ -1,4 +1,4 @@
-"""A training script in which a bad batch makes the gradient spike, which clipping hides from the loss of the next steps."""
+"""A training script that clips gradients, so that two bad batches leave hardly a trace."""
 
 from __future__ import annotations
 

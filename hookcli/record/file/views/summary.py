@@ -59,7 +59,7 @@ def summary(
     text = ""
     for rows, facts in _SIZES:
         text = made.text(rows, facts=facts)
-        if height is None or text.count("\n") + _TYPED + bool(non_finite) + checked <= height:
+        if height is None or text.count("\n") + _TYPED + bool(non_finite) + (checked or bool(rules)) <= height:
             break
     return text
 

@@ -6,7 +6,6 @@ import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,11 +74,12 @@ class RunningRules:
     def stepped(self, models: Mapping[ObservedModel, int], optimizer: Optimizer) -> None:
         """Take the figures of a step that an optimizer has made, but for its loss, which is read later."""
         for model, number in models.items() if self.rules else ():
+            lr = optimizer.param_groups[0].get("lr")
             values: dict[str, object] = {"step": number, GRAD_NORM: self._norms.pop(model.name, None)}
-            values["lr"] = deepcopy(optimizer.param_groups[0].get("lr"))
+            values["lr"] = lr.detach().clone() if isinstance(lr, Tensor) else lr
             values["seconds"] = self._clock.now() - model.ended.program if model.ended else None
             if any(figure.name in MEMORY for figure in self._longest):
-                values |= memory(optimizer.param_groups[0]["params"][0].device)
+                values |= memory(next(p.device for group in optimizer.param_groups for p in group["params"]))
             own = self._steps[model.name]
             own.setdefault(number, {Figure(name): value for name, value in values.items()})
             for old in [*own][:-_KEPT]:
