@@ -17,6 +17,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.exchange import DataLoaderIterator
+from hookcli.record.file.blame import Blame
 from hookcli.record.file.parsing import parsed
 from hookcli.record.file.record_lines import ModelRun, ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.file.rule_lines import RuleFired
@@ -43,6 +44,7 @@ class Seen:
 
     recorded: list[RecordedStep] = field(default_factory=list)
     non_finites: list[NonFinite] = field(default_factory=list)
+    blames: list[Blame] = field(default_factory=list)
     every_loss: dict[str, dict[int, float | None]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     ran: dict[str, ModelRun] = field(default_factory=dict)
@@ -67,6 +69,9 @@ class Seen:
 
     def fired(self, fired: RuleFired) -> None:
         self.rules.append(cast(RuleFired, parsed(fired.to_dict(), HERE)))
+
+    def blame(self, found: Blame) -> None:
+        self.blames.append(cast(Blame, parsed(found.to_dict(), HERE)))
 
     def settings(self, settings: ModelSettings) -> None:
         parsed(settings.to_dict(), HERE)

@@ -101,6 +101,7 @@ class Measurements:
     baseline: Baseline | None = None
     losses: LossCourse | None = None
     compilation: Compilation | None = None
+    replicas: str | None = None
     tolerance: Tolerance = Tolerance()
     crash: ModelError | None = None
     eval_crash: ModelError | None = None
@@ -128,6 +129,12 @@ class ReadsLosses(Protocol):
     """Measurements for a check that needs the losses of a recorded run."""
 
     losses: LossCourse
+
+
+class ReadsReplicas(Protocol):
+    """Measurements for a check that needs how the weights of a recorded run's replicas differ; "" if they agree."""
+
+    replicas: str
 
 
 class ReadsInventory(Protocol):

@@ -21,6 +21,7 @@ from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record
 from hookcli.record.file.rule_lines import rule_summaries
+from hookcli.record.file.views.blame_lines import wrong_lines
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
@@ -223,7 +224,8 @@ def _show_each(record: Record, query: Query, output: Output, progress: Progress)
 def remarks(record: Record) -> list[str]:
     """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
     lost = faults(record.courses())
-    lines = [*rule_summaries(record.rules), *([text] if (text := lost or jumps(record.courses())) else [])]
+    lines = [*rule_summaries(record.rules), *wrong_lines(record)]
+    lines += filter(None, [lost or jumps(record.courses())])
     if record.header:
         lines += [ran_line(record.header, record.end, record.path)]
     else:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.errors import shortened
 from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.record_lines import End, Header, RecordedStep
 from hookcli.record.file.views.summary import summary
 from hookcli.record.file.writer import RecordWriter
@@ -192,7 +193,9 @@ class ProcessSink(RecordSink):
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             path = _relative(record) if self.kept else None
             seen = (self._header, end, self.latest, self._non_finite)
-            text = summary(*seen, path, width, color, self._courses, self._run.plan["check"], height, self._rules)
+            written = open_record(record) if self.kept and (self._world.size > 1 or self._blames) else None
+            checked = self._run.plan["check"]
+            text = summary(*seen, path, width, color, self._courses, checked, height, self._rules, written)
             aside(text, sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"`hookcli show {shell_path(record)}`"

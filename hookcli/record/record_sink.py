@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from hookcli.record.file.blame import Blame
 from hookcli.record.file.record_lines import (
     UNSEARCHED,
     End,
@@ -70,6 +71,7 @@ class RecordSink:
         self._courses: dict[str, LossCourse] = {}
         self._non_finite: list[NonFinite] = []
         self._rules: list[RuleFired] = []
+        self._blames: list[Blame] = []
         self._notes: list[str] = []
         self._began = perf_counter() if began is None else began
 
@@ -139,6 +141,11 @@ class RecordSink:
         if fired.times == 1:
             self._say(rule_line(fired))
         self.open().write(fired)
+
+    def blame(self, blame: Blame) -> None:
+        """Append what made a gradient large, or not finite. Raises OSError if the file can take no more."""
+        self._blames.append(blame)
+        self.open().write(blame)
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""

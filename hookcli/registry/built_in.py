@@ -79,6 +79,7 @@ BUILT_IN = {
         "HK049": "hookcli.checks.experts:RouterCollapse",
         "HK050": "hookcli.checks.experts:DroppedTokens",
         "HK051": "hookcli.checks.collapse:RankCollapse",
+        "HK052": "hookcli.checks.replicas:ReplicasDiffer",
     },
     "edits": {
         n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "mean", "ones", "scale", "clamp", "noise", "square")

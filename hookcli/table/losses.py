@@ -9,7 +9,7 @@ from typing import Self
 
 from hookcli.table.formatting import counted, number
 
-_JUMP, _KNOWN = 10, 10
+_JUMP, KNOWN = 10, 10
 """A loss jumps if it is so many times the highest before it, of at least so many."""
 
 
@@ -61,7 +61,7 @@ class LossCourse:
                     self.kind = _kind(loss)
                 self.not_finite += 1
                 continue
-            if self.jumped is None and self.steps - self.not_finite > _KNOWN and loss > _JUMP * self.highest > 0:
+            if self.jumped is None and self.steps - self.not_finite > KNOWN and loss > _JUMP * self.highest > 0:
                 self.jumped, self.jump = step, (self.highest, loss)
             self.highest = max(self.highest, loss)
 

@@ -138,6 +138,20 @@ def ranks_named(numbers: Sequence[int]) -> str:
     return f"rank{'s' if numbers[1:] else ''} {', '.join(map(str, numbers))}"
 
 
+def differing(values: Mapping[int, object]) -> str:
+    """Which ranks have other values: rank 1 differs from ranks 0, 2; ranks 0, 1 differ. "" if none does."""
+    by_value: dict[object, list[int]] = {}
+    for rank, value in values.items():
+        by_value.setdefault(value, []).append(rank)
+    most, *others = sorted(by_value.values(), key=len, reverse=True)
+    if not others:
+        return ""
+    if len(most) == len(others[0]):  # nobody knows which of them is right
+        return f"{ranks_named(list(values))} differ"
+    alone = sorted(rank for ranks in others for rank in ranks)
+    return f"{ranks_named(alone)} differ{'s' * (len(alone) == 1)} from {ranks_named(most)}"
+
+
 def common_totals(first: Report, rows: Sequence[Row]) -> Mapping[str, Any]:
     """The totals of the first rank; a number of rows that of all `rows`."""
     return {"rows": len(rows)} if first.totals.keys() == {"rows"} else first.totals

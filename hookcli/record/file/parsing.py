@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hookcli.errors import UsageError
+from hookcli.record.file.blame import Blame
 from hookcli.record.file.record_lines import (
     RUN_SCHEMA,
     End,
@@ -83,7 +84,7 @@ _BY_TYPE: Mapping[str, Fits] = {
 }
 """A test for the value of a field, by the field's type."""
 _LINES: Mapping[str, type[Line]] = {
-    kind.kind: kind for kind in (Header, RecordedStep, NonFinite, StepLosses, ModelSettings, RuleFired, End)
+    kind.kind: kind for kind in (Header, RecordedStep, NonFinite, Blame, StepLosses, ModelSettings, RuleFired, End)
 }
 FITS: Mapping[type, Mapping[str, Fits]] = {
     kind: {item.name: _BY_TYPE[str(item.type)] for item in fields(kind)}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from hookcli.errors import UsageError, shortened
+from hookcli.record.file.blame import Blame
 from hookcli.record.file.packing import Layout, Recent, SharedRows, unpack, unpack_layout
 from hookcli.record.file.parsing import FITS, parsed, whole_line, whole_lines
 from hookcli.record.file.record_lines import (
@@ -50,6 +51,7 @@ class Record:
     header: Header | None = None
     entries: list[StepEntry] = field(default_factory=list)
     non_finite: list[NonFinite] = field(default_factory=list)
+    blames: list[Blame] = field(default_factory=list)
     losses: list[StepLosses] = field(default_factory=list)
     settings: list[ModelSettings] = field(default_factory=list)
     rules: list[RuleFired] = field(default_factory=list)
@@ -78,16 +80,15 @@ class Record:
             if data["line"] == LAYOUT:
                 self._layouts[data["id"]] = offset
             elif data["line"] == RecordedStep.kind:
-                indexed = {name: data[name] for name in _INDEXED}
+                indexed = {name: data[name] for name in _INDEXED if name in data}
                 require(indexed, FITS[StepEntry])
                 self.entries.append(StepEntry(**indexed, line=self.lines, offset=offset))
             else:
                 self._keep(parsed(data, self.path))
         except _NOT_WHOLE:
-            if text.endswith(b"\n") or _BEGIN[: len(text)] != text[: len(_BEGIN)]:
-                self.damaged.append(self.lines)
-            else:
-                self.cut = text
+            cut = not text.endswith(b"\n") and _BEGIN[: len(text)] == text[: len(_BEGIN)]
+            self.cut = text if cut else self.cut
+            self.damaged += [] if cut else [self.lines]
 
     def _keep(self, line: Line) -> None:
         match line:
@@ -96,8 +97,7 @@ class Record:
             case End():
                 self.end = line
             case _:
-                lists: dict[type, list[Any]] = {NonFinite: self.non_finite, StepLosses: self.losses}
-                (lists | {ModelSettings: self.settings, RuleFired: self.rules})[type(line)].append(line)
+                getattr(self, _LISTS[type(line)]).append(line)
 
     def losses_of(self, model: str) -> dict[int, float]:
         """The loss of every step of a model, as far as it is known; empty in records before schema 3."""
@@ -206,6 +206,7 @@ class Record:
         return "; ".join(texts) or None
 
 
+_LISTS = {NonFinite: "non_finite", Blame: "blames", StepLosses: "losses", ModelSettings: "settings", RuleFired: "rules"}
 _BEGIN = b'{"line":'
 _STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
 _INDEXED = [item.name for item in fields(StepEntry) if item.name not in ("line", "offset")]

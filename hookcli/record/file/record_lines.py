@@ -74,7 +74,9 @@ class RecordedStep(Line):
     unknown. `at`: seconds from the begin of the run to when the step was handed on; None in records before schema 3.
     `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
     "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
-    program or an exception ended the step early.
+    program or an exception ended the step early. `weights`, of one of several ranks, is the digest of the parameters
+    after the step that it holds whole: 16 digits that other ranks share if they have such parameters, in the same
+    group of replicas, and 16 that they share if the bits are the same.
     """
 
     kind: ClassVar[str] = "step"
@@ -92,6 +94,7 @@ class RecordedStep(Line):
     notes: Sequence[str] = ()
     complete: bool = True
     at: float | None = None
+    weights: str = ""
 
     @property
     def loss(self) -> float | None:
@@ -117,6 +120,7 @@ class StepEntry:
     line: int
     offset: int
     complete: bool = True
+    weights: str = ""
 
     @property
     def key(self) -> Key:

@@ -42,6 +42,14 @@ def replicas_of(module: nn.Module) -> int:
     return math.prod(sharded[0].device_mesh.shape[: _fsdp_dimensions(module, sharded)]) if sharded else 1
 
 
+def replica_group(module: nn.Module) -> list[int]:
+    """The ranks that hold replicas of a module under DistributedDataParallel; none without it."""
+    if not isinstance(module, DistributedDataParallel):
+        return []
+    ranks: list[int] = sys.modules["torch.distributed"].get_process_group_ranks(module.process_group)
+    return ranks
+
+
 def tensor_parallel_ranks(module: nn.Module) -> list[int]:
     """This and other ranks that share the model's layers, along the dimensions of meshes that are not FSDP2's."""
     ranks: list[int] = []

@@ -28,7 +28,7 @@ Wanted = Callable[[Row], bool]
 Narrowing = Callable[[Iterable[Report], Iterable[Report]], Wanted]
 """Makes the test of rows that are compared, for the reports of both sides."""
 _ORDER = ("inputs", "activations", "loss", "grads", "updates")
-_NOT_COMPARED = ("time", "optimizer", "check")
+_NOT_COMPARED = ("time", "optimizer", "check", "replicas")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
 _FOR_PEOPLE = 6  # of these steps have rows for people
 _NAMED = 3

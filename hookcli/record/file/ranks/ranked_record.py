@@ -158,9 +158,9 @@ class RankedRecord(Record):
         return {step: mean_loss([losses[step] for losses in ranks]) for step in shared}
 
     def non_finite_by_rank(self) -> list[tuple[int, NonFinite]]:
-        """The first non-finite values of the ranks, the earliest first."""
+        """The first non-finite values of the ranks, the earliest first; in a step, what ranks have in common last."""
         values = [(rank, one) for rank, part in self.parts.items() for one in part.non_finite]
-        return sorted(values, key=lambda item: (item[1].step, item[0]))
+        return sorted(values, key=lambda item: (item[1].step, item[1].what == "parameter gradient", item[0]))
 
     def held(self, entry: StepEntry) -> Mapping[int, StepEntry]:
         """The ranks that have a step, with the entries in their parts."""

@@ -9,6 +9,7 @@ from hookcli.checks.compiling import CompiledAgain, GraphBroken, LeftUncompiled,
 from hookcli.checks.finite import LossJumped, LossNotFinite
 from hookcli.checks.judgement import Judgement, judge
 from hookcli.checks.measurements import Measurements
+from hookcli.checks.replicas import ReplicasDiffer
 from hookcli.record.file.parameter_rows import UPDATE_FIGURES, parameter_rows
 from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
 from hookcli.table import Reason, Report, Row
@@ -130,12 +131,14 @@ def _with_losses(report: Report, losses: LossCourse) -> Report:
     return whole.report(report.model, report.meta, modules=report.totals["modules"])
 
 
-def verdict_on(end: End | None, name: str) -> list[Report]:
-    """The verdict of the checks on the work of torch.compile in the program of this name, if they found anything."""
-    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled())
+def verdict_on(end: End | None, name: str, replicas: str = "") -> list[Report]:
+    """The verdict of the checks on the work of torch.compile in the program of this name, and on how the `replicas`'
+    weights differ, if they found anything.
+    """
+    checks = (GraphBroken(), CompiledAgain(), RecompileLimit(), LeftUncompiled(), ReplicasDiffer())
     compilation = end.compilation if end else None
-    judged = judge(checks, Measurements(compilation=compilation)) if compilation else None
-    return [judged.report(name, {})] if judged and judged.findings else []
+    judged = judge(checks, Measurements(compilation=compilation, replicas=replicas or None))
+    return [replace(judged, skipped=()).report(name, {})] if judged.findings else []
 
 
 def rows_before(value: NonFinite) -> list[Report]:

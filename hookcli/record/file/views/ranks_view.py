@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 from hookcli.record.file.ranks.ranked_record import RankedRecord
+from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import End, RecordedStep, StepEntry
 from hookcli.record.file.views.overview import overview, step_totals
@@ -60,9 +61,12 @@ def rank_remarks(record: RankedRecord) -> list[str]:
     if len(by_end) > 1:
         usual = max(by_end, key=lambda end: len(by_end[end]))
         lines += [f"{ranks_named(ranks)}: {end}" for end, ranks in by_end.items() if end != usual or len(ranks) == 1]
+    lines += filter(None, [apart(record, wrong=False)])
     bad = record.non_finite_by_rank()
     if bad:
         first = bad[0][1].step
+        common = bad[0][1].what != "parameter gradient"  # which ranks may have from each other
+        bad = [(r, one) for r, one in bad if not (common and one.what == "parameter gradient" and one.step == first)]
         ranks = {rank: one.step for rank, one in reversed(bad)}
         where = sorted(rank for rank, step in ranks.items() if step == first)
         later = [f"rank {rank} from step {step:,}" for rank, step in sorted(ranks.items()) if step > first]

@@ -13,9 +13,11 @@ from typing import Any
 
 from hookcli.checks.base import ERROR
 from hookcli.checks.judgement import fails, with_advice
+from hookcli.record.file.ranks.replicas import apart
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record_lines import SKIPPED, UNSEARCHED, End, Header, NonFinite, RecordedStep
 from hookcli.record.file.rule_lines import RuleFired, rule_summaries
+from hookcli.record.file.views.blame_lines import wrong_lines
 from hookcli.record.file.views.overview import brief, findings, overview, rows_before, verdict_on
 from hookcli.record.file.views.run_lines import compiled_lines, left_out_line, non_finite_line, ran_line
 from hookcli.registry import load
@@ -48,14 +50,16 @@ def summary(
     checked: bool = False,
     height: int | None = None,
     rules: Sequence[RuleFired] = (),
+    record: Record | None = None,
 ) -> str:
     """The text that ends a run, for a terminal of this `width` and `height` (None: no terminal).
 
     `latest` is the last recorded step of each model and phase, `courses` the course of each model's loss, if
     known; `path` is the record's path as the user would type it, None if no record was kept. `checked`: `run --check`.
+    `record`: what has been written by now, by all ranks, for what one process does not know.
     Of the tables of modules it has what leaves the first line on the screen.
     """
-    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, rules)
+    made = _Summary(header, end, latest, non_finite, path, width, color, courses, checked, rules, record)
     text = ""
     for rows, facts in _SIZES:
         text = made.text(rows, facts=facts)
@@ -78,6 +82,7 @@ class _Summary:
     courses: Mapping[str, LossCourse]
     checked: bool
     rules: Sequence[RuleFired]
+    record: Record | None
 
     def text(self, size: int, *, facts: bool) -> str:
         """The summary with so many rows per model, and with or without the facts on each step."""
@@ -112,8 +117,8 @@ class _Summary:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
         goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
         wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self.courses)
-        fired = rule_summaries(self.rules)
-        lines = self._told(f"hookcli: {text}" for text in [*fired, *[wrong] * bool(wrong)])
+        found = [*rule_summaries(self.rules), *(wrong_lines(self.record) if self.record else ())]
+        lines = self._told(f"hookcli: {text}" for text in (*found, wrong) if text)
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
         run = [f"hookcli: {ran_line(header, end, self.path)}", *compiled_lines(end, places=not self.checked)]
         return lines + self._told(run)
@@ -133,7 +138,8 @@ class _Summary:
         header = self.header
         verdicts = [report for step in self._shown for report in findings(step, self.courses.get(step.model))]
         verdicts += [report for step in self._others for report in findings(step) if fails([report], ERROR)]
-        verdicts += verdict_on(self.end, header.name) if self.checked else []
+        replicas = apart(self.record) if self.record else ""
+        verdicts += verdict_on(self.end, header.name, replicas) if self.checked else []
         script = shlex.join(header.argv) if header.name.endswith(".py") and header.argv else "SCRIPT"
         verdicts = [with_advice(report, lambda text: text.replace("SCRIPT", script)) for report in verdicts]
         return [self._rendered(verdicts)] if verdicts else []
@@ -168,7 +174,7 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
     errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
     if errors:
         return f"{formatting.counted(errors, 'error')} in the last recorded steps"
-    found = (one for report in verdict_on(record.end, "") for one in report.findings)
+    found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)
     return next((one.message for one in found if one.fails(ERROR)), "")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli import registry
 from hookcli.engine.run_info import describe_run, finished
 from hookcli.hooks.parts import compiled_parts
 from hookcli.hooks.session import HookSession
@@ -19,16 +18,18 @@ from hookcli.hooks.session_core import CallbackGuard
 from hookcli.hooks.torch_private.dynamo import is_compiled_in_place, runs_compiled
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.evidence import Evidence
 from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.match_filter import MatchFilter
-from hookcli.record.observe.measurements.step_reports import check_step, merge_calls
+from hookcli.record.observe.measurements.row_norms import RowNorms
+from hookcli.record.observe.measurements.step_reports import check_step, merge_calls, step_probes
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
+from hookcli.record.observe.measurements.weights_digest import weights_digest
 from hookcli.record.observe.models.model import ObservedModel
-from hookcli.record.observe.naming import PlainNames, replicas_of, tensor_parallel_ranks
+from hookcli.record.observe.naming import PlainNames, replica_group, replicas_of, tensor_parallel_ranks
 from hookcli.record.observe.optimizers.parameters import GradScaling, ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.system.torchrun import joined_world
 from hookcli.table import Report, Skipped, columns_named
 from hookcli.table.columns.recorded import PARAMETER_GROUPS, UPDATES
 from hookcli.table.formatting import number
@@ -68,7 +69,8 @@ class StepMeasurements:
         matches = self._match_filter = MatchFilter(plan.match, module, self.name, model.counts.note, bool(plan.ops))
         self.parameters = ParameterRows(module, self.name, matches, hist=plan.hist)
         self._meta: Meta = {}
-        self._ranks: Meta = {}
+        self._ranks, self._group = Meta(), list[int]()
+        self.rows, self.weights = RowNorms(), ""
         self._searched: dict[tuple[str, str], int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad), operators=bool(plan.ops)) if plan.keep_bad is not None else None
         observed = nn.Identity() if model.hidden else module
@@ -78,29 +80,20 @@ class StepMeasurements:
         # Probes that need of a module only what it returns see inside compiled parts; the others use the last session.
         self.sessions = [session(select=watched, inside_compiled=True), outside] if inside else [outside]
         self.session = self.sessions[0]
-        self._probes: list[Probe] = []
-        for name in plan.probes:
-            if name == "grads" and training:
-                self._probes.append(GradsProbe(of="outputs", hist=plan.hist))
-            elif name not in ("grads", "updates", "optimizer", "time"):  # which the session's hooks don't measure
-                hist = {"hist": True} if plan.hist and name in ("activations", "inputs") else {}  # not in plugins
-                probe = registry.load("probes", name)(**hist).in_callers_run()
-                self._probes += [probe] if training or not probe.needs_backward else []
+        self._probes = step_probes(plan, training=training, check=plan.check and not model.hidden)
         self.parameters.watchers = self._probes
         measuring = (p.reduce for p in self._probes if isinstance(p, StatsProbe) and p.name == "activations")
         self.evidence = Evidence(next(measuring, Reducer()))
         self._times: TimeProbe | None = None
         if plan.timed or "time" in plan.probes:
             self._times = TimeProbe(times, module, self.name, training, by_nodes=plan.timed)
-        if plan.check and not model.hidden:  # before the others, whose hooks it would find
-            self._probes.insert(0, InventoryProbe(backward=training))
 
     # While the step is open.
 
     def start(self, called: nn.Module) -> None:
         """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
         if (replicas := replicas_of(called)) > 1:
-            self._ranks = {"replicas": replicas}
+            self._ranks, self._group = {"replicas": replicas}, replica_group(called)
         if spread := tensor_parallel_ranks(self._module):
             self._ranks |= {"tensor_parallel": spread}
         for session in self.sessions:
@@ -110,9 +103,12 @@ class StepMeasurements:
             session.operators_too = probe.operators
             probe.attach(session)
         self.session.operators_too = True  # what an operator made is not blamed on the module that receives it
+        gradients = any(isinstance(probe, GradsProbe) for probe in self._probes)
         if self._plan.first_bad:  # after the probes, whose figures it takes
-            self.evidence.attach(self.session, gradients=any(isinstance(p, GradsProbe) for p in self._probes))
+            self.evidence.attach(self.session, gradients=gradients)
         self.session.operators_too = False
+        if gradients:
+            self.rows.attach(self.session)
         if self.keep_bad:
             self.keep_bad.attach(self.sessions[-1])
 
@@ -160,6 +156,7 @@ class StepMeasurements:
     def backward_over(self, scaler: object) -> None:
         """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         self._backward = True
+        self.rows.passes += 1
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
@@ -217,12 +214,15 @@ class StepMeasurements:
         if "optimizer" in self._plan.probes and (rows := self.parameters.group_rows(losses)):
             columns = (*PARAMETER_GROUPS, *(columns_named("loss") if losses else ()))
             reports.append(Report("optimizer", name, columns, rows, meta, grouping="list"))
+        if "updates" in self._plan.probes and self._training and meta["complete"] and joined_world().size > 1:
+            replicas, self.weights = weights_digest(name, self._module, self.name, meta, self._group)
+            reports.append(replicas)
         # The last one, so that hookcli's own time has all of this in it.
         return [*reports, self._times.report(name, meta)] if self._times else reports
 
     def _report(self, probe: Probe, meta: Meta) -> Report:
         report = probe.report(self._model.name, meta)
-        if isinstance(probe, InventoryProbe):  # whose names checks look up in the other reports
+        if probe.name == "inventory":  # whose names checks look up in the other reports
             rows = [replace(row, values={**row.values, "fqn": self.name(row.fqn)}) for row in report.rows]
             return replace(report, rows=rows)
         if isinstance(probe, GradsProbe):

@@ -1,4 +1,4 @@
-"""Merges the calls in a report of one step, and judges the step by hookcli's checks, as far as a single step allows."""
+"""The probes of one step, whose calls are merged, and which hookcli's checks judge, as far as a single step allows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from hookcli import registry
 from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.measurements import Measurements
+from hookcli.probes.base import Probe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
+from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.table import Report, Row, TensorStats, columns_named
 from hookcli.table.columns import place_of
 from hookcli.table.merge import merged_values, ruled, rules_of
 from hookcli.table.meta import Meta
+
+
+def step_probes(plan: RecordingPlan, *, training: bool, check: bool) -> list[Probe]:
+    """The probes that the session's hooks feed. `check`: the step is judged, from a look before the probes' hooks."""
+    probes: list[Probe] = [InventoryProbe(backward=training)] if check else []
+    for name in plan.probes:
+        if name == "grads" and training:
+            probes.append(GradsProbe(of="outputs", hist=plan.hist))
+        elif name not in ("grads", "updates", "optimizer", "time"):
+            hist = {"hist": True} if plan.hist and name in ("activations", "inputs") else {}  # not in plugins
+            probe = registry.load("probes", name)(**hist).in_callers_run()
+            probes += [probe] if training or not probe.needs_backward else []
+    return probes
+
 
 _MEASURED = frozenset(("inventory", "activations", "grads"))
 

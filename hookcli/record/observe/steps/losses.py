@@ -49,9 +49,10 @@ class Losses:
         """Add the pass, which went through this model; its loss is the sum of `terms`, each a single number."""
         self._passes.append((terms, self._before, _gradients(self._model.parameters())))
 
-    def new(self) -> list[float]:
+    def new(self) -> list[tuple[int, float]]:
+        """The losses of passes that are new since the last call, each with the number of its pass, from 1."""
         returned, self._returned = self._returned, len(self._passes)
-        return [sum(map(float, terms)) for terms, _, _ in self._passes[returned:]]
+        return [(n, sum(map(float, terms))) for n, (terms, _, _) in enumerate(self._passes, 1) if n > returned]
 
     def taken(self, optimizer: int) -> None:
         """An optimizer has stepped by the gradients: those of optimizers that step in turns may be cleared between."""

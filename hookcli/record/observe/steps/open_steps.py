@@ -13,10 +13,12 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.probes.parameters import recorded_settings
+from hookcli.record.file.blame import Blame
 from hookcli.record.file.record_lines import ModelSettings, NonFinite, RecordedStep, StepLosses
 from hookcli.record.file.rule_lines import RuleFired
 from hookcli.record.observe.epochs import Epochs
 from hookcli.record.observe.measurements.inside_compiled import InsideCompiled
+from hookcli.record.observe.measurements.row_norms import GradientCourse
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan, Schedule
 from hookcli.record.observe.steps.every_loss import EveryLoss
@@ -57,6 +59,9 @@ class StepSink(Protocol):
     def fired(self, fired: RuleFired) -> None:
         """A rule fired, or has fired so often by now."""
 
+    def blame(self, blame: Blame) -> None:
+        """The gradient of the step that comes next was far larger than usual, or not finite."""
+
     def gave_up(self, error: Exception) -> None:
         """hookcli failed, and observes no more. Must not raise."""
 
@@ -87,6 +92,7 @@ class OpenSteps:
         self.stop_if_asked = self._search.stop_if_asked
         self._open: list[ObservedStep] = []
         self._described: set[str] = set()
+        self._gradients = GradientCourse()
 
     def __iter__(self) -> Iterator[ObservedStep]:
         return iter(list(self._open))
@@ -160,6 +166,8 @@ class OpenSteps:
         if name not in self._described:
             self._described.add(name)
             self._hand_on(self._sink.settings, ModelSettings(name, [recorded_settings(step.module, name)]))
+        if blame := self._gradients.judge(recorded, step.measured.rows, step.measured.scaling.used):
+            self._hand_on(self._sink.blame, blame)
         self._hand_on(self._sink.step, replace(recorded, plain_seconds=stopwatch.mean()))
         self.rules.recorded(recorded)
         if not self.plan.ended.is_set():

@@ -41,6 +41,7 @@ class Search:
         self._is_over = False
         self._updates: dict[str, tuple[int, Row]] = {}  # by model: its last step, and the group that changed most
         self._usual: dict[str, set[ReceivedKind]] = {}  # by model: what its modules received in healthy steps
+        self._passes: dict[str, tuple[int, int]] = {}  # by model: the forwards and backwards of its last step
         self._stop = plan.first_bad == "stop"
 
     def look(self, step: ObservedStep) -> NonFinite | None:
@@ -56,10 +57,18 @@ class Search:
 
     def step_over(self, step: ObservedStep) -> None:
         if self.on and step.phase == "train":
+            self._passes[step.model.name] = step.forwards, step.measured.rows.passes
             rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
             if rows:
                 most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
                 self._updates[step.model.name] = step.number, most
+
+    def _micro_batch(self, step: ObservedStep, number: int) -> Iterator[str]:
+        """Say in which pass of a step with several it was, counted from 1; how many there are, the last step tells."""
+        forwards, backwards = self._passes.get(step.model.name, (0, 0))
+        if number > 1 or backwards > 1:
+            kind = "micro-batch" if forwards == backwards else "pass"
+            yield f"in {kind} {number}{f' of {backwards}' if forwards == backwards >= number else ''}"
 
     def _large_update(self, step: ObservedStep) -> Iterator[str]:
         """Say how large the model's last update was, if it was large: the usual cause."""
@@ -99,6 +108,9 @@ class Search:
                 value, causes = self._first_of(step, row, what, report)
                 if value.what != _INPUT or value.fqn:  # an update changes no data
                     causes += self._large_update(step)
+                if what != "parameter gradient":  # which is the sum over the step
+                    number = step.observed_forwards if what == "output" else step.measured.rows.passes
+                    causes += self._micro_batch(step, number)
                 value = replace(value, cause="; ".join(causes))
                 return replace(value, kept=_kept(step, row, value)) if step.measured.keep_bad else value
         return None
@@ -128,9 +140,10 @@ class Search:
         return value, [*causes, *parameters, *evidence.rows(what, row.fqn, row["index"], row["path"])]
 
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
-        for value in step.losses.new():
+        for number, value in step.losses.new():
             if not math.isfinite(value):
                 causes = [*self._large_update(step), *step.measured.finite_output()]
+                causes += self._micro_batch(step, number)
                 loss = _non_finite(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
                 return replace(loss, cause="; ".join(causes))
         return None

@@ -240,6 +240,7 @@ class ObservedStep:
             seconds=self.seconds,
             notes=(*self.notes, *self.measured.scaling.notes()),
             complete=self._complete,
+            weights=self.measured.weights,
         )
 
 

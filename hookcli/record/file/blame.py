@@ -1,0 +1,35 @@
+"""The line of a record that says what made a gradient large, or not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hookcli.record.file.record_lines import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Blame(Line):
+    """A recorded step whose gradient was far larger than usual, or the first that was not finite, as one rank saw it.
+
+    `norm` is the gradient's, before clipping; None if it was not finite. `usual` is the median of the recorded steps
+    before. `passes` has for each backward pass through the model, of this rank's own batch, the sum of squares of
+    the gradients that rows of the batch made; infinite if one was not finite. `rows` are those of the `size` rows in
+    the pass with the largest sum that stand out, the largest first, `share` is their share of it, and `fqn` the module
+    where most of it is; `size` is 0 if no module returned a row for each of the batch. `mixed` names a module that
+    mixes rows.
+    """
+
+    kind: ClassVar[str] = "blame"
+
+    model: str
+    step: int
+    norm: float | None
+    usual: float | None
+    passes: Sequence[float]
+    rows: Sequence[int] = ()
+    size: int = 0
+    share: float = 0.0
+    fqn: str = ""
+    mixed: str = ""

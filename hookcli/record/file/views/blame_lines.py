@@ -1,0 +1,78 @@
+"""Lines on what made a gradient large or not finite: which rank, which micro-batch, and which rows of its batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import median_low
+
+from hookcli.record.file.blame import Blame
+from hookcli.record.file.ranks.ranked_record import RankedRecord
+from hookcli.record.file.ranks.replicas import apart
+from hookcli.record.file.reading import Record
+from hookcli.table.formatting import counted, number
+
+_APART = 10
+"""A micro-batch or rank stands out if its sum of squares is so many times the median, or more."""
+_NAMED = 3  # rows
+_SOON = 10  # steps
+
+
+def wrong_lines(record: Record) -> list[str]:
+    """The lines on replicas whose weights differ, and on the first gradient that was not finite, or was too large."""
+    return [*filter(None, (apart(record), blame_line(record)))]
+
+
+def blame_line(record: Record) -> str:
+    """Net: the gradient's norm jumped to 812 at step 37, 41 times the median before: micro-batch 3 of 4 on rank 1 (97%
+    of the rows' squared gradients), there row 5 of 32 (94%), most in head. "" if there is nothing to say.
+
+    Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon after, the jump counts.
+    """
+    parts = record.parts if isinstance(record, RankedRecord) else {0: record}
+    every = sorted({_place(one) for part in parts.values() for one in part.blames})
+    bad, jumped = ([place for place in every if place[2] is finite] for finite in (False, True))
+    before = [place for place in jumped if not bad or bad[0][0] - _SOON <= place[0] < bad[0][0]]
+    if not (first := next(iter((*before, *bad)), None)):
+        return ""
+    step, model, finite = first
+    ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
+    same = {rank: one for rank in ranks for one in parts[rank].blames if _place(one) == first}
+    where = _where(same, len(ranks)) if same else ""
+    if not finite or not same:
+        return f"{model}: the gradient was not finite at step {step:,}: {where}" if where else ""
+    norm, usual = max((one.norm or 0.0, one.usual or math.inf) for one in same.values())
+    others = f"; so it did in {counted(len(jumped) - 1, 'more recorded step')}" if jumped[1:] else ""
+    times = f"{norm / usual:,.0f} times the median before"
+    return f"{model}: the gradient's norm jumped to {number(norm)} at step {step:,}, {times}: {where}{others}"
+
+
+def _place(blame: Blame) -> tuple[int, str, bool]:
+    return blame.step, blame.model, blame.norm is not None
+
+
+def _where(same: Mapping[int, Blame], ranks: int) -> str:
+    """The micro-batch and rank that stand out, and the rows of the batch there. `ranks`: how many recorded the step."""
+    sums = {(rank, n): x for rank, one in same.items() for n, x in enumerate(one.passes)}
+    rank, at = max(sums, key=sums.__getitem__)
+    blame, largest, alone = same[rank], sums[rank, at], len(sums) == 1
+    finite = math.isfinite(largest)
+    stands_out = largest > _APART * median_low(sums.values()) if finite else any(map(math.isfinite, sums.values()))
+    if not (stands_out or blame.rows or len(same) < ranks):
+        return _rows(blame, finite) if alone or not finite else "no micro-batch, rank or row stands out"
+    micro = f"micro-batch {at + 1} of {len(blame.passes)}" if blame.passes[1:] else ""
+    where = " on ".join(filter(None, (micro, f"rank {rank}" if ranks > 1 else "")))
+    share = (
+        f" ({largest / math.fsum(sums.values()):.0%} of the rows' squared gradients)" if finite and not alone else ""
+    )
+    return ", there ".join(filter(None, (where + share, _rows(blame, finite))))
+
+
+def _rows(blame: Blame, finite: bool) -> str:
+    if not blame.rows:
+        unknown = "its rows are unknown (no module with parameters returned one for each of the batch)"
+        return (f"no row of {blame.size:,} stands out" if blame.size else unknown) if finite else ""
+    shown = ", ".join(f"{row:,}" for row in blame.rows[:_NAMED]) + (" ..." if blame.rows[_NAMED:] else "")
+    rows = f"row{'s' * (len(blame.rows) > 1)} {shown} of {blame.size:,}"
+    place, mixed = blame.fqn or "the model's output", f" ({blame.mixed} mixes rows)" if blame.mixed else ""
+    return f"{rows} ({blame.share:.0%}), most in {place}{mixed}" if finite else f"{rows}, first in {place}{mixed}"

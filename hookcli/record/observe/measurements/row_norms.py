@@ -1,0 +1,128 @@
+"""The gradient that each row of a batch makes: it tells which row, and which backward pass, made one large."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from contextlib import suppress
+from statistics import median, median_low
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.record.file.blame import Blame
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.table.losses import KNOWN
+from hookcli.table.stats import norm
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import fetched
+
+APART, _LEAST = 10, 0.01
+"""A row stands out if the square of its norm is so many times the median, or more, and such a share of the largest."""
+_KEPT = 8  # rows
+_RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
+
+
+class RowNorms:
+    """Takes norms of rows, along the first dimension, of modules with parameters that train; they stay on the device.
+
+    The gradient that a row makes in a Linear of vectors has the norm |received| |gradient of returned| (Goodfellow,
+    2015, "Efficient per-example gradient computations"). Of a Linear or convolution with positions in a row that is an
+    upper bound; of other modules the norm of the gradient of what they return stands for it.
+    """
+
+    def __init__(self) -> None:
+        self.passes = 0
+        """The number of backward passes that are over."""
+        self._received: dict[tuple[str, int], Tensor | None] = {}  # by module and call
+        self._made: list[tuple[int, str, Tensor]] = []  # in a pass, by a module
+        self._batches: set[int] = set()
+        self._mixed = ""
+
+    def attach(self, session: HookSession) -> None:
+        session.forward(self._leave)
+        session.output_grad(self._arrive)
+
+    def _leave(self, event: HookEvent) -> None:
+        module = event.module
+        if not event.fqn:  # the model, which got the batch
+            self._batches.update([len(x) for _, x in tree.arguments(event.args, event.kwargs) if x.dim()][:1])
+        if isinstance(module, (nn.Linear, _ConvNd)):
+            received = next((_norms(x) for _, x in tree.arguments(event.args, event.kwargs)), None)
+            if received is not None and module.bias is not None:
+                received = received.hypot(torch.ones_like(received))
+            self._received[event.fqn, event.call] = received
+        elif isinstance(module, _BatchNorm) and module.training:
+            self._mixed = self._mixed or event.fqn
+
+    def _arrive(self, event: HookEvent) -> None:
+        trains = event.module is not None and any(p.requires_grad for p in event.module.parameters(recurse=False))
+        if trains and event.grad is not None and not event.inner and (made := _norms(event.grad)) is not None:
+            received = self._received.get((event.fqn, event.call))
+            made = made if received is None or received.shape != made.shape else made * received
+            self._made.append((self.passes, event.fqn, made))
+
+    def blame(self, model: str, step: int, norm: float | None, usual: float | None) -> Blame | None:
+        """Which passes and rows made the gradient; None if none was seen. Waits for an accelerator."""
+        if not self._made:
+            return None
+        found = [
+            (number, fqn, [x * x if abs(x) < 1e150 else math.inf for x in norms])
+            for (number, fqn, _), norms in zip(self._made, fetched([norms for *_, norms in self._made]), strict=True)
+        ]
+        sums = [math.fsum(x for n, _, rows in found if n == number for x in rows) for number in range(found[-1][0] + 1)]
+        finite, largest = math.isfinite(max(sums)), sums.index(max(sums))
+        mine = [(fqn, rows) for number, fqn, rows in found if number == largest]
+        mine = [one for one in mine if len(one[1]) in self._batches] if self._batches else mine
+        if not finite:  # where backward met it first: from there on it may have spread to other rows
+            mine = [one for one in mine if not math.isfinite(math.fsum(one[1]))][:1]
+        if not mine:
+            return Blame(model, step, norm, usual, sums)
+        size = Counter(len(rows) for _, rows in mine).most_common()[0][0]
+        mine = [(fqn, rows) for fqn, rows in mine if len(rows) == size]
+        whole = [math.fsum(of_modules) for of_modules in zip(*(rows for _, rows in mine), strict=True)]
+        limit = max(APART * median_low(whole), max(whole) * _LEAST) if finite else 1e300
+        apart = sorted((n for n, x in enumerate(whole) if x > limit), key=lambda n: -whole[n])
+        apart = apart if len(apart) < size else []
+        share = math.fsum(whole[n] for n in apart) / math.fsum(whole) if finite and apart else float(bool(apart))
+        most, _ = max(mine, key=lambda one: math.fsum(one[1][n] for n in apart or range(size)))
+        return Blame(model, step, norm, usual, sums, apart[:_KEPT], size, share, most, self._mixed)
+
+
+class GradientCourse:
+    """The norms of the gradients of each model's recorded steps."""
+
+    def __init__(self) -> None:
+        self._norms: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_RECENT))
+        self._bad: set[str] = set()  # models
+
+    def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
+        """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
+        grads = [row for row in step.rows("grads") if row.get("kind") == "parameter"]
+        groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
+        bad = any(row.stats and (row.stats.nan or row.stats.inf) for row in grads)
+        if not grads or step.phase != "train" or not step.complete or (bad and (scaled or step.model in self._bad)):
+            return None
+        norms = self._norms[step.model]
+        usual = median(norms) if len(norms) >= KNOWN else None
+        if bad:
+            self._bad.add(step.model)
+            return rows.blame(step.model, step.step, None, usual)
+        norms.append(whole := norm([row["l2"] for row in grads] if None in groups or not groups else groups))
+        return rows.blame(step.model, step.step, whole, usual) if usual and whole > APART * usual else None
+
+
+def _norms(x: Tensor) -> Tensor | None:
+    """The norm of each row; None where it can't be told."""
+    if not (tree.is_plain(x) and x.dim() and x.numel() and (x.is_floating_point() or x.is_complex())):
+        return None
+    wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else None
+    with suppress(RuntimeError), torch.no_grad():
+        x = x.detach()
+        # Not of a flat view: that would copy what is channels_last.
+        return torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim())), dtype=wide) if x.dim() > 1 else x.abs()
+    return None

@@ -1,0 +1,58 @@
+"""Checksums of tensors' bits: processes that hold the same values find it out without talking to each other.
+
+The bits are read as integers of 32, 16 or 8 bits, by the width of elements, in logical order; each is multiplied by a
+pseudo-random integer of its place, and the products are added modulo 2**64 (multilinear hashing: Carter and Wegman,
+1979). Two tensors of one shape and dtype that differ, in a way that does not depend on the multipliers, have
+the same checksum with a chance of at most 2**-32: a difference is below 2**32, so that at least 32 bits of its product
+are random. The order in which a device adds changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, on_cpu
+
+_ROW = 1 << 15  # elements, which have the same multipliers in each row; rows have multipliers of their own
+_STEP, *_MIX = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB  # odd; used as in splitmix64
+
+
+def checksums(tensors: Sequence[Tensor]) -> list[int]:
+    """The checksum of each tensor, all in strided memory; those on accelerators are fetched in one copy."""
+    with torch.no_grad(), torch.DisableTorchFunction():
+        places = {device: _multipliers(_ROW, 0).to(device) for device in {x.device for x in tensors}}
+        return [number for (number,) in fetched([_checksum(x.detach(), places[x.device]) for x in tensors])]
+
+
+def _checksum(x: Tensor, places: Tensor) -> Tensor:
+    values = bits(x.contiguous()).reshape(-1)
+    values = values.view(torch.int32) if values.dtype is torch.int64 else values
+    sums = torch.cat([places[:1], *(_on_cpu if on_cpu(x) else _on_device)(values, places)])
+    return (sums * _multipliers(1 << len(sums).bit_length(), 1)[: len(sums)].to(x.device)).sum().reshape(1)
+
+
+def _on_cpu(values: Tensor, places: Tensor) -> list[Tensor]:
+    """The sum of each row; in one buffer, since fresh memory would cost more than the sums."""
+    wide = torch.empty(min(_ROW, len(values)), dtype=torch.int64)
+    rows = values.split(_ROW) if len(values) else ()
+    return [torch.dot(wide[: len(row)].copy_(row), places[: len(row)]).reshape(1) for row in rows]
+
+
+def _on_device(values: Tensor, places: Tensor) -> list[Tensor]:
+    """The same of many rows at a time: an accelerator has no `dot` of integers."""
+    whole = len(values) // _ROW * _ROW
+    pieces = [*values[:whole].view(-1, _ROW).split(DEVICE_CHUNK // _ROW), values[whole:].view(1, -1)]
+    return [(rows.long() * places[: rows.shape[1]]).sum(1) for rows in pieces if rows.numel()]
+
+
+@cache
+def _multipliers(number: int, stream: int) -> Tensor:
+    """Odd integers, the same on all machines; no random number is drawn."""
+    x = (torch.arange(number) * 2 + 1 + (stream << 40)) * _STEP
+    for factor, shift in zip(_MIX, (30, 27), strict=True):
+        x = (x ^ (x >> shift)) * factor
+    return (x ^ (x >> 31)) | 1
