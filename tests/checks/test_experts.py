@@ -131,6 +131,8 @@ def test_the_command(cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytes
     rows = json.loads(cli(*command, "-f", "json").out)["reports"][0]["rows"]
     assert [row["tokens"] for row in rows if "expert" not in row] == [240] * 3
     assert sum(row["tokens"] for row in rows if "expert" in row) == 240 * 2 * 3
+    cli(*command, "-o", "a.json")
+    assert cli("diff", "a.json", "a.json").out.startswith("Equal in every figure")
     drawn = cli("experts", "net.py:Tokens", "--input", "4x30:int64").out.splitlines()[0]
     assert drawn.startswith("All tokens were 0 or 1 (--data gives real ones): ")
     asked = cli("check", *command[1:], "--experts", "--select", "HK048")

@@ -131,7 +131,9 @@ def with_operators(columns: Sequence[Column]) -> tuple[Column, ...]:
     return (*columns[:at], *columns_named("source"), *columns[at:], *moved)
 
 
-DIFF = columns_named(*("fqn", "type", "source", "kind", "call", "pass", "path", "figure", "a", "b", "times", "differs"))
+DIFF = columns_named(
+    *("fqn", "type", "source", "kind", "call", "pass", "path", "expert", "figure", "a", "b", "times", "differs")
+)
 """A comparison of two reports: the figure of each row that is furthest off."""
 TENSORS = columns_named(
     *("fqn", "type", "kind", "call", "path", "shape", "dtype"),
