@@ -32,6 +32,8 @@ CACHED = ("resnet50", "vit_h_14")
 LLAMA, COMPILED_BATCH = "a Llama of 4 layers", 4
 COMPILED_OF = (("resnet50", False), ("vit_b_16", False), (LLAMA, False), (LLAMA, True))
 """The models under torch.compile, without and with backward."""
+INSIGHT, TOKENS = "gpt2 of 4 layers", 2048
+KERNELS = ("sdpa", "eager")
 _NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
 _ACTIVATIONS = (
     *("plain forward", "hookcli activations", "hookcli activations --hist"),
@@ -44,6 +46,10 @@ _TORCHLENS = ("plain forward", "torchlens.trace (keeps every tensor)", "torchlen
 def compiled_title(name: str, backward: bool) -> str:
     what = "Forward and backward" if backward else "Forward"
     return f"{what} of {name}, compiled by inductor, batch {COMPILED_BATCH}, {'train' if backward else 'eval'}"
+
+
+def insight_title(kernel: str) -> str:
+    return f"{INSIGHT}, attention by {kernel}, {TOKENS} tokens, eval"
 
 
 TABLES: Mapping[str, Sequence[str]] = {
@@ -88,6 +94,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": ("plain DDP", "hookcli comm")
         for hook in ("allreduce", "fp16")
     },
+    **{insight_title(kernel): ("plain forward", "hookcli attention") for kernel in KERNELS},
     **{compiled_title(*of): ("compiled plain", "looks off", "looks on") for of in COMPILED_OF},
     "Check of resnet50, as a process": (
         *("bare script, forward and backward", "hookcli check", "hookcli check --meta"),
@@ -104,7 +111,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
     ),
 }
-UNMEASURED: Sequence[str] = (RULED,)
+UNMEASURED: Sequence[str] = (RULED, *(insight_title(kernel) for kernel in KERNELS))
 """Tables that the page may lack, since the bench has not measured them on a quiet machine yet."""
 GPU_MODELS, GPU_DTYPES, GPU_BATCH = ("resnet50", "vit_b_16"), ("bfloat16", "float32"), 256
 GPU: Mapping[str, Sequence[str]] = {

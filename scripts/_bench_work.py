@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import torch
 import torchvision
-from _bench_table import BATCH
+from _bench_table import BATCH, TOKENS
 from torch import Tensor, nn
 
 from hookcli import registry
@@ -53,6 +53,20 @@ def probed(
         made.attach(session)
         work(model, x.detach().requires_grad_().clone() if made.needs_input_grad else x)
     return len(made.rows())
+
+
+def insight(kernel: str) -> Actions:
+    """A gpt2 without its vocabulary, whose attention runs by PyTorch's kernel or by hand."""
+    from transformers import GPT2Config, GPT2Model
+
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=4, n_positions=TOKENS, vocab_size=1000, bos_token_id=0, eos_token_id=0, use_cache=False)
+    config._attn_implementation = kernel
+    model, x = GPT2Model(config).eval(), torch.randint(1000, (1, TOKENS))
+    return {
+        "plain forward": partial(forward, model, x),
+        "hookcli attention": partial(probed, "attention", forward, model, x),
+    }
 
 
 def by_operators(model: nn.Module, x: Tensor) -> int:

@@ -15,7 +15,7 @@ _HIDDEN = -1e30
 _MASKS = -80.0
 """A mask adds this or less to the score of a key that it hides: -inf, -1e9, -10000, or -100 in Swin."""
 _MASKED = -5e3
-"""The score of a key that is hidden in any case; one above it is hidden if no head has more than `_MASKS`."""
+"""A score of this or less is a hidden key's, where no other head's score of it can tell."""
 _CPU_BLOCK, _DEVICE_BLOCK = 1 << 19, 1 << 24
 """Scores in a block: on the CPU they stay in its cache."""
 _LEAST = 8
@@ -49,18 +49,18 @@ class Scores:
         keys = self.key.shape[-2] if self.given is None else source.shape[-1]
         self.shape = (*source.shape[:3], keys)
         self.square = source.shape[2] == keys
-        hides = self.mask if self.given is None else self.given  # where the largest of all heads and queries counts
+        hides = self.mask if self.given is None else self.given
         self.first: Tensor | None = None
         """For each item of the batch the first key that any query may see; None if it is the first one."""
-        if hides is not None:
+        if hides is not None and not (self.device.type == "cpu" and _sees(hides[..., 0].amax((1, 2))).all()):
             self.first = _sees(hides.amax((1, 2))).expand(-1, keys).int().argmax(-1)
 
     def block(self, items: slice, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """The scores of these queries, which may be overwritten, and how many keys each query may see."""
         if self.given is not None:
-            scores = self.given[items, :, begin:end].to(self.dtype, copy=True)
-            sees = (scores > _MASKED) & _sees(scores.amax(1, keepdim=True))
-            return scores.clamp_(min=_HIDDEN), sees.sum(-1)
+            scores = self.given[items, :, begin:end].to(self.dtype).clamp(min=_HIDDEN)
+            limit = _MASKS if scores.shape[1] > 1 else _MASKED
+            return scores, (scores.amax(1, keepdim=True) > limit).sum(-1)
         width = min(end, self.shape[3]) if self.causal else self.shape[3]
         query = self.query[items, :, begin:end].to(self.dtype) * self.scale
         key = self.key[items, :, :width].to(self.dtype)
