@@ -18,7 +18,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.shared.attention_heads import HeadSums, Scores
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import ATTENTION
-from hookcli.table.heads import noted, verdict
+from hookcli.table.heads import NO_ATTENTION, noted, verdict
 from hookcli.table.names import is_within
 from hookcli.tensors import tree
 
@@ -180,8 +180,7 @@ class AttentionProbe(Probe):
     def totals(self) -> Mapping[str, object]:
         """The verdict, and the numbers of heads and of calls of attention."""
         rows = self.rows()
-        nothing = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
-        return {"verdict": verdict(rows), "heads": len(rows)} if rows else {"nothing": nothing}
+        return {"verdict": verdict(rows), "heads": len(rows)} if rows else {"nothing": NO_ATTENTION}
 
     def skipped(self) -> list[Skipped]:
         """Attention that could not be seen, and whatever else looks like attention and had none."""

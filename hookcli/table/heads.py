@@ -40,11 +40,29 @@ def rests(row: Row) -> bool:
     return bool(row["first_share"] > SINK)
 
 
+NO_ATTENTION = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
+
+
+def layers_of(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """The heads of each call of attention, with the module's name."""
+    layers: dict[tuple[str, object], list[Row]] = {}
+    for row in rows:
+        layers.setdefault((row.fqn, row.get("call")), []).append(row)
+    return [(fqn, heads) for (fqn, _), heads in layers.items()]
+
+
+def numbered(found: Sequence[Row], heads: Sequence[Row]) -> str:
+    """Some of a layer's heads as the subject of a sentence: 2 of 12 heads (3, 5) have."""
+    names = listed([row["head"] for row in found], 8)
+    return f"{len(found)} of {counted(len(heads), 'head')} ({names}) {'have' if found[1:] else 'has'}"
+
+
 _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
     is_dead: ("dead (no output)", "dead"),
     is_collapsed: ("collapsed (one key has all weight)", "collapsed"),
     is_copy: ("like another head", "like head {nearest}"),
 }
+RESTING = f"on the first token (over {SINK:.0%} of the weight)"
 _HEALTHY = "none of {whole} is dead, collapsed or like another; largest logit {largest} ({layer})"
 
 
@@ -65,17 +83,15 @@ def verdict(rows: Sequence[Row]) -> str:
         whole, largest = counted(len(rows), "head"), number(peak["max_logit"])
         parts = [_HEALTHY.format(whole=whole, largest=largest, layer=in_words(peak.fqn))]
     resting = [*filter(rests, rows)]
-    return "; ".join(
-        [*parts, *([told(resting, rows, f"on the first token alone (over {SINK:.0%})")] if resting else [])]
-    )
+    return "; ".join([*parts, *([told(resting, rows, RESTING, ("rests", "rest"))] if resting else [])])
 
 
-def told(found: Sequence[Row], rows: Sequence[Row], what: str) -> str:
+def told(found: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:
     """How many heads are so, and which, by layer: 3 of 144 heads are dead: h.0.attn heads 1, 2; h.3.attn head 4."""
     layers: dict[str, list[str]] = {}
     for row in found:
         layers.setdefault(in_words(row.fqn), []).append(str(row["head"]))
     places = [f"{fqn} head{'s' * (len(heads) > 1)} {listed(heads, 4)}" for fqn, heads in layers.items()]
     more = f"; and in {len(places) - 2} layers more" if places[2:] else ""
-    count = f"{len(found):,} of {counted(len(rows), 'head')} {'are' if found[1:] else 'is'}"
+    count = f"{len(found):,} of {counted(len(rows), 'head')} {verbs[bool(found[1:])]}"
     return f"{count} {what}: {'; '.join(places[:2])}{more}"

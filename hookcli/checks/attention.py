@@ -1,0 +1,140 @@
+"""HK045 to HK047: attention whose weights collapse, whose logits are large, and heads without an effect."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hookcli.checks.base import Check, Threshold
+from hookcli.checks.measurements import ReadsProbes
+from hookcli.table import INFO, Finding, Row, Skipped
+from hookcli.table.formatting import number
+from hookcli.table.heads import (
+    ALIKE,
+    COLLAPSED,
+    DEAD,
+    NO_ATTENTION,
+    RESTING,
+    SINK,
+    WHOLE_SINK,
+    is_collapsed,
+    is_dead,
+    layers_of,
+    numbered,
+    rests,
+    told,
+)
+
+_LEAST = 8  # queries
+
+
+class _Attention(Check):
+    needs = ("attention",)
+    asked_by = "--attention"
+    look = "attention"
+
+    def judge(self, measured: ReadsProbes) -> Iterator[Finding | Skipped]:
+        rows = measured.probes["attention"].rows
+        if not rows:
+            yield Skipped("", NO_ATTENTION)
+        for fqn, heads in layers_of(rows):
+            if (queries := heads[0]["queries"]) < _LEAST:
+                yield Skipped(fqn, f"attention: {queries} queries are too few to judge; {_LEAST} are not")
+            else:
+                yield from self._found(fqn, heads)
+
+    @abstractmethod
+    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
+        """The findings in the heads of one call of attention."""
+
+
+class AttentionCollapse(_Attention):
+    """A head gives all its weight to one key for each query, or all heads of a layer have the same weights.
+
+    The first is entropy collapse: the softmax passes no gradient on to queries and keys, and training becomes unstable
+    (Zhai et al. 2023, arXiv:2303.06296). The figure is the mean entropy in nats; at 0.01 the largest weight is 99.8 %.
+    Heads that look at the first token alone are left out: there a head rests (HK047). Heads are the same if the cosine
+    of their weights, less those of even attention, is above 0.99; heads with even weights are not compared, as those of
+    fresh models. Judged are at least 8 queries that may see two keys or more.
+    """
+
+    id = "HK045"
+    name = "attention-collapse"
+    means = "logits that grew (a learning rate that was too high, no warm-up), or heads that were initialised alike"
+    advice = "normalise queries and keys (QK-norm), lower the learning rate, or initialise heads differently"
+    follows = ("HK046",)
+    threshold = Threshold("mean entropy of a head, in nats; less is reported", COLLAPSED, 0.0)
+
+    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
+        assert self.limit is not None
+        collapsed = [row for row in heads if is_collapsed(row, self.limit)]
+        if collapsed:
+            least = min(float(row["entropy"]) for row in collapsed)
+            text = f"{numbered(collapsed, heads)} all weight on one key; the entropy is down to {number(least)} nats"
+            yield self.finding(fqn, text, least)
+        cosines = [row.get("similarity") or 0.0 for row in heads]
+        if heads[1:] and min(cosines) > ALIKE and not all(map(rests, heads)):
+            text = f"all {len(heads)} heads have the same weights (cosine {min(cosines):.4f} or more)"
+            yield replace(self.finding(fqn, text, min(cosines)), threshold=ALIKE)
+
+
+class AttentionLogits(_Attention):
+    """A logit of attention, what the softmax gets, is very large.
+
+    Logits that grow in training precede its divergence: weights become one-hot (Dehghani et al. 2023,
+    arXiv:2302.05442, section 2; Wortsman et al. 2023, arXiv:2309.14322, section 3.1.1). In the training of Kimi K2
+    (2025, arXiv:2507.20534, section 2.1) unstable runs passed 1000, the default here; its optimizer clips heads at 100.
+    `hookcli run --attention` records how they grow. Masks do not count.
+    """
+
+    id = "HK046"
+    name = "attention-logits"
+    means = "queries and keys whose norms grow: a learning rate that is too high, or no normalization of them"
+    advice = "normalise queries and keys (QK-norm), clip or cap logits, or lower the learning rate"
+    threshold = Threshold("largest logit", 1000.0, 0.0)
+
+    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
+        assert self.limit is not None
+        large = [row for row in heads if row["max_logit"] > self.limit]
+        if large:
+            most = max(large, key=lambda row: float(row["max_logit"]))
+            text = f"the largest logit is {number(most['max_logit'])}, of head {most['head']}"
+            yield self.finding(fqn, f"{text} ({len(large)} of {len(heads)} are beyond)", most["max_logit"])
+
+
+class HeadWithoutEffect(_Attention):
+    """A head returns nothing, or looks at the first token alone.
+
+    The figure is the rms of the head's output, relative to the mean of its layer's heads, a measure by which inactive
+    heads are found whatever their weights look like (Sandoval-Segura et al. 2025, arXiv:2504.03889). Below 2^-10, the
+    default, half precision loses it where the output projection adds the heads up. A head that gives the first token
+    99.9 % of its weight adds the same to every token. More than 90 % is common in trained language models: such heads
+    rest on an attention sink (Xiao et al. 2023, arXiv:2309.17453), which is said and is no fault.
+    """
+
+    id = "HK047"
+    name = "head-without-effect"
+    means = "values that died or were pruned, or a head that training has left on the first token"
+    advice = "prune the head, or initialise it anew; look at the weight decay of its values"
+    threshold = Threshold("output of a head, relative to its layer's mean; less is reported", DEAD, 0.0)
+
+    def judge(self, measured: ReadsProbes) -> Iterator[Finding | Skipped]:
+        yield from super().judge(measured)
+        rows = measured.probes["attention"].rows
+        if resting := [row for row in rows if SINK < row["first_share"] <= WHOLE_SINK]:
+            text = told(resting, rows, RESTING, ("rests", "rest"))
+            yield replace(
+                self.finding("", text, float(len(resting))), severity=INFO, threshold=None, hint="", remedy=""
+            )
+
+    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
+        assert self.limit is not None
+        dead = [row for row in heads if is_dead(row, self.limit)]
+        if dead:
+            yield self.finding(fqn, f"{numbered(dead, heads)} no output", min(float(r["output_share"]) for r in dead))
+        whole = [row for row in heads if row["first_share"] > WHOLE_SINK]
+        if whole:
+            share = max(float(row["first_share"]) for row in whole)
+            text = f"{numbered(whole, heads)} all weight on the first token"
+            yield replace(self.finding(fqn, text, share), threshold=WHOLE_SINK)
