@@ -20,9 +20,9 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.spectrum import SpectrumProbe
 from hookcli.record.file.reading import read_record
 from hookcli.table import Report
-from hookcli.tensors import spectra
 from hookcli.tensors.files.pytorch import stored
 from hookcli.tensors.files.statistics import spectrum
+from hookcli.tensors.spectra import Matrix
 
 Cli = Callable[..., Any]
 Net = tuple[nn.Module, list[Tensor]]
@@ -55,8 +55,7 @@ def agrees(row: Any, figures: dict[str, float]) -> bool:
 
 def outputs(model: nn.Module, *inputs: Tensor) -> dict[str, tuple[Tensor, list[Tensor]]]:
     """The first tensor that each module returns, and those that it receives."""
-    found: dict[str, tuple[Tensor, list[Tensor]]] = {}
-    received: dict[str, list[Tensor]] = {}
+    found, received = dict[str, tuple[Tensor, list[Tensor]]](), dict[str, list[Tensor]]()
 
     def enter(name: str) -> Callable[..., None]:
         return lambda _, args: received.update({name: [x.detach().clone() for x in args if isinstance(x, Tensor)]})
@@ -234,8 +233,7 @@ def test_what_has_no_row_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_singular_values_are_no_rank() -> None:
     values = torch.tensor([1.0, 1.0, 1e-3, 1e-9])
     left, _ = torch.linalg.qr(torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    figures = spectra.Matrix.of(left * values).figures()
-    exact = right(torch.diag(values[:3]))["effective_rank"]
+    figures, exact = Matrix.of(left * values).figures(), right(torch.diag(values[:3]))["effective_rank"]
     assert figures and figures.effective_rank == pytest.approx(exact, rel=1e-6)
 
 
@@ -249,5 +247,4 @@ def test_the_command_says_what_matters_first_and_fits(cli: Cli, monkeypatch: pyt
         and max(map(len, lines)) <= 80
     )
     ran = cli("spectrum", "squeezenet1_1", "--of", "weights", "-f", "json")
-    rows = json.loads(ran.out)["reports"][0]["rows"]
-    assert {row["kind"] for row in rows} == {"parameter"} and len(rows) == 26
+    assert [row["kind"] for row in json.loads(ran.out)["reports"][0]["rows"]] == ["parameter"] * 26
