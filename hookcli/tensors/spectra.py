@@ -43,28 +43,29 @@ class Matrix:
     columns: int
     rows: tuple[Tensor, ...] = ()
     gram: Tensor | None = None
-    apart: Tensor | None = None
-    """The squared distances of rows from the mean of their item, summed; None where rows are no tokens of items."""
+    means: Tensor | None = None
+    """The squared norm of the matrix with the mean of its item in place of each row; None where rows are no tokens."""
 
     @classmethod
     def of(cls, x: Tensor, *, items: int = 0) -> Matrix:
         """The matrix x, whose rows are those of so many items in turn; without items x must stay as it is."""
         count, columns = x.shape
-        apart = _apart(x.reshape(items, -1, columns)) if items and count > items else None
+        means = None
+        if items and count > items:
+            means = x.reshape(items, -1, columns).mean(1, dtype=_wide(x)).square().sum() * (count // items)
         if count > columns:
-            return cls(count, columns, gram=_gram(x), apart=apart)
+            return cls(count, columns, gram=_gram(x), means=means)
         size = x.dtype if x.dtype == torch.float64 else torch.float32
-        return cls(count, columns, (x.to(size, copy=bool(items)),), apart=apart)
+        return cls(count, columns, (x.to(size, copy=bool(items)),), means=means)
 
     def __add__(self, other: Matrix) -> Matrix:
         """The matrix with the rows of both."""
-        count, apart = self.count + other.count, None
-        if self.apart is not None and other.apart is not None:
-            apart = self.apart + other.apart
+        count = self.count + other.count
+        means = self.means + other.means if self.means is not None and other.means is not None else None
         if count <= self.columns:
-            return Matrix(count, self.columns, (*self.rows, *other.rows), apart=apart)
+            return Matrix(count, self.columns, (*self.rows, *other.rows), means=means)
         parts = [part.gram if part.gram is not None else _gram(torch.cat(part.rows)) for part in (self, other)]
-        return Matrix(count, self.columns, gram=parts[0] + parts[1], apart=apart)
+        return Matrix(count, self.columns, gram=parts[0] + parts[1], means=means)
 
     @property
     def dimensions(self) -> int:
@@ -87,7 +88,7 @@ class Matrix:
             return None
         shares = values / values.sum()
         rank, stable = torch.special.entr(shares).sum().exp(), (values / values[0]).square().sum()
-        spread = None if self.apart is None else math.sqrt(float(self.apart) / float(values.square().sum()))
+        spread = None if self.means is None else math.sqrt(max(1 - float(self.means) / float(gram.trace()), 0.0))
         return Figures(float(rank), float(stable), float(values[0]), float(shares[0]), spread)
 
 
@@ -102,9 +103,3 @@ def _gram(x: Tensor) -> Tensor:
         part = block.to(total.dtype)
         total.addmm_(part.T, part)
     return total
-
-
-def _apart(x: Tensor) -> Tensor:
-    """The squared distances of the rows of each matrix from their mean, summed, item by item."""
-    blocks = (block.to(_wide(x)) for block in x.split(max(_BLOCK // x[0].numel(), 1)))
-    return torch.stack([(block - block.mean(1, keepdim=True)).square().sum() for block in blocks]).sum()
