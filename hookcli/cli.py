@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ import typer
 from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
-from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
+from hookcli.errors import FAILED, INTERRUPTED, BugError, HookcliError, ProcessesWanted, ToldError, UsageError, in_brief
 from hookcli.system import interrupts
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import leave_stdout, own_process, write_report
@@ -24,7 +26,20 @@ from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
 _BY_RANK_0 = (
-    *("check", "explain", "report", "diff", "hooks", "package", "show", "models", "plugins", "weights"),
+    *(
+        "check",
+        "explain",
+        "report",
+        "diff",
+        "hooks",
+        "package",
+        "show",
+        "models",
+        "plugins",
+        "weights",
+        "schema",
+        "skill",
+    ),
     *("--help", "-h", "--version"),
 )
 
@@ -81,6 +96,7 @@ def _failed(error: BaseException, arguments: Sequence[str]) -> int:
     # Ours: shown whole, and not taken for exit code 1, which means that a check found something.
     aside(visible_lines("".join(traceback.format_exception(error))))
     say("this is a bug in hookcli, please report it")
+    _document(BugError(in_brief(error)), arguments)
     return 2
 
 
@@ -96,7 +112,22 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
         clear_status_of_others()
     if not error.shown:
         say(f"error: {error}")
+    _document(error, arguments)
     return error.exit_code
+
+
+def _document(error: HookcliError, arguments: Sequence[str]) -> None:
+    """Write the error as JSON to stdout if the report would have been that, and no report was written with it."""
+    if error.documented or not re.search(r"(^| )(--format[ =]|-f ?)json( |$)", " ".join(arguments)):
+        return
+    if arguments[0] in ("run", "report") or any(re.match("-o|--output", word) for word in arguments):
+        return  # stdout is a script's, or the report goes to a file
+    from hookcli.table import document
+    from hookcli.table.strict_json import document_text
+
+    if world().writes:
+        with suppress(HookcliError):  # stdout is closed or full
+            write_report(document_text(document([], error.to_dict())))
 
 
 def _leave_it_to_the_first() -> None:
@@ -121,7 +152,9 @@ def _usage_error(error: Any, arguments: Sequence[str]) -> int:
     from hookcli.commands.mistakes import mistake
 
     _leave_it_to_the_first()
-    say(f"error: {mistake(error, [*COMMANDS, *registry.names('probes')])}")
+    message = mistake(error, [*COMMANDS, *registry.names("probes")])
+    say(f"error: {message}")
+    _document(UsageError(message), arguments)
     return int(error.exit_code)
 
 

@@ -18,16 +18,24 @@ class HookcliError(Exception):
 
     `reports` holds the Reports that the probes had until the error, so that nothing is lost. `own`: in a run of several
     processes, only this one has the error and reports it; otherwise all have the same, and the first reports it.
-    `shown`: a report on the terminal has the message.
+    `shown`: a report on the terminal has the message; `documented`: JSON on stdout has it. `id` tells the class
+    in JSON, and is never given to another one.
     """
 
+    id = "HKE008"
     exit_code = FAILED
     own = False
     shown = False
+    documented = False
 
     def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.reports = tuple(reports)
+
+    def to_dict(self) -> dict[str, object]:
+        """The error as a JSON object: its id, its message, and what it is about."""
+        about = {name: getattr(self, name) for name in ("option", "fqn") if getattr(self, name, "")}
+        return {"id": self.id, "message": str(self), "exit_code": self.exit_code, **about}
 
 
 class UsageError(HookcliError):
@@ -36,6 +44,8 @@ class UsageError(HookcliError):
     `option` names the option whose value is wrong, without dashes; "" for none.
     """
 
+    id = "HKE001"
+
     def __init__(self, message: str, reports: Sequence[Any] = (), option: str = "") -> None:
         super().__init__(message, reports)
         self.option = option
@@ -43,6 +53,8 @@ class UsageError(HookcliError):
 
 class RefusedError(UsageError):
     """PyTorch accepts no hooks of the requested kind there."""
+
+    id = "HKE002"
 
 
 class OneTensorError(RefusedError):
@@ -64,19 +76,26 @@ class OneTensorError(RefusedError):
 class NoGradientsError(UsageError):
     """No output of the model depends on a parameter, so there is nothing to differentiate."""
 
+    id = "HKE003"
+
 
 class UnknownRowError(UsageError, KeyError):
     """A report has no row of a name, or several; it is a KeyError, too, because `report["name"]` raises it."""
 
+    id = "HKE004"
     __str__ = Exception.__str__  # a KeyError's own puts the message in quotes
 
 
 class PluginError(HookcliError):
     """A plugin that is unknown, ambiguous, or fails to load. The message names its distribution."""
 
+    id = "HKE005"
+
 
 class ModelError(HookcliError):
     """The model itself failed while it was built or run; `fqn` names the module that failed, "" for none."""
+
+    id = "HKE006"
 
     def __init__(self, message: str, reports: Sequence[Any] = (), fqn: str = "") -> None:
         super().__init__(message, reports)
@@ -86,9 +105,33 @@ class ModelError(HookcliError):
 class CommHookError(HookcliError):
     """A communication hook failed, or returned what it must not; its cause is the hook's own error, if there is one."""
 
+    id = "HKE007"
+
 
 class ToldError(HookcliError):
     """An error of a run in several processes that another process reports."""
+
+
+class BugError(HookcliError):
+    """A bug in hookcli: please report it, with the traceback on stderr."""
+
+    id = "HKE000"
+
+
+def error_ids() -> dict[str, str]:
+    """The ids of errors in JSON, with what each means."""
+    kinds = (
+        BugError,
+        UsageError,
+        RefusedError,
+        NoGradientsError,
+        UnknownRowError,
+        PluginError,
+        ModelError,
+        CommHookError,
+    )
+    told = {kind.id: " ".join((kind.__doc__ or "").partition("\n\n")[0].split()) for kind in kinds}
+    return told | {HookcliError.id: "One of several processes died, or did not answer."}
 
 
 class ProcessesWanted(Exception):  # noqa: N818 - a request to `cli.main`, not an error

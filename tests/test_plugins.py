@@ -88,7 +88,8 @@ def test_an_edit_of_another_distribution(scratch: Path) -> None:
     near = run(scratch, *argv, "0:output=kepe(3)")
     assert "unknown operation 'kepe'; did you mean keep?" in near.stderr
     broken = run(scratch, *argv, "0:output=lost")
-    assert (broken.returncode, broken.stdout, len(broken.stderr.splitlines())) == (2, "", 1)
+    said = json.loads(broken.stdout)["error"]
+    assert (broken.returncode, said["id"], len(broken.stderr.splitlines())) == (2, "HKE005", 1)
     assert "plugin 'lost' (edits, from hookcli-demo 1.2.3) does not load" in broken.stderr
     listed = json.loads(run(scratch, "plugins", "--format", "json").stdout)["reports"][0]["rows"]
     edits = {row["name"]: row["distribution"] for row in listed if row["kind"] == "edit"}

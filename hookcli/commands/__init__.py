@@ -25,6 +25,8 @@ COMMANDS = {
     "comm": "Measure what DDP's communication hooks do to gradients.",
     "package": "Export a model with torch.package; show what becomes of modules.",
     "plugins": "List all plugins, and all kinds of hooks.",
+    "schema": "Print the JSON Schema of what --format json writes.",
+    "skill": "Print instructions for an agent that uses hookcli.",
 }
 """The first line of each command's help, by the name of the command and of its module, which need not be imported."""
 
@@ -37,6 +39,6 @@ QUESTIONS = {
     "Is anything wrong with it?": ("check", "explain", "report"),
     "What causes its results, and did a change alter them?": ("sweep", "diff"),
     "What happens while it trains?": ("run", "show", "comm"),
-    "Anything else?": ("package", "plugins"),
+    "Anything else?": ("package", "plugins", "schema", "skill"),
 }
 """The commands that answer each question, for the first page of help."""

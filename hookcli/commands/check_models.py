@@ -57,7 +57,8 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                 progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
                 reports += _checked(job, jobs[0].options, progress, errors, baselines)
     finally:  # even after Ctrl-C
-        unwritten = _write(outputs, reports) if reports else []
+        error = _ending(errors)
+        unwritten = _write(outputs, reports, error) if reports else []
     if baselines:
         add_baselines(save, baselines)
         remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
@@ -65,13 +66,19 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         say(f"warning: {problem}")
     if unwritten and not errors:
         raise unwritten[0]
-    if len(errors) == 1:
-        errors[0][1].shown = isinstance(errors[0][1], ModelError) and outputs[0].takes_errors and not unwritten
-        raise errors[0][1]
-    if errors:
-        lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
-        raise ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
+    if error:
+        lone = len(errors) == 1 and isinstance(error, ModelError)
+        error.shown = lone and outputs[0].takes_errors and not unwritten
+        raise error
     return int(fails([findings for findings, *_ in reports], jobs[0].settings["fail_on"]))
+
+
+def _ending(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError | None:
+    """The error that ends the command: that of a model, or one that names all of several."""
+    if len(errors) < 2:
+        return next((error for _, error in errors), None)
+    lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
+    return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
 
 
 def _checked(
@@ -100,13 +107,15 @@ def _checked(
     return [examination.shown]
 
 
-def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> list[HookcliError]:
+def _write(
+    outputs: Sequence[Output], reports: Sequence[Sequence[Report]], ending: HookcliError | None
+) -> list[HookcliError]:
     """Write to each output, even if another fails (stdout may be full while the file of --report is not)."""
     failed = []
     for output in outputs:
         written = [report for of_model in reports for report in (of_model if output.with_figures else of_model[:1])]
         try:
-            output.write(written, mixed=output.with_figures)
+            output.write(written, mixed=output.with_figures, error=ending)
         except HookcliError as error:
             failed.append(error)
     return failed

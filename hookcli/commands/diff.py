@@ -235,7 +235,9 @@ def reports_of_both(
 
 def _judged(reports: Sequence[Report], output: Output) -> int:
     """Write the comparison, and remark on what its format does not show. Returns 1 if the sides differ."""
-    output.write(reports)
+    nothing = not any(report.totals["compared"] for report in reports)
+    error = UsageError("nothing to compare: the two sides have no module in common") if nothing else None
+    output.write(reports, error=error)
     for report in reports:
         lines: list[str | None] = [unlike(report)]
         if not output.for_people:
@@ -249,6 +251,6 @@ def _judged(reports: Sequence[Report], output: Output) -> int:
             lines.append(f"exit code 1: settings differ ({allow} allows that)")
         for text in lines:
             remark(text, output.options)
-    if not any(report.totals["compared"] for report in reports):
-        raise UsageError("nothing to compare: the two sides have no module in common")
+    if error:
+        raise error
     return int(beyond(reports))

@@ -10,6 +10,7 @@ import typer
 from hookcli.checks.base import Check
 from hookcli.checks.crash import Crash
 from hookcli.checks.selection import find_check, known_checks
+from hookcli.errors import error_ids
 from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, terminal_size
@@ -27,28 +28,38 @@ def complete_checks(incomplete: str) -> list[str]:
 def explain(
     checks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks),
+        typer.Argument(
+            metavar="ID...", help="Ids or names of checks, or ids of errors.", autocompletion=complete_checks
+        ),
     ] = None,
 ) -> int:
     """Explain a check: the usual causes, and what to try.
 
-    Without an id, all checks are listed.
+    Without an id, all checks are listed, and the errors that --format json names by an id.
     """
     stream = require_stdout()
     width = min(terminal_size(stream).columns, _WIDEST) if is_terminal(stream) else _WIDEST
-    text = "\n\n".join(_text(find_check(word), width) for word in checks) if checks else _all(width)
+    text = "\n\n".join(_explained(word, width) for word in checks) if checks else _all(width)
     write_report(visible_lines(text) + "\n")
     return 0
 
 
+def _explained(word: str, width: int) -> str:
+    errors = error_ids()
+    error = errors.get(word.upper())
+    return f"{word.upper()} (error)\n\n{textwrap.fill(error, width)}" if error else _text(find_check(word), width)
+
+
 def _all(width: int) -> str:
-    """A line for each check: the id, the name, and what a finding usually means."""
+    """A line for each check: the id, the name, and what a finding usually means; and for each error in JSON."""
     checks = known_checks()
     names = max(len(check.name) for check in checks)
     heads = [f"{check.id:7}{check.name:{names}}  " for check in checks]
+    errors = error_ids()
+    heads += [f"{name:7}{'(error)':{names}}  " for name in errors]
     return "\n".join(
-        textwrap.fill(head + check.means, width, subsequent_indent=" " * len(head), break_on_hyphens=False)
-        for head, check in zip(heads, checks, strict=True)
+        textwrap.fill(head + means, width, subsequent_indent=" " * len(head), break_on_hyphens=False)
+        for head, means in zip(heads, [*(check.means for check in checks), *errors.values()], strict=True)
     )
 
 

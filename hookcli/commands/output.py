@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from hookcli.table import Column, Report, formatting
 from hookcli.table.columns import find_column
 from hookcli.table.files import write_whole
 from hookcli.table.grouping import View, apply_view, parse_depth, shown
+from hookcli.table.strict_json import document_text
 
 
 class Output:
@@ -53,6 +55,7 @@ class Output:
             if self.exports:
                 raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")
             require_stdout()
+        self._ended_by: dict[str, object] = {}
         self.view = _view(options, self.path is None and is_terminal(report_stream()))
 
     @property
@@ -91,8 +94,9 @@ class Output:
         mixed: bool = False,
         growing: bool = False,
         parts: str = "",
+        error: HookcliError | None = None,
     ) -> None:
-        """Write the reports; a file is complete or as it was before.
+        """Write the reports; a file is complete or as it was before. JSON has the `error` that ends the command, too.
 
         Of several processes only the first writes, unless they are this one's `own`. `mixed` reports are of several
         kinds: each keeps those of the chosen columns that it has. `growing`: more come, and others may read an export
@@ -100,6 +104,9 @@ class Output:
         """
         if not (own or world().writes):
             return
+        if error and self.name == "json":
+            self._ended_by = error.to_dict()
+            error.documented = error.documented or self.path is None
         if self.exports:
             self._export(self._shown(reports, mixed), growing)
             return
@@ -147,10 +154,11 @@ class Output:
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure; after an interrupt only to stdout. Never raises."""
-        if self.path and interrupts.came(sys.exception()):
+        error = sys.exception()
+        if self.path and interrupts.came(error):
             return
         try:
-            self.write(reports, own=own)
+            self.write(reports, own=own, error=error if isinstance(error, HookcliError) else None)
         except HookcliError as error:
             say(f"warning: {error}")
 
@@ -164,7 +172,7 @@ class Output:
             text: Any = self._reporter.render(reports, view)
             if not isinstance(text, str):
                 raise TypeError(f"render() returned {class_name(text)}, not text")
-        return text
+        return document_text({**json.loads(text), "error": self._ended_by}) if self._ended_by else text
 
     def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
         folds = not any(selection.needed(self._reporter))  # a reporter that requires columns gets every row

@@ -119,9 +119,10 @@ def _export_model(spec: str, typed: Sequence[str], output: str | None, options: 
         except BlockedError as error:
             modules, archive = list(error.modules), None
             problem = _blocked(run.name, rules, modules, rest)
-    report.write([_report(run, modules, archive)])
-    if problem:
-        raise UsageError(problem)
+    ending = UsageError(problem) if problem else None
+    report.write([_report(run, modules, archive)], error=ending)
+    if ending:
+        raise ending
     if path and archive:
         remark(f"wrote {path}: {path.stat().st_size:,} bytes", options)
     return 0

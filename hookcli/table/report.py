@@ -240,6 +240,7 @@ def _statistics(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
     return tuple(key for key in STATS_KEYS if key in named)
 
 
-def document(reports: Iterable[Report]) -> dict[str, Any]:
-    """The one JSON document that holds the reports of a run."""
-    return {"schema": SCHEMA, "reports": [strict(report.to_dict()) for report in reports]}
+def document(reports: Iterable[Report], error: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """The one JSON document that holds the reports of a run, and the error that ended it, if one did."""
+    ended = {"error": error} if error else {}
+    return {"schema": SCHEMA, **ended, "reports": [strict(report.to_dict()) for report in reports]}

@@ -1,0 +1,41 @@
+"""The command `hookcli schema`."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from hookcli import registry
+from hookcli.commands import COMMANDS
+from hookcli.errors import UsageError, error_ids, unknown
+from hookcli.system.stdout import require_stdout, write_report
+from hookcli.table.columns import resolved
+from hookcli.table.json_schema import document_schema
+
+EXAMPLES = ("hookcli schema", "hookcli schema activations")
+
+
+def schema(
+    command: Annotated[
+        str | None, typer.Argument(metavar="[COMMAND]", help="A command: describe the columns of its rows alone.")
+    ] = None,
+) -> int:
+    """Print the JSON Schema of what --format json writes.
+
+    The schema (2020-12) has the type, title, unit (x-unit) and meaning of each column. Columns with x-identity tell
+    which place a row is of. The object "error", which is there if a command could not run, has a stable id.
+    """
+    require_stdout()
+    columns = []
+    if command in COMMANDS:
+        columns = [*getattr(import_module(f"hookcli.commands.{command}"), "COLUMNS", ())]
+    elif command in registry.names("probes"):
+        columns = [*map(resolved, registry.load("probes", command).columns)]
+    if command and not columns:
+        with_rows = [name for name in (*COMMANDS, *registry.names("probes")) if name in COMMANDS]
+        raise UsageError(unknown("command with rows", command, with_rows))
+    write_report(json.dumps(document_schema(columns, error_ids()), indent=2, ensure_ascii=False) + "\n")
+    return 0

@@ -1,0 +1,20 @@
+"""The command `hookcli skill`."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from hookcli.system.stdout import require_stdout, write_report
+
+EXAMPLES = ("hookcli skill",)
+
+
+def skill() -> int:
+    """Print instructions for an agent that uses hookcli.
+
+    They are short, in the format of a skill file (SKILL.md): which command answers which question, and how to read the
+    answers.
+    """
+    require_stdout()
+    write_report(files("hookcli.commands").joinpath("skill.md").read_text(encoding="utf-8"))
+    return 0
