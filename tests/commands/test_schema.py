@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import torch
 from documentation.test_commands import parsed
+from probes import routed_models
 from safetensors.torch import save_file
 
 import hookcli
@@ -36,6 +37,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "weights": ("weights", "x.safetensors"),
     "package": ("package", "net.py:Net"),
     "plugins": ("plugins",),
+    "sweep": ("sweep", *NET),
+    "experts": ("experts", "routed.py:Listed", "-i", "6x8"),
     "spectrum": ("spectrum", *NET),
     "attention": ("attention", "attending.py:Net", "-i", "2x3x4"),
     "kinds of hooks": ("plugins", "--hooks"),
@@ -78,6 +81,7 @@ def test_what_commands_write(cli: Any, net: Path, name: str) -> None:
     for letter in "xy":
         save_file({letter: torch.randn(4, 4)}, f"{letter}.safetensors")
     (net / "attending.py").write_text(ATTENDING)
+    (net / "routed.py").write_text(Path(routed_models.__file__).read_text())
     argv = RUNS[name]
     if "a.json" in argv:
         cli("activations", *NET, "-o", "a.json", "-q")
