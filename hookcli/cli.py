@@ -26,20 +26,8 @@ from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
 _BY_RANK_0 = (
-    *(
-        "check",
-        "explain",
-        "report",
-        "diff",
-        "hooks",
-        "package",
-        "show",
-        "models",
-        "plugins",
-        "weights",
-        "schema",
-        "skill",
-    ),
+    *("check", "explain", "report", "explore", "diff", "hooks", "package", "show", "models", "plugins", "weights"),
+    *("schema", "skill"),
     *("--help", "-h", "--version"),
 )
 

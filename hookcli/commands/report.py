@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.check import CheckOptions
-from hookcli.commands.check_config import make_jobs
+from hookcli.commands.check_config import Job, make_jobs
 from hookcli.commands.config import read_config
 from hookcli.commands.diff import DiffOptions
 from hookcli.commands.diff_files import is_record
@@ -36,7 +36,7 @@ EXAMPLES = (
     "hookcli report a.run.jsonl b.run.jsonl c.run.jsonl -o runs.html",
 )
 FIRST = "select loss open_page serve weights input batch_size train device format output"
-_CHECKS = (
+OF_CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", "max_peak_memory", "optimizer", "config", "loss"),
     *("compile", "emulate_casts"),
@@ -67,7 +67,7 @@ def report(
     *,
     own: PageOptions,
     compare: Annotated[DiffOptions, OnlyFields(("same_weights",))],
-    checks: Annotated[CheckOptions, OnlyFields(_CHECKS)],
+    checks: Annotated[CheckOptions, OnlyFields(OF_CHECKS)],
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
     """Write a page about a model: figures, distributions, checks.
@@ -97,11 +97,15 @@ def report(
         return report_record(target, page)
     if looks_saved(target):
         return _of_saved(target, page)
-    settings = checks.settings() | {"meta": options.device == "meta"}
-    jobs = make_jobs([target], page.options, settings, typed_names(ctx), read_config(checks.config))
     from hookcli.commands.report_pages import report_model
 
-    return report_model(jobs[0], page)
+    return report_model(job_of(ctx, target, checks, page.options), page)
+
+
+def job_of(ctx: typer.Context, target: str, checks: CheckOptions, options: Options) -> Job:
+    """A model to measure, with the settings of its checks."""
+    settings = checks.settings() | {"meta": options.device == "meta"}
+    return make_jobs([target], options, settings, typed_names(ctx), read_config(checks.config))[0]
 
 
 def _compared(
@@ -109,7 +113,7 @@ def _compared(
 ) -> int:
     a, b, *more = sides
     allowed = () if more else _OF_COMPARISONS
-    if unused := [name for name in _CHECKS if name in typed and name not in allowed]:
+    if unused := [name for name in OF_CHECKS if name in typed and name not in allowed]:
         many = "several are" if more else "two are"
         raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where {many} compared; leave it out")
     if more:

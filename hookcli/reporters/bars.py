@@ -124,3 +124,16 @@ def lying(level: float, width: int) -> str:
     """A bar that lies, and fills this share of the width; visible if it is not zero."""
     whole, rest = divmod(math.ceil(level * width * _EIGHTHS), _EIGHTHS)
     return f"{_LYING[-1] * whole}{_LYING[rest] if rest else ''}"
+
+
+def curve(values: Sequence[float | None], width: int, least: float | None = None) -> str:
+    """A bar for the highest of each of `width` stretches of values, from the lowest or `least` on; ! for a NaN."""
+    number = min(width, len(values))
+    parts = [values[len(values) * n // number : len(values) * (n + 1) // number] for n in range(number)]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    low = min(known, default=0.0) if least is None else least
+    span = max(known, default=low) - low or 1.0
+    own = [[value for value in part if value is not None] for part in parts]
+    tops = [max(part, default=low) if all(map(math.isfinite, part)) else None for part in own]
+    bars = ["!" if top is None else _UPRIGHT[1 + round(7 * (top - low) / span)] for top in tops]
+    return "".join(bar if part else " " for bar, part in zip(bars, own, strict=True))

@@ -1,0 +1,114 @@
+"""hookcli explore"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any
+
+import typer
+
+from hookcli.commands.check import CheckOptions
+from hookcli.commands.diff_files import is_record
+from hookcli.commands.option_fields import OnlyFields
+from hookcli.commands.options import DATA, DEFAULT_MODEL, RUNNING, Options, model_argument
+from hookcli.commands.progress import working
+from hookcli.commands.report import OF_CHECKS, job_of
+from hookcli.errors import FAILED, UsageError
+from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.reading import Record
+from hookcli.record.file.views.over_time import spoken
+from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.run_lines import non_finite_line
+from hookcli.reporters.explorer.places import Subject
+from hookcli.system.files import at_rest
+from hookcli.system.stdout import report_stream
+from hookcli.system.streams import is_terminal
+from hookcli.table import Report
+from hookcli.table.files import looks_saved, read_reports
+
+EXAMPLES = ("hookcli explore resnet50", "hookcli explore net.py:Net --ops", "hookcli explore train.run.jsonl")
+FIRST = "weights input batch_size train device ops"
+_TARGET = "A model, a record from hookcli run, or a report saved with --output FILE.json."
+_SHARED = (*RUNNING, *DATA, "ops", "edit", "quiet", "debug")
+
+
+def explore(
+    ctx: typer.Context,
+    target: Annotated[str, model_argument("MODEL", _TARGET, show_default=True)] = DEFAULT_MODEL,
+    *,
+    checks: Annotated[CheckOptions, OnlyFields(OF_CHECKS)],
+    options: Annotated[Options, OnlyFields(_SHARED)],
+) -> int:
+    """Explore a model, a record or a saved report in the terminal.
+
+    A tree of modules, the figures of the chosen one, findings, and the search of pages; of a record also its steps, and
+    figures over time. A model is measured first, as for `hookcli report`. Needs Textual: pip install
+    'hookcli[explore]'.
+    """
+    streams = {"stdout": report_stream(), "stderr": sys.__stderr__, "stdin": sys.__stdin__}
+    for name in (name for name, stream in streams.items() if not is_terminal(stream)):
+        raise UsageError(f"{name} is no terminal; `hookcli show` prints records and saved reports")
+    if find_spec("textual") is None:
+        raise UsageError("explore needs Textual: pip install 'hookcli[explore]'")
+    error = None
+    with at_rest(Path(target)) as source:
+        if is_record(str(source)):
+            subjects = of_record(open_record(Path(target), source))
+        elif looks_saved(target):
+            subjects = of_reports(read_reports(target, source))
+        else:
+            job = job_of(ctx, target, checks, options)
+            from hookcli.commands.check_models import examined
+
+            with working(job.options) as progress:
+                examination = examined(job, progress, in_full=True)
+            subjects, error = of_reports(examination.shown), examination.error
+        from hookcli.reporters.explorer.app import Explorer
+
+        app = Explorer(subjects)
+        app.run()
+    if error:
+        raise error
+    return FAILED if app.return_code else 0  # Textual has shown the error
+
+
+def of_reports(reports: Sequence[Report]) -> list[Subject]:
+    """The models of reports; those of the sides of a comparison by themselves."""
+    groups: dict[str, list[Report]] = {}
+    for report in reports:
+        groups.setdefault(" · ".join(filter(None, (report.model, report.meta.get("side")))), []).append(report)
+    return [Subject(name, {0: own}.__getitem__) for name, own in groups.items()]
+
+
+def of_record(record: Record) -> list[Subject]:
+    """The models of a record in each phase, trained ones first. Raises UsageError without a step."""
+    found, lock = [], Lock()
+    if not record.entries:
+        raise UsageError(f"{record.path}: no step was recorded")
+    for model, phase in sorted({entry.key: 0 for entry in record.entries}, key=lambda key: key[1] != "train"):
+        read = partial(_read, record, lock, Query(model=model, phase=phase))
+        steps = sorted({entry.step for entry in record.entries if entry.key == (model, phase)})
+        bad = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
+        first = next((steps.index(one.step) for one in bad if one.step in steps), len(steps) - 1)
+        losses = record.losses_of(model) if phase == "train" else {}
+        at_step, over_time, verdict = (
+            partial(read, "step"),
+            partial(read, "over_time"),
+            "".join(map(non_finite_line, bad)),
+        )
+        found.append(Subject(f"{model} · {spoken(phase)}", at_step, steps, first, losses, over_time, verdict))
+    return found
+
+
+def _read(record: Record, lock: Lock, query: Query, what: str, value: Any) -> Sequence[Report]:
+    """The reports of a record that a query selects with a further setting; none if nothing was measured."""
+    with lock, suppress(UsageError, OSError):
+        return replace(query, **{what: value}).reports(record)
+    return ()

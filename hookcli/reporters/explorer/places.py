@@ -1,0 +1,178 @@
+"""The reports of a model at one moment, joined by module, and the texts that a screen shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from hookcli.reporters.bars import curve
+from hookcli.system.escaping import visible
+from hookcli.table import SEVERITIES, Column, Finding, Reason, Report, Row, Shown, formatting
+from hookcli.table.columns import IDENTITY, columns_named
+from hookcli.table.columns.recorded import RECORDED
+from hookcli.table.marks import faults, mark
+from hookcli.table.merged_rows import merged
+from hookcli.table.names import around, in_words, relative
+
+HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads output": "grad"}
+"""The words before the names of figures, as in a page's search, by probe and kind of gradients."""
+_OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}
+_OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
+_ELSEWHERE = {*IDENTITY, "type", "calls", "source", "attributes", "forward"}
+_TITLE, _FIGURE = 16, 13  # columns
+
+
+@dataclass
+class Subject:
+    """A model: its reports at each of its `steps`, from the `first` on, and the figures of a module over them."""
+
+    title: str
+    reports: Callable[[int], Sequence[Report]]
+    steps: Sequence[int] = (0,)
+    first: int = 0
+    losses: Mapping[int, float] = field(default_factory=dict)
+    history: Callable[[str], Sequence[Report]] = lambda fqn: ()
+    verdict: str = ""
+
+
+@dataclass(eq=False)
+class Place:
+    """A module, or an operator in it; "" is the model itself. Its `rows` are merged over calls, by their heads."""
+
+    fqn: str
+    type: str = ""
+    rows: dict[str, Row] = field(default_factory=dict)
+    parent: Place | None = None
+    parts: list[Place] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    faulty: bool = False
+    words: str = ""
+
+    def chain(self) -> list[Place]:
+        return [*(self.parent.chain() if self.parent else ()), self]
+
+
+class Joined:
+    """The reports of a model: `places` by name, `columns` by head, those that are `searched`, and `findings`."""
+
+    def __init__(self, reports: Sequence[Report] = ()) -> None:
+        self.columns = {head: dict[str, Column]() for head in HEADS.values()}
+        self.searched = {*HEADS.values(), *(report.probe for report in reports)} - {"settings"}
+        rows = self._rows(reports)
+        self.columns[""] |= {column.name: column for column in _OWN}
+        self.places = {fqn: self._place(fqn, heads) for fqn, heads in rows.items()}
+        for place in self.places.values():
+            place.parent = next(filter(None, map(self.places.get, around(place.fqn))), None)
+            if place.parent:
+                place.parent.parts.append(place)
+        self.findings, self.ended = _findings(reports), all(report.meta.get("complete", True) for report in reports)
+        for found in reversed(self.findings):
+            self.near(found.fqn).remarks.insert(0, told(found))
+            for place in self.near(found.fqn).chain():
+                place.faulty |= found.severity in SEVERITIES
+        for item in dict.fromkeys(item for report in reports for item in report.skipped):
+            self.near(item.fqn).remarks.append(visible(f"not measured: {in_words(item.fqn)}: {item.reason}"))
+
+    def near(self, fqn: str) -> Place:
+        """The place of this name, else the nearest one around it."""
+        return next(filter(None, map(self.places.get, [fqn, *around(fqn)])), None) or Place("")
+
+    def _rows(self, reports: Sequence[Report]) -> dict[str, dict[str, list[Row]]]:
+        """The rows of reports by the name of their module, and by their head."""
+        found: dict[str, dict[str, list[Row]]] = {}
+        aside = ("check", "flow") if reports[1:] else ("check",)
+        for report in (one for one in reports if one.probe not in aside):
+            for row in report.rows:
+                key = f"{report.probe} {row.get('kind')}" if report.probe == "grads" else report.probe
+                fqn = row.fqn.rpartition(".")[0] if key in _OF_PARAMETERS else row.fqn
+                head = relative(row.fqn, fqn) + _OF_PARAMETERS[key] if fqn != row.fqn else HEADS.get(key, key)
+                known = (*report.columns, *(RECORDED if key == "run" else ()))
+                self.columns.setdefault(head, {}).update({column.name: column for column in known})
+                found.setdefault(fqn, {}).setdefault(head, []).append(row)
+        for item in (item for report in reports for item in report.skipped if item.kind == Reason.NEVER_CALLED):
+            found.setdefault(item.fqn, {}).setdefault("", [Row({"type": "never called"})])
+        return found
+
+    def _place(self, fqn: str, heads: Mapping[str, Sequence[Row]]) -> Place:
+        rows = {head: merged(own, fqn, (), self.columns[head].values()) for head, own in heads.items()}
+        source = next((row["source"] for head, row in rows.items() if head != "settings" and row.get("source")), None)
+        first = rows.get("", Row({}))
+        kind = visible(next((str(row["type"]) for row in (first, *rows.values()) if row.get("type")), ""))
+        calls = len({row["call"] for row in heads.get("", ()) if "call" in row.values}) or None
+        values = {**first.values, "fqn": fqn, "type": kind, "calls": calls, "source": source}
+        return Place(fqn, kind, rows | {"": replace(first, values=values)})
+
+
+def told(found: Finding) -> str:
+    """A finding on one line: HK010 warning relu: 52 of 64 units are dead."""
+    return visible(" ".join(filter(None, (found.check, found.severity, f"{in_words(found.fqn)}: {found.message}"))))
+
+
+def _findings(reports: Sequence[Report]) -> list[Finding]:
+    """What checks found, and faults of rows on which no check has spoken; the worst first, and where they begin."""
+    found = [*{(one.check, one.fqn, one.message): one for report in reports for one in report.findings}.values()]
+    known = {one.fqn for one in found}
+    marked = {one.fqn: one for report in reports for one in faults(report) if one and one.fqn not in known}
+    found += [Finding(one.check, one.severity, one.fqn, one.words) for one in marked.values()]
+    outer = {(one.severity, name) for one in found for name in around(one.fqn)}
+    rank = {severity: number for number, severity in enumerate(SEVERITIES)}
+    return sorted(found, key=lambda one: (rank.get(one.severity, 9), (one.severity, one.fqn) in outer))
+
+
+def headline(subject: Subject, joined: Joined, at: int, width: int) -> Text:
+    """The verdict, and of a record the step, and the losses of all recorded steps with this one marked."""
+    bad = [one for one in joined.findings if one.severity in SEVERITIES]
+    ended = "" if joined.ended else "the run did not end; "
+    number = f"{ended}{formatting.counted(len(bad), 'fault')} in {formatting.counted(len(joined.places), 'module')}"
+    text = Text(visible(subject.verdict) or "; ".join([number, *map(told, bad[:1])]))
+    if subject.steps[1:]:
+        loss = formatting.loss(subject.losses.get(subject.steps[at]))
+        text.append(f"\nstep {subject.steps[at]:,} of {subject.steps[-1]:,}, loss {loss}\n")
+        text.append(drawn := curve([subject.losses.get(each, 0.0) for each in subject.steps], width))
+        here = len(text) - len(drawn) + at * len(drawn) // len(subject.steps)
+        text.stylize("reverse", here, here + 1)
+    return text
+
+
+def figures(place: Place, joined: Joined, histories: Sequence[Report], width: int) -> Group:
+    """All that was measured of a place, with as many tensors side by side as fit; then its figures over steps."""
+    parts: list[Text | Table] = [Text.assemble((visible(place.fqn) or "(model)", "bold"), " ", (place.type, "dim"))]
+    parts += [Text(text, "dim" if text.startswith("not measured") else "red") for text in place.remarks]
+    cells = {head: _cells(place.rows[head], known) for head, known in joined.columns.items() if head in place.rows}
+    tensors, number = [head for head in cells if head and cells[head]], max((width - _TITLE) // _FIGURE, 1)
+    for report in histories:
+        cells["over time"] = _curves(report, max(width - 2 * _TITLE - _FIGURE, 8))
+    for heads in ([""], *(tensors[n : n + number] for n in range(0, len(tensors), number)), ["over time"]):
+        table = Table.grid("", *heads, padding=(0, 1, 0, 0))
+        for name in dict.fromkeys(["", *(name for head in heads for name in cells.get(head, ()))]):
+            row = [cells.get(head, {}).get(name, "") if name else visible(head) for head in heads if head in cells]
+            table.add_row(name, *row, style="" if name else "bold")
+        parts.append(table)
+    if source := place.rows.get("", Row({})).get("source"):
+        parts.append(Text(f"at {visible(source)}"))
+    return Group(*parts)
+
+
+def _cells(row: Row, columns: Mapping[str, Column]) -> dict[str, str]:
+    """The figures of a row by their titles, without those that it lacks."""
+    cells: dict[str, str] = {}
+    for column in (column for name, column in columns.items() if name not in _ELSEWHERE):
+        value, rare = row.get(column.name), column.shown in (Shown.SET, Shown.MARK)
+        if isinstance(value, Mapping):
+            cells |= {visible(name): visible(formatting.plain(item)) for name, item in value.items()}
+        elif (column.charted or column.shown != Shown.ASKED) and not (rare and value in ("", 0, column.usual)):
+            text = str(value) if isinstance(value, bool) else formatting.cell(row, column)
+            cells[visible(column.title or column.name)] = visible(text)
+    cells["Remark"] = visible(mark(row))
+    return {name: text for name, text in cells.items() if text not in ("", "-")}
+
+
+def _curves(report: Report, width: int) -> dict[str, str]:
+    """The curve of each figure over the steps, and its last value, by its title."""
+    rows = {column: [row.get(column.name) for row in report.rows] for column in report.columns if column.charted}
+    last = {column: formatting.cell(report.rows[-1], column) for column, values in rows.items() if any(values)}
+    return {visible(column.title): f"{curve(rows[column], width)} {last[column]}" for column in last}

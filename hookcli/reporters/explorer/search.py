@@ -1,0 +1,91 @@
+"""The search language of pages, as `html/assets/table_state.js` has it: words, and comparisons such as macs>1M."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator
+from types import NoneType
+from typing import Any
+
+from hookcli.reporters.explorer.places import Joined, Place
+from hookcli.table import Column, Kind, formatting
+
+Test = Callable[[Place], bool]
+_TERM = re.compile(r'"([^"]*)"|(\S+)')
+_COMPARISON = re.compile(r"([A-Za-z0-9_.%]+)(<=|>=|!=|=|<|>)(.*)")
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)", re.ASCII)
+_UNITS = {"": 1, "%": 0.01} | {letter: 1000**power for power, letter in enumerate("kmgt", 1)}
+_UNITS |= {f"{letter}i{end}": 1024**power for power, letter in enumerate("kmgt", 1) for end in ("", "b")}
+_SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, ">": operator.gt, "<=": operator.le}
+_COMPARE |= {">=": operator.ge, "=": lambda a, b: a == b or (a != a and b != b)}
+_COMPARE |= {"!=": lambda a, b: not _COMPARE["="](a, b)}
+
+
+def search(joined: Joined, text: str) -> Test | None:
+    """The test of a place that a search asks for; None for an empty one. All terms hold; "-" leaves out."""
+    tests = [_term(word, joined) if word else _word(quoted, joined) for quoted, word in _TERM.findall(text)]
+    return (lambda place: all(test(place) for test in tests)) if tests else None
+
+
+def _term(term: str, joined: Joined) -> Test:
+    found, without = _COMPARISON.fullmatch(term), _word(term[1:], joined)
+    if found and found[3] and (named := _named(found[1].lower(), joined)):
+        return _comparison(*named, found[2], found[3].lower())
+    return (lambda place: not without(place)) if term[:1] == "-" != term and not found else _word(term, joined)
+
+
+def _word(word: str, joined: Joined) -> Test:
+    def test(place: Place) -> bool:
+        if not place.words:
+            cells = ((place.rows[head], column) for head, column, _ in _columns(joined) if head in place.rows)
+            texts = [formatting.cell(row, c) for row, c in cells if type(row.get(c.name)) not in (int, float, NoneType)]
+            place.words = "\n".join([place.fqn, *texts]).lower()
+        return word.lower() in place.words
+
+    return test
+
+
+def _columns(joined: Joined) -> Iterator[tuple[str, Column, str]]:
+    """The head, the column and the name of what a page's table of modules shows."""
+    for head, columns in joined.columns.items():
+        for column in columns.values() if head in joined.searched else ():
+            idle = column.identity or not column.charted or column.kind in (Kind.TEXT, Kind.SOURCE)
+            own = not head and column.name in ("fqn", "type", "calls", "source")
+            if own or not (idle or (head and column.kind == Kind.SHAPE)):
+                yield head, column, f"{head}.{column.name}".strip(".").lower()
+
+
+def _named(name: str, joined: Joined) -> tuple[str, Column, bool] | None:
+    """The head and the column of a name, and whether it holds numbers alone."""
+    exact = lambda key, column: name in (key, column.title.lower().replace(" ", "_"))  # noqa: E731
+    for fits in (exact, lambda key, column: key.endswith(f".{name}")):
+        for head, column, key in _columns(joined):
+            values = [_value(place, head, column) for place in joined.places.values() if fits(key, column)]
+            if known := [value for value in values if value is not None]:
+                return head, column, all(type(value) in (int, float) for value in known)
+    return None
+
+
+def _comparison(head: str, column: Column, numeric: bool, sign: str, given: str) -> Test:
+    number, compare = _NUMBER.fullmatch(given), _COMPARE[sign]
+    limit = _SPECIAL.get(given, float(number[1]) * _UNITS[number[2]] if number and number[2] in _UNITS else None)
+
+    def test(place: Place) -> bool:
+        value = _value(place, head, column)
+        if given == "-":
+            return (value is None) == (sign == "=")
+        if numeric and limit is not None:
+            return value is not None and compare(value, limit)
+        return compare(formatting.cell(place.rows[head], column).lower() if head in place.rows else "", given)
+
+    return test
+
+
+def _value(place: Place, head: str, column: Column) -> Any:
+    """What is compared: of a count of elements the share of all."""
+    row = place.rows.get(head)
+    value = row.get(column.name) if row else None
+    return value / row["numel"] if row and value and column.kind == Kind.ELEMENTS and row.get("numel") else value
