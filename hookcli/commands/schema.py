@@ -34,8 +34,9 @@ def schema(
         columns = [*getattr(import_module(f"hookcli.commands.{command}"), "COLUMNS", ())]
     elif command in registry.names("probes"):
         columns = [*map(resolved, registry.load("probes", command).columns)]
+    if command in COMMANDS and not columns:
+        raise UsageError(f"{command}: its columns depend on what it is given; `hookcli schema` describes all")
     if command and not columns:
-        with_rows = [name for name in (*COMMANDS, *registry.names("probes")) if name in COMMANDS]
-        raise UsageError(unknown("command with rows", command, with_rows))
+        raise UsageError(unknown("command", command, {*COMMANDS, *registry.names("probes")}))
     write_report(json.dumps(document_schema(columns, error_ids()), indent=2, ensure_ascii=False) + "\n")
     return 0

@@ -102,9 +102,14 @@ def test_what_commands_write(cli: Any, net: Path, name: str) -> None:
         validated(ran.out, jsonschema.Draft202012Validator(json.loads(own.out)))
 
 
+def test_wrong_commands(cli: Any) -> None:
+    assert "its columns depend on what it is given" in cli("schema", "explain").err
+    assert "unknown command 'shape'; did you mean shapes?" in cli("schema", "shape").err
+
+
 def test_every_command_is_here() -> None:
     """`comm` starts processes, and its rows have the columns of no other command; the rest writes no such document."""
-    left = {"comm", "run", "report", "explain", "schema", "skill"}
+    left = {"comm", "run", "report", "explore", "explain", "schema", "skill"}
     assert {argv[0] for argv in RUNS.values()} == {*COMMANDS} - left
 
 
