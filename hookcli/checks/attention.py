@@ -62,7 +62,7 @@ class AttentionCollapse(_Attention):
     id = "HK045"
     name = "attention-collapse"
     means = "logits that grew (a learning rate that was too high, no warm-up), or heads that were initialised alike"
-    advice = "normalise queries and keys (QK-norm), lower the learning rate, or initialise heads differently"
+    advice = "normalise queries and keys (QK-norm), or lower the learning rate"
     follows = ("HK046",)
     threshold = Threshold("mean entropy of a head, in nats; less is reported", COLLAPSED, 0.0)
 
@@ -91,7 +91,7 @@ class AttentionLogits(_Attention):
     id = "HK046"
     name = "attention-logits"
     means = "queries and keys whose norms grow: a learning rate that is too high, or no normalization of them"
-    advice = "normalise queries and keys (QK-norm), clip or cap logits, or lower the learning rate"
+    advice = "normalise queries and keys (QK-norm), or cap or clip the logits"
     threshold = Threshold("largest logit", 1000.0, 0.0)
 
     def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ class HeadWithoutEffect(_Attention):
     id = "HK047"
     name = "head-without-effect"
     means = "values that died or were pruned, or a head that training has left on the first token"
-    advice = "prune the head, or initialise it anew; look at the weight decay of its values"
+    advice = "prune it, or initialise it anew, with less weight decay on values"
     threshold = Threshold("output of a head, relative to its layer's mean; less is reported", DEAD, 0.0)
 
     def judge(self, measured: ReadsProbes) -> Iterator[Finding | Skipped]:

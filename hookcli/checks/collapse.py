@@ -24,7 +24,7 @@ class RankCollapse(Check):
     id = "HK051"
     name = "rank-collapse"
     means = "attention, or a mean over tokens, without a shortcut around it; or features that died but for one"
-    advice = "look at the module's shortcut and the norm before it, and at the attention's temperature and mask"
+    advice = "look at its shortcut, the norm before it, and attention's mask"
     needs = ("spectrum",)
     asked_by = "--spectrum"
     look = "spectrum"

@@ -49,7 +49,7 @@ class DeadExpert(_Routing):
     id = "HK048"
     name = "dead-expert"
     means = "a router without a loss, or a bias, that balances it, a rate that was too high, or a bias that is wrong"
-    advice = "balance it (an auxiliary loss, or a bias by load), or initialise the router's rows of these experts anew"
+    advice = "balance it (auxiliary loss, bias by load); initialise its rows anew"
 
     def _found(self, layer: Row, experts: list[Row]) -> Iterator[Finding]:
         far = [row for row in experts if not row["tokens"] and row["shortfall"] >= _FAR]
@@ -70,7 +70,7 @@ class RouterCollapse(_Routing):
     id = "HK049"
     name = "router-collapse"
     means = "a router without a loss, or a bias, that balances it, or a rate that was too high"
-    advice = "balance it (an auxiliary loss, or a bias by load), add noise to its scores, or lower its learning rate"
+    advice = "balance it (auxiliary loss, bias by load), or add noise to scores"
     threshold = Threshold("share of tokens that choose the same expert", 0.9, 0.0, 1.0)
 
     def _found(self, layer: Row, experts: list[Row]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from hookcli.reporters.bars import curve
 from hookcli.system.escaping import visible
 from hookcli.table import SEVERITIES, Column, Finding, Reason, Report, Row, Shown, formatting
-from hookcli.table.columns import IDENTITY, columns_named
+from hookcli.table.columns import IDENTITY, columns_named, names
 from hookcli.table.columns.recorded import RECORDED
 from hookcli.table.marks import faults, mark
 from hookcli.table.merged_rows import merged
@@ -22,7 +22,7 @@ HEADS = {"shapes": "", "run": "", "inputs": "in", "activations": "act", "grads o
 """The words before the names of figures, as in a page's search, by probe and kind of gradients."""
 _OF_PARAMETERS = {"parameters": "", "weights": "", "grads parameter": " grad"}
 _OWN = columns_named("fqn", "type", "calls", "source", fqn="Module")
-_ELSEWHERE = {*IDENTITY, "type", "calls", "source", "attributes", "forward"}
+_ELSEWHERE = {*IDENTITY, *names(_OWN), "attributes", "forward"}
 _TITLE, _FIGURE = 16, 13  # columns
 
 

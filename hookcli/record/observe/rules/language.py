@@ -27,7 +27,8 @@ EVERY_STEP = ("step", "loss", GRAD_NORM, "lr", "seconds", *MEMORY)
 """Figures that every training step has, recorded or not; the others are those of recorded ones."""
 _OF_MODEL = tuple(dict.fromkeys((*EVERY_STEP, *names(OVER_TIME))))
 _OF_MODULE = ("max_abs", *names(RECORDED))
-_WINDOWS: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "mean": fmean, "max": max, "min": min}
+_WINDOWS: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean}
+_WINDOWS.update((of.__name__, of) for of in (median, max, min))
 _LONGEST, _LETTERS, _LARGEST = 10_000, 200, 1e308
 _EXAMPLE = "a rule compares figures, such as grad_norm > 5 * median(50)"
 _SEE = f"figures: {', '.join(EVERY_STEP)}; of recorded steps: {', '.join(names(MEASURED[1:]))} ..."
