@@ -8,23 +8,8 @@ from dataclasses import replace
 
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.measurements import ReadsProbes
-from hookcli.table import INFO, Finding, Row, Skipped
+from hookcli.table import INFO, Finding, Row, Skipped, heads
 from hookcli.table.formatting import number
-from hookcli.table.heads import (
-    ALIKE,
-    COLLAPSED,
-    DEAD,
-    NO_ATTENTION,
-    RESTING,
-    SINK,
-    WHOLE_SINK,
-    is_collapsed,
-    is_dead,
-    layers_of,
-    numbered,
-    rests,
-    told,
-)
 
 _LEAST = 8  # queries
 
@@ -37,15 +22,15 @@ class _Attention(Check):
     def judge(self, measured: ReadsProbes) -> Iterator[Finding | Skipped]:
         rows = measured.probes["attention"].rows
         if not rows:
-            yield Skipped("", NO_ATTENTION)
-        for fqn, heads in layers_of(rows):
-            if (queries := heads[0]["queries"]) < _LEAST:
+            yield Skipped("", heads.NO_ATTENTION)
+        for fqn, layer in heads.layers_of(rows):
+            if (queries := layer[0]["queries"]) < _LEAST:
                 yield Skipped(fqn, f"attention: {queries} queries are too few to judge; {_LEAST} are not")
             else:
-                yield from self._found(fqn, heads)
+                yield from self._found(fqn, layer, self.limit or 0.0)
 
     @abstractmethod
-    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
+    def _found(self, fqn: str, layer: list[Row], limit: float) -> Iterator[Finding]:
         """The findings in the heads of one call of attention."""
 
 
@@ -54,9 +39,8 @@ class AttentionCollapse(_Attention):
 
     The first is entropy collapse: the softmax passes no gradient on to queries and keys, and training becomes unstable
     (Zhai et al. 2023, arXiv:2303.06296). The figure is the mean entropy in nats; at 0.01 the largest weight is 99.8 %.
-    Heads that look at the first token alone are left out: there a head rests (HK047). Heads are the same if the cosine
-    of their weights, less those of even attention, is above 0.99; heads with even weights are not compared, as those of
-    fresh models. Judged are at least 8 queries that may see two keys or more.
+    On the first token alone a head rests (HK047). Heads are the same if the cosine of their weights, less even ones, is
+    above 0.99; even weights, as of fresh models, are not compared. Judged are 8 queries that may see two keys, or more.
     """
 
     id = "HK045"
@@ -64,28 +48,25 @@ class AttentionCollapse(_Attention):
     means = "logits that grew (a learning rate that was too high, no warm-up), or heads that were initialised alike"
     advice = "normalise queries and keys (QK-norm), or lower the learning rate"
     follows = ("HK046",)
-    threshold = Threshold("mean entropy of a head, in nats; less is reported", COLLAPSED, 0.0)
+    threshold = Threshold("mean entropy of a head, in nats; less is reported", heads.COLLAPSED, 0.0)
 
-    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
-        assert self.limit is not None
-        collapsed = [row for row in heads if is_collapsed(row, self.limit)]
-        if collapsed:
+    def _found(self, fqn: str, layer: list[Row], limit: float) -> Iterator[Finding]:
+        if collapsed := [row for row in layer if heads.is_collapsed(row, limit)]:
             least = min(float(row["entropy"]) for row in collapsed)
-            text = f"{numbered(collapsed, heads)} all weight on one key; the entropy is down to {number(least)} nats"
-            yield self.finding(fqn, text, least)
-        cosines = [row.get("similarity") or 0.0 for row in heads]
-        if heads[1:] and min(cosines) > ALIKE and not all(map(rests, heads)):
-            text = f"all {len(heads)} heads have the same weights (cosine {min(cosines):.4f} or more)"
-            yield replace(self.finding(fqn, text, min(cosines)), threshold=ALIKE)
+            text = f"{heads.numbered(collapsed, layer)} all weight on one key"
+            yield self.finding(fqn, f"{text}; the entropy is down to {number(least)} nats", least)
+        cosine = min(row.get("similarity") or 0.0 for row in layer)
+        if layer[1:] and cosine > heads.ALIKE and not all(map(heads.rests, layer)):
+            text = f"all {len(layer)} heads have the same weights (cosine {cosine:.4f} or more)"
+            yield replace(self.finding(fqn, text, cosine), threshold=heads.ALIKE)
 
 
 class AttentionLogits(_Attention):
     """A logit of attention, what the softmax gets, is very large.
 
     Logits that grow in training precede its divergence: weights become one-hot (Dehghani et al. 2023,
-    arXiv:2302.05442, section 2; Wortsman et al. 2023, arXiv:2309.14322, section 3.1.1). In the training of Kimi K2
-    (2025, arXiv:2507.20534, section 2.1) unstable runs passed 1000, the default here; its optimizer clips heads at 100.
-    `hookcli run --attention` records how they grow. Masks do not count.
+    arXiv:2302.05442; Wortsman et al. 2023, arXiv:2309.14322). Before Kimi K2 (2025, arXiv:2507.20534) they passed 1000,
+    the default here; its optimizer clips heads at 100. `hookcli run --attention` records how they grow.
     """
 
     id = "HK046"
@@ -94,13 +75,11 @@ class AttentionLogits(_Attention):
     advice = "normalise queries and keys (QK-norm), or cap or clip the logits"
     threshold = Threshold("largest logit", 1000.0, 0.0)
 
-    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
-        assert self.limit is not None
-        large = [row for row in heads if row["max_logit"] > self.limit]
-        if large:
+    def _found(self, fqn: str, layer: list[Row], limit: float) -> Iterator[Finding]:
+        if large := [row for row in layer if row["max_logit"] > limit]:
             most = max(large, key=lambda row: float(row["max_logit"]))
             text = f"the largest logit is {number(most['max_logit'])}, of head {most['head']}"
-            yield self.finding(fqn, f"{text} ({len(large)} of {len(heads)} are beyond)", most["max_logit"])
+            yield self.finding(fqn, f"{text} ({len(large)} of {len(layer)} are beyond)", most["max_logit"])
 
 
 class HeadWithoutEffect(_Attention):
@@ -117,24 +96,19 @@ class HeadWithoutEffect(_Attention):
     name = "head-without-effect"
     means = "values that died or were pruned, or a head that training has left on the first token"
     advice = "prune it, or initialise it anew, with less weight decay on values"
-    threshold = Threshold("output of a head, relative to its layer's mean; less is reported", DEAD, 0.0)
+    threshold = Threshold("output of a head, relative to its layer's mean; less is reported", heads.DEAD, 0.0)
 
     def judge(self, measured: ReadsProbes) -> Iterator[Finding | Skipped]:
         yield from super().judge(measured)
         rows = measured.probes["attention"].rows
-        if resting := [row for row in rows if SINK < row["first_share"] <= WHOLE_SINK]:
-            text = told(resting, rows, RESTING, ("rests", "rest"))
-            yield replace(
-                self.finding("", text, float(len(resting))), severity=INFO, threshold=None, hint="", remedy=""
-            )
+        if resting := [row for row in rows if heads.rests(row) and row["first_share"] <= heads.WHOLE_SINK]:
+            yield Finding(self.id, INFO, "", heads.told(resting, rows, heads.RESTING, ("rests", "rest")))
 
-    def _found(self, fqn: str, heads: list[Row]) -> Iterator[Finding]:
-        assert self.limit is not None
-        dead = [row for row in heads if is_dead(row, self.limit)]
-        if dead:
-            yield self.finding(fqn, f"{numbered(dead, heads)} no output", min(float(r["output_share"]) for r in dead))
-        whole = [row for row in heads if row["first_share"] > WHOLE_SINK]
-        if whole:
+    def _found(self, fqn: str, layer: list[Row], limit: float) -> Iterator[Finding]:
+        if dead := [row for row in layer if heads.is_dead(row, limit)]:
+            least = min(float(row["output_share"]) for row in dead)
+            yield self.finding(fqn, f"{heads.numbered(dead, layer)} no output", least)
+        if whole := [row for row in layer if row["first_share"] > heads.WHOLE_SINK]:
             share = max(float(row["first_share"]) for row in whole)
-            text = f"{numbered(whole, heads)} all weight on the first token"
-            yield replace(self.finding(fqn, text, share), threshold=WHOLE_SINK)
+            text = f"{heads.numbered(whole, layer)} all weight on the first token"
+            yield replace(self.finding(fqn, text, share), threshold=heads.WHOLE_SINK)

@@ -11,7 +11,6 @@ from hookcli.table.columns.layouts import ATTENTION
 
 EXAMPLES = (
     "hookcli attention hf:openai-community/gpt2",
-    "hookcli attention net.py:GPT --input 4x1024:int64 --sort -first_share",
     "hookcli attention net.py:GPT --data data.py:loader --batches 10 --format csv",
 )
 COLUMNS = ATTENTION
@@ -22,8 +21,7 @@ _Options = Annotated[Options, all_but("ops", *SEVERAL)]
 def attention(model: Model = "vit_b_16", *, options: _Options) -> int:
     """Show each head of attention: entropy, logits, sinks, dead heads.
 
-    A row per head of each layer. The first line says which heads are dead, collapsed or like another one. Weights are
-    computed again from queries and keys, in blocks, where the model's kernel keeps none; dropout is ignored. Means are
-    over the queries that may see two keys or more.
+    The first line says which heads are dead, collapsed or like another one. Weights are computed again from queries and
+    keys, in blocks, without dropout. Means are over the queries that may see two keys or more.
     """
     return inspect_model(model, load("probes", "attention"), options)

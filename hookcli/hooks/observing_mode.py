@@ -83,11 +83,8 @@ def _observed(original: Function) -> Function:
     def call(script: object, *args: object, **kwargs: object) -> object:
         mode = None if torch.compiler.is_compiling() else _innermost()
         applied = isinstance(script, type)
-        if (
-            mode is None
-            or (applied and script.__module__.startswith("torch."))  # PyTorch's own checkpoints are one, too
-            or (not mode.as_called and (applied or isinstance(script, OPERATORS)))
-        ):
+        checkpoint = applied and script.__module__.startswith("torch.")  # and PyTorch's other functions
+        if mode is None or checkpoint or (not mode.as_called and (applied or isinstance(script, OPERATORS))):
             return original(script, *args, **kwargs)
         run = original if applied else without_mode(original)
         return mode.observe(script, partial(run, script), args, kwargs)

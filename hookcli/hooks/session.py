@@ -195,8 +195,8 @@ class HookSession(SessionCore):
     def functions(self, callback: Callback, *names: str) -> None:
         """Call back after each call of PyTorch's functions of these names: "softmax" is `F.softmax`, `x.softmax()` ...
 
-        The event has the running module's `fqn`, `module`, `call` and `index`; `operator`, `args`, `kwargs`, `output`.
-        It is emitted with and without `--ops`, also inside layers of torch.nn; not inside compiled code and backward.
+        Events have the running module's `fqn`, `module`, `call`, `index`, and `operator`, `args`, `kwargs`, `output`;
+        also of layers of torch.nn, not of compiled code and in backward.
         """
         self.modules.hook(everything=True)  # a call is named by the module that runs
         self.watch_functions(NamedFunctions(self, callback, names))

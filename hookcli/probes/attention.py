@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.operators.functions import type_of
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.attention_heads import HeadSums, Scores
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import ATTENTION
 from hookcli.table.heads import NO_ATTENTION, noted, verdict
-from hookcli.table.names import is_within
+from hookcli.table.names import is_within, is_within_any
 from hookcli.tensors import tree
 
-_FUSED, _FLEX, _SOFTMAX = "scaled_dot_product_attention", "flex_attention", "softmax"
-_PRODUCTS = ("matmul", "bmm", "einsum")
-_PATHS = {
-    "_native_multi_head_attention": "MultiheadAttention took its fused path, which has no weights",
-    "_transformer_encoder_layer_fwd": "TransformerEncoderLayer took its fused path, which has no weights",
-}
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
-_UNSEEN = "no softmax or scaled_dot_product_attention was seen in it: it is compiled, or another library's (flash_attn)"
-
-
-@dataclass
-class _Softmax:
-    """A softmax that is attention's if a product with its weights follows in the same module, or in one around it."""
-
-    fqn: str
-    shape: torch.Size
-    numel: int
-    sums: HeadSums
+_UNSEEN = "no attention was seen in it: it is compiled, on PyTorch's fused path, or another library's (flash_attn)"
 
 
 class AttentionProbe(Probe):
@@ -57,117 +42,87 @@ class AttentionProbe(Probe):
     def __init__(self) -> None:
         self._layers: dict[tuple[str, int], tuple[HookEvent, HeadSums]] = {}
         self._skipped: dict[Skipped, None] = {}
-        self._softmax: _Softmax | None = None
+        self._softmax: tuple[str, torch.Size, HeadSums] | None = None
+        """The last softmax: attention's if a product with its weights follows in its module, or in one around it."""
 
     def attach(self, session: HookSession) -> None:
         self._session = session
-        session.functions(self._see, _FUSED, _FLEX, _SOFTMAX, *_PRODUCTS, *_PATHS)
+        session.functions(self._see, *self._FUNCTIONS, "matmul", "bmm", "einsum")
 
     def batch_ended(self) -> None:
         """Nothing is left to reduce: sums go on over batches."""
-        self._softmax = None
 
     def _see(self, event: HookEvent) -> None:
         assert event.operator
-        name = event.operator.name
-        if name in _PATHS:
-            self._skip(event.fqn, _PATHS[name])
-            return
-        with ExitStack() as stack:
-            for context in (torch.inference_mode(False), torch.no_grad(), torch.DisableTorchFunction()):
-                stack.enter_context(context)
-            try:
-                if name == _FUSED:
-                    self._fused(event)
-                elif name == _FLEX:
-                    self._flex(event)
-                elif name == _SOFTMAX:
-                    self._begin(event)
-                elif self._softmax:
-                    self._product(event, self._softmax)
-            except (ValueError, TypeError, RuntimeError, IndexError) as error:
-                self._skip(event.fqn, f"its weights can't be computed again ({in_brief(error)})")
-
-    # What attention is made of.
+        look = self._FUNCTIONS.get(event.operator.name, AttentionProbe._product)
+        device = next((x.device.type for _, x in tree.leaves(list(event.args))), "cpu")
+        try:
+            plain = torch.autocast(device, enabled=False)
+            with torch.inference_mode(False), torch.no_grad(), torch.DisableTorchFunction(), plain:
+                look(self, event)
+        except (ValueError, TypeError, RuntimeError, IndexError) as error:
+            self._skip(event.fqn, f"its weights can't be computed again ({in_brief(error)})")
 
     def _fused(self, event: HookEvent) -> None:
         given = dict(zip(_PARAMETERS, event.args, strict=False)) | dict(event.kwargs)
         query, key, mask = given["query"], given["key"], given.get("attn_mask")
-        if not _plain(query, key, *([mask] if mask is not None else [])):
-            self._skip(event.fqn, f"its tensors are of a kind that is not looked into ({_kinds(query, key, mask)})")
-            return
+        _require_plain(query, key, mask)
         heads = _heads(event.module, query)
+        if mask is not None:
+            mask = _by_heads(mask[(None,) * (query.dim() - mask.dim())], heads)
         scale = given.get("scale") or query.shape[-1] ** -0.5
-        if mask is not None and query.dim() != mask.dim():
-            mask = mask[(None,) * (query.dim() - mask.dim())]
-        mask = mask if mask is None else _by_heads(mask, heads)
-        causal = bool(given.get("is_causal"))
-        scores = Scores(_by_heads(query, heads), _by_heads(key, heads), scale, mask, causal)
-        self._add(event, scores, _by_heads(event.output, heads))
+        scores = Scores(_by_heads(query, heads), _by_heads(key, heads), scale, mask, bool(given.get("is_causal")))
+        self._merge(event, HeadSums.of(scores).add_output(_by_heads(event.output, heads)))
 
     def _flex(self, event: HookEvent) -> None:
         query, key, _, score_mod, block_mask, scale, _, *buffers = event.args
         of_score, of_mask = (*buffers, (), ())[:2]
-
-        def score(scores: Tensor, *places: Tensor) -> Tensor:
-            changed: Tensor = score_mod(scores, *places, *of_score)
-            return changed
-
+        score: Any = lambda scores, *at: score_mod(scores, *at, *of_score)  # noqa: E731
         scores = Scores(query, key, scale, score_mod=score, mask_mod=lambda *at: block_mask[-1](*at, *of_mask))
-        self._add(event, scores, event.output[0])
+        self._merge(event, HeadSums.of(scores).add_output(event.output[0]))
 
     def _begin(self, event: HookEvent) -> None:
-        """Take the figures of a softmax over the last of at least three dimensions, in case that it is attention's."""
+        """Take the figures of a softmax over the last of three or more dimensions, in case that it is attention's."""
         given = dict(zip(("input", "dim"), event.args, strict=False)) | dict(event.kwargs)
-        logits = given["input"]
-        self._softmax = None
-        if logits.dim() < 3 or given.get("dim") not in (-1, logits.dim() - 1) or not _plain(logits):
-            return
-        by_heads = _by_heads(logits, _heads(event.module, logits))
-        sums = HeadSums(by_heads.shape[1], logits.device)
-        sums.add(Scores(by_heads, by_heads, given=by_heads))
-        self._softmax = _Softmax(event.fqn, logits.shape, logits.numel(), sums)
+        logits, self._softmax = given["input"], None
+        if logits.dim() > 2 and given.get("dim") in (-1, logits.dim() - 1):
+            _require_plain(logits)
+            by_heads = _by_heads(logits, _heads(event.module, logits))
+            self._softmax = event.fqn, logits.shape, HeadSums.of(Scores(by_heads, by_heads, given=by_heads))
 
-    def _product(self, event: HookEvent, softmax: _Softmax) -> None:
+    def _product(self, event: HookEvent) -> None:
         """Take the product of a softmax's weights with values for the output of the heads."""
+        fqn, shape, sums = self._softmax or ("", torch.Size(), None)
         operands = [x for _, x in tree.leaves(list(event.args))]
-        weights = next((x for x in operands if x.shape[-2:] == softmax.shape[-2:] and x.numel() == softmax.numel), None)
-        inside = softmax.fqn == event.fqn or is_within(softmax.fqn, event.fqn)
-        if weights is None or not inside or min(x.dim() for x in operands) < 3:
+        at = next(
+            (i for i, x in enumerate(operands) if (x.numel(), *x.shape[-2:]) == (shape.numel(), *shape[-2:])), None
+        )
+        inside = fqn == event.fqn or is_within(fqn, event.fqn)
+        if sums is None or at is None or not inside or min(x.dim() for x in operands) < 3:
             return
-        self._softmax = None
         output, dim = event.output, -3
-        if isinstance(event.args[0], str):
+        if isinstance(event.args[0], str):  # einsum's
             given, _, made = event.args[0].replace(" ", "").partition("->")
-            letters = given.split(",")[next(i for i, x in enumerate(operands) if x is weights)]
-            dim = made.index(letters[-3])
+            dim = made.index(given.split(",")[at][-3])
         if output.dim() == 3:
-            output, dim = _by_heads(output, softmax.sums.heads), 1
-        softmax.sums.add_output(output, dim % output.dim())
-        self._merge(event, softmax.sums)
+            output, dim = _by_heads(output, sums.heads), 1
+        self._softmax = None
+        self._merge(event, sums.add_output(output, dim % output.dim()))
 
-    def _add(self, event: HookEvent, scores: Scores, output: Tensor) -> None:
-        sums = HeadSums(scores.shape[1], output.device)
-        sums.add(scores)
-        sums.add_output(output)
-        self._merge(event, sums)
+    _FUNCTIONS: ClassVar = {"scaled_dot_product_attention": _fused, "flex_attention": _flex, "softmax": _begin}
 
     def _merge(self, event: HookEvent, sums: HeadSums) -> None:
         key = event.fqn, event.call
         if key not in self._layers:
-            place = replace(event, args=(), kwargs={}, output=None)
-            self._layers[key] = place, sums
+            self._layers[key] = replace(event, args=(), kwargs={}, output=None), sums
         elif not self._layers[key][1].merge(sums):
             self._skip(event.fqn, "a further call of attention in it has another number of heads")
-
-    # When the run is over.
 
     def rows(self) -> list[Row]:
         """A row per head, in the order in which modules were entered; notes say what is wrong with one."""
         rows = []
         for event, sums in sorted(self._layers.values(), key=lambda layer: layer[0].index):
-            assert event.module is not None
-            place = {"fqn": event.fqn, "type": tree.type_text(event.module), "call": event.call, "index": event.index}
+            place = {"fqn": event.fqn, "type": type_of(event.module), "call": event.call, "index": event.index}
             for head, figures in enumerate(sums.figures()):
                 if not figures["queries"]:
                     self._skip(event.fqn, "no query may see two keys, so there is nothing to choose from")
@@ -178,44 +133,35 @@ class AttentionProbe(Probe):
         return noted(rows)
 
     def totals(self) -> Mapping[str, object]:
-        """The verdict, and the numbers of heads and of calls of attention."""
-        rows = self.rows()
-        return {"verdict": verdict(rows), "heads": len(rows)} if rows else {"nothing": NO_ATTENTION}
+        """The verdict, and the number of heads."""
+        return {"verdict": verdict(rows), "heads": len(rows)} if (rows := self.rows()) else {"nothing": NO_ATTENTION}
 
     def skipped(self) -> list[Skipped]:
-        """Attention that could not be seen, and whatever else looks like attention and had none."""
+        """Attention without figures, and modules named after it that ran without any: the outermost of each."""
         self.rows()  # which notes what has no figures
-        return [*self._skipped, *self._without()]
-
-    def _without(self) -> Iterator[Skipped]:
-        """Modules named after attention that were called, and in which none was seen; the outermost of each."""
         seen = [fqn for fqn, _ in self._layers] + [skipped.fqn for skipped in self._skipped]
         never, hidden = self._session.never_called(), self._session.not_hooked()
-        told: list[str] = []
+        told: dict[str, str] = {}
         for fqn, module in self._session.model.named_modules():
-            around = any(is_within(fqn, owner) for owner in told)
-            if around or not _NAMED.search(type(module).__name__) or fqn in never:
-                continue
-            if not any(one == fqn or is_within(one, fqn) for one in seen):
-                told.append(fqn)
-                inside = next((why for name, why in hidden.items() if name == fqn or is_within(fqn, name)), "")
-                yield Skipped(fqn, inside or _UNSEEN)
+            known = fqn in never or is_within_any(fqn, told) or any(one == fqn or is_within(one, fqn) for one in seen)
+            if _NAMED.search(type(module).__name__) and not known:
+                told[fqn] = next((why for n, why in hidden.items() if n == fqn or is_within(fqn, n)), _UNSEEN)
+        return [*self._skipped, *(Skipped(fqn, why) for fqn, why in told.items())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         """How to read a row of several heads."""
         several = "a row of several heads has the highest of their figures, but the lowest entropy and output"
-        return [several] if rows else []
+        return [several] * bool(rows)
 
     def _skip(self, fqn: str, reason: str) -> None:
         self._skipped[Skipped(fqn, reason)] = None
 
 
-def _plain(*tensors: Tensor) -> bool:
-    return all((tree.is_plain(x) and x.is_floating_point()) or x.dtype is torch.bool for x in tensors)
-
-
-def _kinds(*values: object) -> str:
-    return ", ".join(dict.fromkeys(type(x).__name__ for x in values if x is not None))
+def _require_plain(*tensors: Tensor | None) -> None:
+    """Raises TypeError for tensors that compute in their own way."""
+    for x in tensors:
+        if x is not None and not (tree.is_plain(x) and (x.is_floating_point() or x.dtype is torch.bool)):
+            raise TypeError(f"a tensor of a kind that is not looked into, {type(x).__name__} of {tree.dtype_text(x)}")
 
 
 def _heads(module: nn.Module | None, x: Tensor) -> int:

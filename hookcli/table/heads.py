@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from hookcli.table.formatting import counted, listed, number
 from hookcli.table.marks import SIGN
 from hookcli.table.names import in_words
 from hookcli.table.row import Row
 
-COLLAPSED = 0.01
-"""Mean entropy in nats. At this one weight is 99.8 %, and no gradient comes through the softmax."""
-DEAD = 2.0**-10
-"""Output relative to the mean of the layer's heads: what is smaller is lost where half precision adds them up."""
+COLLAPSED = 0.01  # mean entropy in nats: one weight is 99.8 %, and no gradient comes through the softmax
+DEAD = 2.0**-10  # output, relative to the layer's mean: half precision loses less where it adds the heads up
 ALIKE = 0.99
-SINK, WHOLE_SINK = 0.9, 0.999
-"""Shares of the weight on the first token: of a head that rests, and of one that never does anything else."""
+SINK, WHOLE_SINK = 0.9, 0.999  # shares of weight on the first token: of a head that rests, and one that only rests
+RESTING = f"on the first token (over {SINK:.0%} of the weight)"
+NO_ATTENTION = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
 
 
 def is_dead(row: Row, limit: float = DEAD) -> bool:
     """True for a head whose output is nothing beside that of the others."""
-    share = row.get("output_share")
-    return share is not None and not share > limit  # NaN: none of the heads returned anything
+    return not row["output_share"] > limit
 
 
 def is_collapsed(row: Row, limit: float = COLLAPSED) -> bool:
     """True for a head that looks at one key alone, and not at the first token, where a head rests."""
-    return bool(row["entropy"] < limit and row["first_share"] < SINK)
-
-
-def is_copy(row: Row) -> bool:
-    """True for a head with the weights of another, unless both rest on the first token."""
-    return (row.get("similarity") or 0.0) > ALIKE and row["first_share"] < SINK
+    return row["entropy"] < limit and not rests(row)
 
 
 def rests(row: Row) -> bool:
@@ -40,15 +34,9 @@ def rests(row: Row) -> bool:
     return bool(row["first_share"] > SINK)
 
 
-NO_ATTENTION = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
-
-
 def layers_of(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """The heads of each call of attention, with the module's name."""
-    layers: dict[tuple[str, object], list[Row]] = {}
-    for row in rows:
-        layers.setdefault((row.fqn, row.get("call")), []).append(row)
-    return [(fqn, heads) for (fqn, _), heads in layers.items()]
+    """The heads of each call of attention, which stand together, with the module's name."""
+    return [(fqn, [*heads]) for (fqn, _), heads in groupby(rows, key=lambda row: (row.fqn, row.get("call")))]
 
 
 def numbered(found: Sequence[Row], heads: Sequence[Row]) -> str:
@@ -60,19 +48,15 @@ def numbered(found: Sequence[Row], heads: Sequence[Row]) -> str:
 _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
     is_dead: ("dead (no output)", "dead"),
     is_collapsed: ("collapsed (one key has all weight)", "collapsed"),
-    is_copy: ("like another head", "like head {nearest}"),
+    lambda row: (row.get("similarity") or 0.0) > ALIKE and not rests(row): ("like another head", "like head {nearest}"),
 }
-RESTING = f"on the first token (over {SINK:.0%} of the weight)"
-_HEALTHY = "none of {whole} is dead, collapsed or like another; largest logit {largest} ({layer})"
 
 
 def noted(rows: Sequence[Row]) -> list[Row]:
     """The rows, with a note on what is wrong with a head."""
-    found = []
-    for row in rows:
-        words = [note.format_map(row.values) for test, (_, note) in _FAULTS.items() if test(row)]
-        found.append(replace(row, values={**row.values, "note": f"{SIGN} {', '.join(words)}"}) if words else row)
-    return found
+    words = [[note.format_map(row.values) for test, (_, note) in _FAULTS.items() if test(row)] for row in rows]
+    notes = [{"note": f"{SIGN} {', '.join(each)}"} if each else {} for each in words]
+    return [replace(row, values={**row.values, **note}) for row, note in zip(rows, notes, strict=True)]
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -80,10 +64,11 @@ def verdict(rows: Sequence[Row]) -> str:
     parts = [told(found, rows, what) for test, (what, _) in _FAULTS.items() if (found := [*filter(test, rows)])]
     if not parts:
         peak = max(rows, key=lambda row: float(row["max_logit"]))
-        whole, largest = counted(len(rows), "head"), number(peak["max_logit"])
-        parts = [_HEALTHY.format(whole=whole, largest=largest, layer=in_words(peak.fqn))]
-    resting = [*filter(rests, rows)]
-    return "; ".join([*parts, *([told(resting, rows, RESTING, ("rests", "rest"))] if resting else [])])
+        healthy = f"none of {counted(len(rows), 'head')} is dead, collapsed or like another"
+        parts = [f"{healthy}; largest logit {number(peak['max_logit'])} ({in_words(peak.fqn)})"]
+    if resting := [*filter(rests, rows)]:
+        parts.append(told(resting, rows, RESTING, ("rests", "rest")))
+    return "; ".join(parts)
 
 
 def told(found: Sequence[Row], rows: Sequence[Row], what: str, verbs: tuple[str, str] = ("is", "are")) -> str:

@@ -30,7 +30,9 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
             if (number := blocks(fqn, folded[0])) > 1:
                 values["folded"] = number
                 notes.append(_apart(rows, fqn))
-        calls, rest = divmod(len(rows), places := len({_besides_calls(row) for row in rows}))
+        of_any_call = {"call": None, "pass": None}  # of modules, or heads of one
+        found = {place_of({**row.values, "fqn": origin(row), **of_any_call}) for row in rows}
+        calls, rest = divmod(len(rows), places := len(found))
         if calls > 1 and not rest and places == values.get("folded", 1):
             values["repeated"] = calls
         values |= remaining_times(rows, values)
@@ -44,11 +46,6 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row], columns: Iterabl
     stats = [row.stats for row in rows if row.stats]
     together = TensorStats.merge(stats) if stats[1:] else next(iter(stats), None)
     return replace(rows[0], values=values, stats=together)
-
-
-def _besides_calls(row: Row) -> tuple[Any, ...]:
-    """The place of a row in any call: a module, or a head of one."""
-    return place_of({**row.values, "fqn": origin(row), "call": None, "pass": None})
 
 
 def _distance(rows: Sequence[Row]) -> dict[str, Any]:

@@ -165,3 +165,21 @@ def test_flex_attention_with_its_changes_of_scores_and_its_mask() -> None:
     sees = torch.stack([(i >= j) & (i - j < 50 + b) for b in range(2)])[:, None]
     scores = q.double() @ k.double().transpose(-2, -1) / 4 - slopes.double()[:, None, None] * (i - j)
     require_same(report, "", figures(scores, sees, v))
+
+
+def test_autocast_and_a_first_key_that_no_query_sees() -> None:
+    """Figures are those of the tensors given, in float32; the first token is the first that may be seen."""
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 12, 8)
+    mask = torch.ones(1, 1, 12, 12, dtype=torch.bool).tril()
+    mask[..., :2] = False
+    model = Masked(attn_mask=mask)
+    plain = measured(model, q, q, q)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = measured(model, q, q, q)
+    oracle = figures(q.double() @ q.double().transpose(-2, -1) / math.sqrt(8), mask, q)
+    scores = (q.double() @ q.double().transpose(-2, -1) / math.sqrt(8)).masked_fill(~mask, -math.inf)
+    for number, of_head in enumerate(oracle):
+        of_head["first_share"] = float(scores[:, number, 3:].softmax(-1)[..., 2].mean())
+    require_same(plain, "", oracle, ("output_rms", "output_share"))
+    require_same(cast, "", oracle, ("output_rms", "output_share"))

@@ -41,7 +41,6 @@ class NamedFunctions(ObservingMode):
         return output
 
     def _seen(self, func: Any, named: tuple[str, str], call: Call, args: Args, kwargs: Kwargs, output: object) -> None:
-        event = HookEvent(HookKind.FORWARD, call.hooked.fqn, call.hooked.module, call.number, call.index)
-        event.operator = Operator(func, *named, self._lines.caller())
-        event.args, event.kwargs, event.output = args, kwargs, output
+        event = HookEvent(HookKind.FORWARD, call.hooked.fqn, call.hooked.module, call.number, call.index, args, kwargs)
+        event.output, event.operator = output, Operator(func, *named, self._lines.caller())
         self._core.call_back(self._callback, event)
