@@ -28,6 +28,7 @@ from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
 from hookcli.system.torchrun import World, joined_world
+from hookcli.table.losses import jumps
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import Optimizer
@@ -193,7 +194,8 @@ class ProcessSink(RecordSink):
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             path = _relative(record) if self.kept else None
             seen = (self._header, end, self.latest, self._non_finite)
-            written = open_record(record) if self.kept and (self._world.size > 1 or self._blames) else None
+            asks = self._world.size > 1 or self._blames or jumps(self._courses)
+            written = open_record(record) if self.kept and asks else None
             checked = self._run.plan["check"]
             text = summary(*seen, path, width, color, self._courses, checked, height, self._rules, written)
             aside(text, sys.__stderr__)

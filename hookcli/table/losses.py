@@ -34,6 +34,8 @@ class LossCourse:
     """The first step whose loss was far above all before it."""
     jump: tuple[float, float] = 0.0, 0.0
     """The highest loss before that step, and its own."""
+    jumped_on: str = ""
+    """The ranks whose loss it was, if not all of them: "on rank 1"."""
     skipped: dict[int, float] = field(default_factory=dict)
     """Losses, not finite, at which the program skipped the optimizer's step, by the step that came next."""
 
@@ -94,7 +96,14 @@ class LossCourse:
         if self.jumped is None:
             return ""
         before, loss = self.jump
-        return f"jumped to {number(loss)} at step {self.jumped:,}, {loss / before:,.0f} times the highest before"
+        where = f"at step {self.jumped:,} {self.jumped_on}".rstrip()
+        return f"jumped to {number(loss)} {where}, {loss / before:,.0f} times the highest before"
+
+    def found_on(self, losses: Mapping[int, float]) -> None:
+        """Note on which ranks the loss jumped, from the ranks' losses at that step."""
+        high = [str(rank) for rank, loss in losses.items() if loss > _JUMP * self.jump[0]]
+        if 0 < len(high) < len(losses):
+            self.jumped_on = f"on rank{'s' * (len(high) > 1)} {', '.join(high)}"
 
 
 def faults(courses: Mapping[str, LossCourse]) -> str:

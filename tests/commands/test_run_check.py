@@ -76,6 +76,17 @@ def test_a_loss_that_jumps_is_a_warning_and_comes_first(tmp_path: Path) -> None:
     assert run(tmp_path, "show", "train.run.jsonl").stderr.startswith(f"hookcli: Sequential: {said}\n")
 
 
+def test_a_step_whose_loss_jumped_unrecorded_is_recorded_by_the_next_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOST.replace('float("nan") if', "x.abs().sum() * 1e4 if"))
+    ran = run(tmp_path, "run", "--steps", "45:", "train.py", "37", "38", "0")
+    after = ran.stderr.splitlines()[-1].removeprefix("Next: hookcli ").split()
+    assert after == ["run", "--every", "1", "--steps", "17:39", "train.py", "37", "38", "0"]
+    again = run(tmp_path, *after)
+    assert again.stderr.splitlines()[-1] == "Next: hookcli report train-2.run.jsonl"
+    entries = read_record(tmp_path / "train-2.run.jsonl").entries
+    assert [entry.step for entry in entries] == list(range(17, 39))
+
+
 def test_one_lost_step_among_sixty_fails_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOST)
     ran = run(tmp_path, "run", "--check", "-q", "train.py", "37", "38", "0")

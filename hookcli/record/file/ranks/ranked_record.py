@@ -21,6 +21,7 @@ from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import Keep, Record, read_record
 from hookcli.record.file.record_lines import End, Key, NonFinite, RecordedStep, StepEntry
 from hookcli.system.files import exists, is_folder
+from hookcli.table.losses import LossCourse
 
 _PART = re.compile(r"rank(\d{1,9})\.jsonl")
 
@@ -156,6 +157,14 @@ class RankedRecord(Record):
         ranks = [losses for part in self.parts.values() if (losses := part.losses_of(model))]
         shared = [step for step in ranks[0] if all(step in losses for losses in ranks)] if ranks else []
         return {step: mean_loss([losses[step] for losses in ranks]) for step in shared}
+
+    def courses(self) -> dict[str, LossCourse]:
+        courses = super().courses()
+        for model, course in courses.items():
+            if (step := course.jumped) is not None:
+                of_ranks = {rank: part.losses_of(model) for rank, part in self.parts.items()}
+                course.found_on({rank: losses[step] for rank, losses in of_ranks.items() if step in losses})
+        return courses
 
     def non_finite_by_rank(self) -> list[tuple[int, NonFinite]]:
         """The first non-finite values of the ranks, the earliest first; in a step, what ranks have in common last."""

@@ -27,7 +27,8 @@ def blame_line(record: Record) -> str:
     """Net: the gradient's norm jumped to 812 at step 37, 41 times the median before: micro-batch 3 of 4 on rank 1 (97%
     of the rows' squared gradients), there row 5 of 32 (94%), most in head. "" if there is nothing to say.
 
-    Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon after, the jump counts.
+    Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon after, the jump counts; of a
+    loss that jumped and a gradient that did soon after, the loss, which has a line of its own.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
     every = sorted({_place(one) for part in parts.values() for one in part.blames})
@@ -36,6 +37,8 @@ def blame_line(record: Record) -> str:
     if not (first := next(iter((*before, *bad)), None)):
         return ""
     step, model, finite = first
+    if any(one.jumped is not None and step - _SOON <= one.jumped < step for one in record.courses().values()):
+        return ""
     ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
     same = {rank: one for rank in ranks for one in parts[rank].blames if _place(one) == first}
     where = _where(same, len(ranks)) if same else ""

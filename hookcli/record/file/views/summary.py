@@ -36,6 +36,7 @@ _TYPED = 2  # other lines on the screen: the command and the prompt; a remark on
 _NEXT = "Next: "
 _TAIL = 0.2  # of a run, at its end, in which a step should have been recorded
 _MANY = 24  # steps
+_BEFORE = 20  # a step: as many as are needed to tell what is usual
 
 
 def summary(
@@ -106,6 +107,11 @@ class _Summary:
         return faults(self.courses)
 
     @cached_property
+    def _whole_courses(self) -> Mapping[str, LossCourse]:
+        """The course of each loss, of all ranks."""
+        return self.record.courses() if self.record else self.courses
+
+    @cached_property
     def _bad_line(self) -> str:
         return "".join(map(non_finite_line, self.non_finite[:1]))
 
@@ -116,7 +122,7 @@ class _Summary:
         if header.ranks > 1:
             header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
         goes_on = self._bad_line and end.program_steps > self.non_finite[0].step  # else the line stands right above
-        wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self.courses)
+        wrong = self._lost or (self._bad_line if goes_on else "") or jumps(self._whole_courses)
         found = [*rule_summaries(self.rules), *(wrong_lines(self.record) if self.record else ())]
         lines = self._told(f"hookcli: {text}" for text in (*found, wrong) if text)
         lines = [f"\x1b[1;31m{text}\x1b[0m" for text in lines] if self.color else lines
@@ -140,7 +146,7 @@ class _Summary:
         verdicts += [report for step in self._others for report in findings(step) if fails([report], ERROR)]
         replicas = apart(self.record) if self.record else ""
         verdicts += verdict_on(self.end, header.name, replicas) if self.checked else []
-        script = shlex.join(header.argv) if header.name.endswith(".py") and header.argv else "SCRIPT"
+        script = self._script or "SCRIPT"
         verdicts = [with_advice(report, lambda text: text.replace("SCRIPT", script)) for report in verdicts]
         return [self._rendered(verdicts)] if verdicts else []
 
@@ -155,7 +161,22 @@ class _Summary:
         remarks += ["--check would make the exit code 1"] if passes else []
         yield from (line for line in dict.fromkeys([*remarks, *end.notes]) if not line.startswith(_NEXT))
         then = next((note for note in end.notes if note.startswith(_NEXT)), "")
-        yield then or _further(self._shown, path, self.non_finite)
+        yield then or self._again() or _further(self._shown, path, self.non_finite)
+
+    def _again(self) -> str:
+        """The command that records a step at which the loss jumped, and those before; "" if there is none to record."""
+        jumped = [(one.jumped, model) for model, one in self._whole_courses.items() if one.jumped is not None]
+        if not (jumped and self.record and self._script):
+            return ""
+        step, model = min(jumped)
+        if any((entry.step, entry.model) == (step, model) for entry in self.record.entries):
+            return ""
+        return f"{_NEXT}hookcli run --every 1 --steps {max(0, step - _BEFORE)}:{step + 2} {self._script}"
+
+    @property
+    def _script(self) -> str:
+        """The script and its arguments, as typed; "" where only a part of them is known."""
+        return shlex.join(self.header.argv) if self.header.name.endswith(".py") and self.header.argv else ""
 
     def _told(self, lines: Iterable[str]) -> list[str]:
         return [wrapped(visible(line), self.width) for line in lines]

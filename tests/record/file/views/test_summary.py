@@ -192,3 +192,13 @@ def test_lines() -> None:
 def test_a_loss_jumps_if_it_is_ten_times_the_highest_of_ten(losses: list[float], said: str) -> None:
     course = LossCourse.of(dict(enumerate(losses)))
     assert course.jumps() == said and jumps({"Net": course}) == (said and f"Net: the loss {said}")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [({0: 1.5, 1: 90.0}, " on rank 1"), ({0: 21.0, 1: 1.0, 7: 90.0}, " on ranks 0, 7"), ({0: 90.0, 1: 90.0}, "")],
+)
+def test_a_loss_that_jumped_on_some_ranks_names_them(ranks: dict[int, float], said: str) -> None:
+    course = LossCourse.of(dict(enumerate([2.0, *[1.0] * 9, 45.75])))
+    course.found_on(ranks)
+    assert course.jumps() == f"jumped to 45.75 at step 10{said}, 23 times the highest before"
