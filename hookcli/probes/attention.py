@@ -133,7 +133,6 @@ class AttentionProbe(Probe):
         return noted(rows)
 
     def totals(self) -> Mapping[str, object]:
-        """The verdict, and the number of heads."""
         return {"verdict": verdict(rows), "heads": len(rows)} if (rows := self.rows()) else {"nothing": NO_ATTENTION}
 
     def skipped(self) -> list[Skipped]:
@@ -149,7 +148,6 @@ class AttentionProbe(Probe):
         return [*self._skipped, *(Skipped(fqn, why) for fqn, why in told.items())]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        """How to read a row of several heads."""
         several = "a row of several heads has the highest of their figures, but the lowest entropy and output"
         return [several] * bool(rows)
 
