@@ -182,6 +182,14 @@ class Step:
         return roots, [_vector(kind, root, self.share) for root in roots]
 
     def _loss(self, loss: str | Loss, session: HookSession, output: object, info: Meta) -> tuple[list[Tensor], None]:
+        with session.inner_gradients():  # a loss function may compute gradients itself, for a penalty on them
+            value, name = self.loss_of(loss, output, info)
+        if not value.requires_grad:
+            raise NoGradientsError(_NO_GRADIENTS)
+        return self._scalar(value, name, info)
+
+    def loss_of(self, loss: str | Loss, output: object, info: Meta) -> tuple[Tensor, str]:
+        """A loss of an output, and its name. Raises ModelError if it fails, UsageError if it is not of one element."""
         text = type(loss).__name__ if isinstance(loss, nn.Module) else repr(loss)  # a module's text has several lines
         name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", text)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
@@ -191,16 +199,13 @@ class Step:
             info["error"] = message.partition("\n")[0]
             return ModelError(message)
 
-        # A loss function may compute gradients itself, for a penalty on them.
-        with UserCode(failed), session.inner_gradients():
+        with UserCode(failed):
             value = losses.applied(function, output, self.target)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             one = f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise UsageError(f"the loss must be a tensor of one element, not {one}")
-        if not value.requires_grad:
-            raise NoGradientsError(_NO_GRADIENTS)
-        return self._scalar(value, name, info)
+        return value, name
 
     def _scalar(self, value: Tensor, name: str, info: Meta) -> tuple[list[Tensor], None]:
         if self.share.of > 1 and name != "sum":  # treated as a mean over the batch, as DistributedDataParallel does

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.hooks.tensor_origins import version_of
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.routers import Router, find_router, note_computed, sums_of
 from hookcli.table import Report, Row, Skipped
@@ -27,9 +26,10 @@ from hookcli.tensors.tree import type_text
 class ExpertsProbe(Probe):
     """A row per layer of experts, followed by one for each expert.
 
-    A router is a `topk` or `argmax` that experts follow (`find_router`): the last one, as in grouped routing; `argmax`
-    of other scores adds a choice. Its probabilities are the last softmax over experts before it, or sigmoid divided by
-    its sum, else the softmax of the scores.
+    A router is a `topk`, `argmax` or `max` that experts follow (`find_router`): the last `topk`, as in grouped routing;
+    an `argmax` or `max` that takes other experts than the one before it adds a choice. All that a `topk` takes counts,
+    also scores that the layer takes for a loss alone. The probabilities are the last softmax over experts before it,
+    or sigmoid divided by its sum, else the softmax of the scores.
     """
 
     name = "experts"
@@ -43,7 +43,7 @@ class ExpertsProbe(Probe):
         self._places: dict[tuple[str, int], Router | None] = {}
         self._skipped: dict[Skipped, None] = {}
         session.functions(self._scored, "softmax", "sigmoid")
-        session.functions(self._chosen, "topk", "argmax")
+        session.functions(self._chosen, "topk", "argmax", "max")
         session.forward(self._returned)
 
     def _scored(self, event: HookEvent) -> None:
@@ -56,28 +56,26 @@ class ExpertsProbe(Probe):
 
     def _chosen(self, event: HookEvent) -> None:
         """Take a choice, in place of an earlier one that no expert has followed."""
-        single = bool(event.operator and event.operator.name == "argmax")
-        names = ("input", "dim") if single else ("input", "k", "dim", "largest")
+        several = bool(event.operator and event.operator.name == "topk")
+        names = ("input", "k", "dim", "largest") if several else ("input", "dim")
         given = dict(zip(names, event.args, strict=False)) | dict(event.kwargs)
-        scores, dim = given["input"], given.get("dim", None if single else -1)
-        if not scores.numel() or dim not in (-1, scores.dim() - 1) or not given.get("largest", True):
-            return
-        router = self._router(event.fqn, scores.shape[-1]) if scores.dim() else None
+        scores, dim = given["input"], given.get("dim", -1 if several else None)
+        last = isinstance(dim, int) and scores.numel() and dim in (-1, scores.dim() - 1) and scores.is_floating_point()
+        router = self._router(event.fqn, scores.shape[-1]) if last and given.get("largest", True) else None
         if router is None:
             return
         if router.pending and router.calls() > router.pending.calls:
             router.settle()
-        before = router.pending if single and router.pending and router.pending.given else None
-        made_of = (id(scores), version_of(scores), scores) if single else ()
-        if before and before.given[:2] == made_of[:2]:
-            return  # chosen again, for its value
+        chosen = event.output if isinstance(event.output, Tensor) else event.output[1]
+        before = router.pending if chosen.numel() * scores.shape[-1] == scores.numel() else None
+        if before and before.top_k > 1:
+            return  # the largest of the scores, for its value
         try:
-            choice = sums_of(scores, event.output if single else event.output[1], router.scores, before)
+            choice = sums_of(scores, chosen, router.scores, before)
         except Exception as error:  # a layout that PyTorch can't reduce is no reason to lose the run
             self._skipped[Skipped(router.fqn, f"a choice can't be summed up ({cause(error, scores)})")] = None
             return
-        choice.calls, choice.given = router.calls(), made_of
-        router.pending, router.chooses = choice, event.fqn
+        choice.calls, router.pending, router.chooses = router.calls(), choice, event.fqn
 
     def _router(self, fqn: str, number: int) -> Router | None:
         """The router that chooses in this module among so many, if there is one."""
@@ -92,8 +90,8 @@ class ExpertsProbe(Probe):
             choice = router.pending
             if event.fqn == router.fqn:
                 self._settle(router)
-            elif choice and event.fqn == router.chooses and not (choice.given and choice.top_k > 1):
-                note_computed(choice, (x for _, x in tree.leaves(event.output)))  # of several, each may have a mask
+            elif choice and event.fqn == router.chooses:
+                note_computed(choice, (x for _, x in tree.leaves(event.output)))
 
     def _settle(self, router: Router) -> None:
         if not router.settle():
@@ -107,26 +105,26 @@ class ExpertsProbe(Probe):
     def rows(self) -> list[Row]:
         """Return a row for each layer, followed by those of its experts."""
         self.batch_ended()
-        return [row for router in self._routers.values() if router.sums for row in self._rows_of(router)]
+        known = [router for router in self._routers.values() if router.sums and not router.sums["mixed"].item()]
+        return [row for router in known for row in self._rows_of(router)]
 
     def _rows_of(self, router: Router) -> list[Row]:
         number = router.number
         sums: dict[str, Any] = {name: x.tolist() for name, x in router.sums.items()}
-        chosen, tokens, total = sums["chosen"], sums["tokens"], sum(sums["chosen"])
-        seen = all(some <= every for some, every in zip(sums["computed"], chosen, strict=True))  # which no NaN is
-        computed = sums["computed"] if seen else None
+        chosen, computed, tokens, total = sums["chosen"], sums["computed"], sums["tokens"], sum(sums["chosen"])
+        seen = all(some <= every for some, every in zip(computed, chosen, strict=True))  # which no NaN is
         own = {"fqn": router.fqn, "type": type_text(self.session.model.get_submodule(router.fqn))}
         entropy, known = sums["entropy"] / tokens, sums["known"]
         layer = {"experts": number, "top_k": round(total / tokens), "tokens": round(tokens)}
         layer |= {"dead_experts": chosen.count(0), "load": max(chosen) * number / total}
         layer |= {"margin": sums["margin"] / known if known else None}
         layer |= {"router_entropy": entropy, "router_entropy_share": entropy / math.log(number)}
-        if computed:
+        if seen:
             layer |= {"dropped": round(total - sum(computed)), "dropped_share": 1 - sum(computed) / total}
         rows = [Row({**own, **layer})]
         for n, count in enumerate(chosen):
             values = {"expert": n, "tokens": round(count), "load": count * number / total}
-            values |= {"dropped": round(count - computed[n])} if computed else {}
+            values |= {"dropped": round(count - computed[n])} if seen else {}
             values |= {"router_weight": sums["weight"][n] / count if count else None}
             values |= {"router_probability": sums["probability"][n] / tokens}
             values |= {"shortfall": _shortfall(sums["gap"][n], sums["squared"][n], sums["near"][n])}
@@ -136,17 +134,16 @@ class ExpertsProbe(Probe):
     def report(self, model: str, meta: Meta) -> Report:
         """Return the report; its verdict says so if hookcli drew the tokens without knowing a vocabulary."""
         report = super().report(model, meta)
-        text = f"All tokens were 0 or 1 (--data gives real ones): {report.totals['verdict']}"
         drawn = report.rows and "(0 or 1)" in str(meta.get("input"))
-        return replace(report, totals={"verdict": text}) if drawn else report
-
-    def totals(self) -> Mapping[str, object]:
-        """Return the verdict."""
-        return {"verdict": verdict(self.rows())}
+        text = "All tokens were 0 or 1 (--data gives real ones): " if drawn else ""
+        return replace(report, totals={"verdict": text + verdict(report.rows)})
 
     def skipped(self) -> list[Skipped]:
         """Return choices that were not counted, and modules that could not be watched."""
-        return [*self._skipped, *(Skipped(fqn, reason) for fqn, reason in self.session.not_hooked().items())]
+        mixed = [router for router in self._routers.values() if router.sums and router.sums["mixed"].item()]
+        why = "experts: its argmax or max differ for some of the tokens, and which of them chooses is not known"
+        unseen = (Skipped(fqn, reason) for fqn, reason in self.session.not_hooked().items())
+        return [*self._skipped, *(Skipped(router.fqn, f"{router.number} {why}") for router in mixed), *unseen]
 
 
 def _shortfall(gap: float, squared: float, number: float) -> float:

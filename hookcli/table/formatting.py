@@ -13,9 +13,9 @@ from hookcli.table.marks import mark
 from hookcli.table.meta import Meta
 
 
-def listed(names: Sequence[object], most: int = 5) -> str:
+def listed(names: Sequence[object], most: int = 5, between: str = ", ") -> str:
     """The first names or numbers, and how many more there are: a, b and 3 more."""
-    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    return between.join(map(str, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def number(value: float | None) -> str:

@@ -94,6 +94,47 @@ def test_what_can_not_be_judged_is_said(x: Tensor) -> None:
     assert not of(unasked)
 
 
+class OneByOne(Listed):
+    """The largest score, which a softmax also takes, then the largest of the others, or of scores with noise."""
+
+    def __init__(self, noise: float = 0) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.gate(x)
+        p = (scores - scores.max(-1, keepdim=True)[0]).exp()
+        first = p.argmax(-1, keepdim=True)
+        p = torch.softmax(scores, -1)
+        if self.noise:
+            scores = scores + self.noise * torch.randn(scores.shape, generator=torch.Generator().manual_seed(0))
+        else:
+            scores = scores.scatter(-1, first, -torch.inf)
+        second = scores.max(dim=-1, keepdim=True).indices
+        p.max(dim=-1)  # for its value
+        mask = torch.zeros_like(p).scatter(-1, torch.cat([first, second], -1), 1.0) * p
+        return sum(mask[..., n : n + 1] * expert(x) for n, expert in enumerate(self.experts))  # type: ignore[return-value]
+
+
+def test_choices_of_one_after_another(x: Tensor) -> None:
+    """As Phi-MoE makes them."""
+    layer = OneByOne()
+    layer_row, *experts = hookcli.capture(layer, x, ["experts"])[0].rows
+    p = layer.gate(x).double().softmax(-1).flatten(0, 1)
+    mask = torch.zeros_like(p).scatter(1, p.topk(2).indices, 1)
+    assert layer_row["top_k"] == 2 and [row["tokens"] for row in experts] == mask.sum(0).tolist()
+    weights = ((p * mask).sum(0) / mask.sum(0)).tolist()
+    assert [row["router_weight"] for row in experts] == pytest.approx(weights, rel=1e-5)
+    noisy = hookcli.capture(part(OneByOne(0.5)), x, ["experts"])[0]
+    assert not noisy.rows and "differ for some of the tokens" in noisy.skipped[0].reason
+
+
+def test_scores_that_are_not_a_number_come_first(x: Tensor) -> None:
+    x[1, 2] = torch.nan
+    verdict = hookcli.capture(part(Listed()), x, ["experts"])[0].totals["verdict"]
+    assert verdict.startswith("NaN among the scores of layer 1. Every expert got tokens; expert ")
+
+
 NET = """
 from probes.routed_models import *
 class Tokens(nn.Module):

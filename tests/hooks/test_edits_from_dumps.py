@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from hookcli import Step, capture, watch
 from hookcli.errors import UsageError
+from hookcli.hooks.edits import dumps
 from hookcli.hooks.edits.base import parse_edit
 from hookcli.probes.activations import ActivationsProbe, InputsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.table.dump import Dump
+from hookcli.tensors.files.dump_reader import DumpReader
 from hookcli.tensors.files.dump_writer import DumpWriter
 
 
@@ -65,6 +67,17 @@ def test_the_last_block_of_another_run_gives_its_output_bit_for_bit(tmp_path: Pa
         handle.remove()
 
 
+def test_the_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each module: a thousand took 90 s. It is read again when it has changed."""
+    model, x, read = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))), torch.randn(1, 2), list[str]()
+    dump = dumped(tmp_path / "d", ActivationsProbe, model, x)
+    monkeypatch.setattr(dumps, "DumpReader", lambda folder: read.append(folder) or DumpReader(folder))
+    for count in (1, 2):
+        assert torch.equal(output_of(model, x + 1, edits=f"*:output=from({dump})"), model(x))
+        assert len(read) == count
+        dumped(tmp_path / "d", ActivationsProbe, model, x)
+
+
 def test_channels_last_keeps_its_strides(tmp_path: Path) -> None:
     """Else the next convolution takes another kernel."""
     torch.manual_seed(0)
@@ -91,7 +104,7 @@ def test_each_call_and_each_batch_get_their_own(tmp_path: Path) -> None:
         assert torch.equal(edit.apply(fqn, call, "", torch.zeros_like(theirs)), theirs)
     assert len(outputs) > 1
     edit.numbers["batch"] = 1
-    with pytest.raises(UsageError, match=f"has no output of {fqn}, call 0: it has output there"):
+    with pytest.raises(UsageError, match=f"has no output of {fqn}, batch 1: it has output; output, call 1; "):
         edit.apply(fqn, 0, "", torch.zeros_like(outputs[0]))
 
 
@@ -136,7 +149,7 @@ def test_dumps_that_do_not_fit_get_one_line(tmp_path: Path) -> None:
     assert wide in refused(f"relu:output=from({dump})", x.double(), of=Hand().double())
     assert "it has output" in refused(f"relu:input=from({dump})")
     assert "larger than --max-bytes" in refused(f"out:output=from({small})")
-    assert "no output of rely, call 0: it has nothing there" in refused(f"relu:output=from({dump}, rely)")
+    assert "no output of rely: it has nothing there" in refused(f"relu:output=from({dump}, rely)")
     assert "nowhere/index.json" in refused("relu:output=from(nowhere)")
     assert "missing a required argument: 'dump'" in refused("relu:output=from")
     assert "gets its place from hookcli" in refused(f"relu:output=from('{dump}', place=1)")

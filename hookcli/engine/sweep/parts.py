@@ -51,7 +51,7 @@ def shared_dims(module: nn.Module, w: Tensor) -> list[int]:
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:
-    """The module's own weights of two and more dimensions: neither biases nor those of normalizations."""
+    """The module's own weights of two and more dimensions, which biases and most normalizations have not."""
     own = module.parameters(recurse=False)
     return [p for p in own if p.dim() > 1 and p.is_floating_point() and p.dtype.itemsize > 1 and is_plain(p)]
 
@@ -61,7 +61,10 @@ _PROJECTIONS = ("out_proj", "o_proj", "c_proj", "proj", "out_lin", "wo", "o", "t
 
 
 def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice]]:
-    """Each head: its attention, the output projection there and its weight, the head's number and its columns."""
+    """Each head: its attention, the output projection there and its weight, the head's number and its columns.
+
+    One without columns stands for heads that can't share them evenly.
+    """
     known, modules = set[str](), dict(model.named_modules())
     for fqn, module in modules.items():
         count = _head_count(module)
@@ -70,8 +73,9 @@ def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice
             continue
         known.add(name)
         weight = matrices(modules[name])[0]
-        step = weight.shape[type(modules[name]).__name__ != "Conv1D"] // count
-        yield from ((fqn, name, weight, n, slice(n * step, (n + 1) * step)) for n in range(count))
+        step, left = divmod(weight.shape[type(modules[name]).__name__ != "Conv1D"], count)
+        columns = [slice(0, 0)] if left else [slice(n * step, (n + 1) * step) for n in range(count)]
+        yield from ((fqn, name, weight, n, part) for n, part in enumerate(columns))
 
 
 def _head_count(module: nn.Module) -> int:
@@ -90,11 +94,12 @@ def _projection(modules: dict[str, nn.Module], fqn: str) -> str:
     return next((name for name in names if name in modules and matrices(modules[name])), "")
 
 
-def experts(model: nn.Module) -> Iterator[tuple[str, nn.Module, int, bool]]:
-    """Each expert: a module in a list that is called experts, or (True) a part of a module with the weights of all."""
+def experts(model: nn.Module) -> Iterator[tuple[str, nn.Module, int, list[nn.Parameter]]]:
+    """Each expert: a module in a list or mapping called experts, or a part of one, whose `weights` hold all experts."""
     named = [(fqn, module) for fqn, module in model.named_modules() if "expert" in fqn.rpartition(".")[2]]
     for fqn, module in named:
-        if isinstance(module, nn.ModuleList):
-            yield from ((f"{fqn}.{number}", part, number, False) for number, part in enumerate(module))
+        if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            yield from ((f"{fqn}.{name}", part, n, []) for n, (name, part) in enumerate(module.named_children()))
         elif len(sizes := {p.shape[0] for p in matrices(module) if p.dim() == 3}) == 1:
-            yield from ((fqn, module, number, True) for number in range(sizes.pop()))
+            weights = [p for p in matrices(module) if p.shape[0] in sizes]
+            yield from ((fqn, module, number, weights) for number in range(sizes.pop()))

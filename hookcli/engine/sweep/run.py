@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import cast
 
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, of_hooks, parse_edits
 from hookcli.engine.run_info import finished
 from hookcli.engine.sweep.parts import changed
-from hookcli.engine.sweep.trials import SeenModules, Sweep, Trial, trials
+from hookcli.engine.sweep.trials import NOT_FOUND, SeenModules, Sweep, Trial, trials
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.parts import Select, uncompiled
@@ -66,16 +65,19 @@ class SweepRun:
         """
         run, began = self.run, perf_counter()
         run.feedback.stage(f"running {run.name} as it is")
-        seen = self._once(None, watch=True)[1]
-        assert seen is not None
+        watched: list[SeenModules] = []
+        self._base = self._once(None, watched)
         levels, path = Levels.of(run.info), self._first[0][0]
-        todo, self._skipped = trials(self.sweep, run.model, seen, path, levels, self.select)
+        todo, self._skipped = trials(self.sweep, run.model, watched[0], path, levels, self.select)
         start = perf_counter()
-        self._base = self._once(None)[0]
-        self._key = next((key for key in ("logit", "loss") if key in self._base), "output_change")
+        self._key = next(key for key in ("logit", "loss", "output_change") if key in self._base)
+        logit = self.logit if "[" in self.logit else f"logit {self.logit}"
+        self._what = {"logit": logit, "loss": "the loss"}.get(self._key, "the output")
+        self._noise = self._effect(self._once(None))
         each = perf_counter() - start
         about = f"{counted(len(todo), 'run')}, about {duration(len(todo) * each)} (a forward: {duration(each)})"
-        run.feedback.remark(f"sweep of {run.name}: {about}")
+        if todo:
+            run.feedback.remark(f"sweep of {run.name}: {about}")
         run.feedback.stage("sweeping")
         try:
             for done, trial in enumerate(todo):
@@ -87,31 +89,32 @@ class SweepRun:
             error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
             raise
         if not self._rows:
-            why = "".join(f": {item.fqn} {item.reason}" for item in self._skipped[-1:])
-            raise UsageError(f"no {self.sweep.of} could be swept{why}")
+            why = [f"{item.fqn}: {item.reason}" for item in self._skipped[-1:]] or [NOT_FOUND[self.sweep.of]]
+            raise UsageError(f"no {self.sweep.of} could be swept: {why[0]}")
         return self._report(began, complete=True)
 
-    def _once(self, trial: Trial | None, *, watch: bool = False) -> tuple[Figures, SeenModules | None]:
-        """Run the model under one change, or as it is, and put all back; `watch` sees what each module returns."""
+    def _once(self, trial: Trial | None, watched: list[SeenModules] | None = None) -> Figures:
+        """Run the model under one change, or as it is, and put all back. `watched` gets what each module returns."""
         model, run, figures = self.run.model, self.run, Figures()
         edits = [*parse_edits(self.edits, model, False), *(trial.edits if trial else ())]
         edits = [replace(edit, number=n, applied=0) for n, edit in enumerate(edits)]
-        select = None if watch else lambda fqn, module: False
+        select = None if watched is not None else lambda fqn, module: False
         session = HookSession(model, select=select, fastpath=self.fastpath, edits=edits, discard_saved=True)
         step = replace(run.step, backward=False, graph=False, passes=1, ran=partial(self._measure, figures))
         kept = preserved(model, run.inputs, parameters=False)
         parts = preserved(UnregisteredParts(model), (), parameters=False)
         with step.mode(), uncompiled(model), kept, parts, changed(trial.weights if trial else ()), session:
-            seen = SeenModules(session) if watch else None
+            if watched is not None:
+                watched.append(SeenModules(session))
             with UserCode(partial(failure.crashed, model, {})):
                 step.run(session, *arguments(run.inputs), {})
         check_applied(edits, ())
-        return figures, seen
+        return figures
 
     def _try(self, trial: Trial) -> None:
         """Add a row for a change, or where the model can't run under it, the reason."""
         try:
-            self._rows.append((trial, self._once(trial)[0]))
+            self._rows.append((trial, self._once(trial)))
             reason = "" if "output_change" in self._rows[-1][1] else "the output has another shape: no output change"
         except HookcliError as error:
             reason = message_of(error).partition("\n")[0]
@@ -124,10 +127,8 @@ class SweepRun:
             raise UsageError("the model returns no floating-point tensor, so nothing can be seen to change")
         path, main = min(tensors, key=lambda item: ("logits" not in item[0], item[1].numel() < 2))
         self._first = self._first or [(path, main.detach().clone())]
-        loss = self.run.step.loss or "loss"
-        function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
-        with suppress(*([] if self.run.step.loss else [UsageError])):
-            figures["loss"] = float(cast(Tensor, losses.applied(function, output, self.run.step.target)))
+        with suppress(*([] if self.run.step.loss else [HookcliError])):
+            figures["loss"] = float(self.run.step.loss_of(self.run.step.loss or "loss", output, {})[0])
         if self.logit:
             figures["logit"] = self._logit_of(output, main)
         if (first := self._first[0][1]).shape == main.shape and (pending := compare(first, main)):
@@ -139,7 +140,8 @@ class SweepRun:
         with suppress(UsageError, ValueError, IndexError):
             x = losses.at_path(output, path=path) if path else main
             at = tuple(map(int, index.split(",")))
-            if isinstance(x, Tensor) and x.dim() == len(at := at if "[" in self.logit else (0, -1)[: x.dim() - 1] + at):
+            at = at if "[" in self.logit else (0, -1)[: main.dim() - 1] + at
+            if isinstance(x, Tensor) and x.dim() == len(at) and not x.is_complex():
                 return float(x[at])
         there = ", ".join(f"{path}[{tree.shape_text(x)}]" for path, x in tree.leaves(output))
         wrong = f"--logit {self.logit!r}: no number of the output, {there}; give 42, or 'logits[0,-1,42]'"
@@ -151,8 +153,8 @@ class SweepRun:
         turns = f"each {sweep.of[:-1]} {sweep.done} in turn"
         info |= {"sweep": turns, "complete": complete, "seconds": perf_counter() - began}
         notes = [f"Output change: relative l2 distance of {self._first[0][0] or 'the output'}"]
-        if base.get("output_change"):
-            notes.append(f"noise: run again as it is, the output changes by {number(base['output_change'])}")
+        if 0 < self._noise < math.inf:
+            notes.append(f"noise: run again as it is, {self._what} changes by {number(self._noise)}")
         if any(trial.bottleneck for trial, _ in self._rows):
             notes.append("bottleneck: all passes through it, so nothing is left of the input then; ranked last")
         ranked = sorted(self._rows, key=lambda row: (row[0].bottleneck, -self._effect(row[1])))
@@ -166,7 +168,7 @@ class SweepRun:
 
     def _effect(self, figures: Figures) -> float:
         """How far a change moves the figure that ranks, `_key`; infinite for one that is not finite, or not there."""
-        effect = abs(figures.get(self._key, math.inf) - self._base.get(self._key, 0.0))
+        effect = abs(figures.get(self._key, math.inf) - self._base[self._key])
         return math.inf if math.isnan(effect) else effect
 
     def _verdict(self, ranked: list[tuple[Trial, Figures]]) -> str:
@@ -174,12 +176,13 @@ class SweepRun:
 
         Of several with the same effect, as all modules of one branch have, one that contains others is named.
         """
-        key, done = self._key, f"when {self.sweep.done}"
-        named = self.logit if "[" in self.logit else f"logit {self.logit}"
-        what = {"logit": named, "loss": "the loss"}.get(key, "the output")
+        key, done, what = self._key, f"when {self.sweep.done}", self._what
+        if not math.isfinite(self._base[key]) or (key == "output_change" and self._first[0][1].isnan().any()):
+            return f"The ranks mean nothing: {what} is not finite as it is (hookcli check says where that begins)"
         most = self._effect(ranked[0][1]) if ranked else 0.0
-        if not most:
-            return f"None of {counted(len(ranked), self.sweep.of[:-1])} changes {what} {done}"
+        if most <= self._noise:
+            more = f" by more than another run as it is: {number(self._noise)}" if self._noise else ""
+            return f"None of {counted(len(ranked), self.sweep.of[:-1])} changes {what} {done}{more}"
         rivals = [row for row in ranked if row[0].bottleneck == ranked[0][0].bottleneck]
         tied = [row for row in rivals if self._effect(row[1]) >= _TIE * most]
         first, figures = next((r for r in tied if any(is_within(one.fqn, r[0].fqn) for one, _ in tied)), ranked[0])
@@ -189,5 +192,6 @@ class SweepRun:
         says = f"decides {what}" if alone and key != "output_change" else f"changes {what} most"
         says = f"is the most sensitive ({what})" if self.sweep.quantize else says
         before = "relative l2" if key == "output_change" else f"{number(self._base[key])} →"
+        now = f"{before} {number(figures[key])}" if key in figures else "another shape"
         then = f" (next: {after[0].name}, {number(after[1].get(key))})" if after and self._effect(after[1]) else ""
-        return f"{first.name} {says}: {before} {number(figures.get(key))} {done}{then}"
+        return f"{first.name} {says}: {now} {done}{then}"

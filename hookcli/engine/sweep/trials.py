@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,12 @@ from hookcli.tensors import tree
 from hookcli.tensors.tree import type_text
 
 MOST = 100  # runs of a sweep over modules, unless a depth is asked for
+NOT_FOUND = {
+    "modules": "none has weights",
+    "heads": "no attention with a number of heads and an output projection is known here",
+    "experts": "no part is called experts and has a module for each, or weights of size E x M x N",
+}
+"""Why there is nothing to sweep, where no module has a reason."""
 _DONE = {"zero": "zeroed", "mean": "set to its mean", "ones": "set to 1", "from": "patched"}  # nothing is left of it
 
 
@@ -86,7 +92,7 @@ class SeenModules:
     def _leave(self, event: HookEvent) -> None:
         given, tensors = self._given.pop((event.fqn, event.call)), floating(event.output)
         self.makers[event.fqn].update(map(self.flow.origins.of, tensors))
-        if any(given.get(id(x)) != version_of(x) for x in tensors):
+        if any(x.is_inference() or given.get(id(x)) != version_of(x) for x in tensors):
             self._own.add(event.fqn)
 
     def unswept(self, fqns: Mapping[str, object]) -> dict[str, Skipped]:
@@ -143,6 +149,9 @@ def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen
     for fqn, name, weight, number, part in parts.heads(model):
         if fqn not in wanted:
             continue
+        if part.stop == 0:
+            skipped[fqn] = Skipped(fqn, f"its heads can't share the {weight.shape[-1]} columns of {name} evenly")
+            continue
         if name in seen.makers:
             change: Any = {"edits": [sweep.edit(name, what="input", part=part)]}
         elif sweep.operation == "zero":
@@ -162,25 +171,30 @@ def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], se
         if fused and not sweep.quantize and sweep.operation != "zero":
             skipped[fqn] = Skipped(fqn, "its experts are parts of one weight: they can only be zeroed or rounded")
         if fqn not in skipped:
-            held = [module] if fused else module.modules() if sweep.quantize else []
-            weights = [w for m in held for w in _changes(m, sweep.quantize, number if fused else ...)]
+            held = [(module, fused)] if fused else [(m, parts.matrices(m)) for m in module.modules() if sweep.quantize]
+            weights = [w for each in held for w in _changes(*each, sweep.quantize, number if fused else ...)]
             edits = [] if fused or sweep.quantize else [sweep.edit(fqn)]
             found.append(Trial(fqn, type_text(module), edits, weights, {"expert": number}))
     return found, [*skipped.values()]
 
 
-def _changes(module: nn.Module, quantize: str | None, index: Any = ...) -> Iterator[parts.ChangedWeight]:
-    """The changes of a module's weights, or of one expert's part of them: rounded, else zeroed."""
-    for w in parts.matrices(module):
-        dims = parts.shared_dims(module, w.data[index])
-        yield w, index, partial(parts.fake_quantized, kind=quantize, dims=dims) if quantize else _zero
+def _changes(
+    module: nn.Module, weights: Iterable[nn.Parameter], quantize: str | None, index: Any = ...
+) -> Iterator[parts.ChangedWeight]:
+    """The changes of a module's weights, or of one expert's part of them: zeroed, or but for biases rounded."""
+    for w in weights:
+        if not quantize:
+            yield w, index, _zero
+        elif (x := w.data[index]).dim() > 1:
+            yield w, index, partial(parts.fake_quantized, kind=quantize, dims=parts.shared_dims(module, x))
 
 
 def _layers(sweep: Sweep, wanted: Mapping[str, nn.Module]) -> Found:
     """A run for each module with weights of its own; of those that share one, only for the first."""
     found, skipped, owners = [], [], dict[int, str]()
     for fqn, module in wanted.items():
-        weights = [w for w in _changes(module, sweep.quantize) if owners.setdefault(id(w[0]), fqn) == fqn]
+        own = [w for w in parts.matrices(module) if owners.setdefault(id(w), fqn) == fqn]
+        weights = [*_changes(module, own, sweep.quantize)]
         found += [Trial(fqn, type_text(module), weights=weights)] if weights else []
         tied = (owners[id(w)] for w in parts.matrices(module) if owners[id(w)] != fqn)
         skipped += [Skipped(fqn, f"has the weight of {owner}, which was swept") for owner in tied]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hookcli.errors import UsageError
+from hookcli.system.files import is_file
+from hookcli.table.dump import INDEX
+from hookcli.table.formatting import listed
 from hookcli.table.names import in_words
+from hookcli.table.row import Row
 from hookcli.tensors.files.dump_reader import DumpReader
 from hookcli.tensors.tree import dtype_text, shape_text
 
@@ -20,17 +26,29 @@ def from_dump(x: Tensor, dump: str, fqn: str | None = None, *, place: Mapping[st
     The strides are those of `x`, since kernels may round otherwise with others; the gradient passed on is 0. Raises
     UsageError if the dump lacks the tensor, or has another shape or dtype there.
     """
-    reader, name = DumpReader(dump), place["fqn"] if fqn is None else fqn.replace("(model)", "")
-    wanted = {**place, "fqn": name}
-    rows = [row for row in reader.dump.tensors if row.fqn == name]
-    row = next((row for row in rows if all(row[key] == value for key, value in wanted.items())), None)
+    file, name = Path(dump) / INDEX, place["fqn"] if fqn is None else fqn.replace("(model)", "")
+    reader, rows = _read(dump, file.stat().st_mtime_ns if is_file(file) else 0)
+    row = rows.get((name, _words(place)))
     if row is None or not row["file"]:
-        has = ", ".join(sorted({row["kind"] for row in rows})) or "nothing"
-        what = f"{place['kind']} {place['path']}".strip() + f" of {in_words(name)}, call {place['call']}"
-        raise UsageError(f"{dump} has no {what}: {row['reason'] if row else f'it has {has} there'}")
+        there = listed([words for owner, words in rows if owner == name], between="; ") or "nothing"
+        why = row["reason"] if row else f"it has {there} there"
+        raise UsageError(f"{dump} has no {_words(place, f' of {in_words(name)}')}: {why}")
     found = reader.load(row)
     if (found.shape, found.dtype) != (x.shape, x.dtype):
         has = f"{shape_text(found)} {dtype_text(found)}"
         raise UsageError(f"{dump} has {has} there, this run {shape_text(x)} {dtype_text(x)}")
     value = torch.empty_like(x, requires_grad=False).copy_(found)
     return torch.where(torch.ones_like(x, dtype=torch.bool), value, x) if x.requires_grad else value
+
+
+@lru_cache(maxsize=2)
+def _read(dump: str, changed: int) -> tuple[DumpReader, dict[tuple[str, str], Row]]:
+    """A dump, and its rows by module and place; each module asks. `changed`: the time of its index."""
+    reader = DumpReader(dump)
+    return reader, {(row.fqn, _words(row)): row for row in reader.dump.tensors}
+
+
+def _words(place: Any, of: str = "") -> str:
+    """The place of a tensor in its module: output [0], call 1."""
+    later = (f", {key} {place[key]}" for key in ("call", "batch", "pass") if place[key])
+    return f"{place['kind']} {place['path']}".strip() + of + "".join(later)

@@ -16,13 +16,13 @@ from hookcli.table.names import owner_of
 
 @dataclass
 class Choice:
-    """Sums over tokens of a choice before experts, which had run so many `calls`; `given`: what an argmax was of."""
+    """Sums over tokens of the `chosen` experts, which had run so many `calls` before; `top_k`: how many at once."""
 
     sums: dict[str, Tensor]
-    top_k: int
+    chosen: Tensor
     probabilities: Tensor
+    top_k: int
     calls: int = 0
-    given: tuple[object, ...] = ()
 
 
 @dataclass(eq=False)
@@ -83,9 +83,10 @@ def _experts_in(module: nn.Module, number: int) -> list[nn.Module] | None:
 
 @torch.no_grad()
 def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before: Choice | None) -> Choice:
-    """The sums of the experts `chosen`, of which `scores` have one per token; a choice `before` was of others.
+    """The sums of the experts `chosen`, of which `scores` have one per token.
 
-    Unless they are known, probabilities are the scores, or their softmax.
+    To those of a choice `before` they are added if it has none of them for any token; it stays if it has all of them;
+    else the two are `mixed`. Unless they are known, probabilities are the scores, or their softmax.
     """
     number = scores.shape[-1]
     scores = scores.detach().reshape(-1, number).to(torch.promote_types(scores.dtype, torch.float32))
@@ -108,14 +109,20 @@ def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before
         "squared": gap.where(near, 0).square().sum(0, dtype=wide),
         "near": near.sum(0, dtype=wide),
         "computed": zeros + torch.nan,
+        "parts": zeros.new_ones(()),
+        "mixed": zeros.new_zeros(()),
         "tokens": zeros.new_tensor(len(scores)),
         "entropy": torch.special.entr(p).sum(dtype=wide),
         "margin": margin.where(known, 0).sum(dtype=wide),
         "known": known.sum(dtype=wide),
     }
     if before:
-        sums |= {name: sums[name] + before.sums[name] for name in ("chosen", "weight")}
-    return Choice(sums, k + (before.top_k if before else 0), p)
+        known = (chosen == before.chosen).any(-1)
+        sums |= {name: sums[name] + before.sums[name] for name in ("chosen", "weight", "parts")}
+        sums["mixed"] = before.sums["mixed"] + known.any() * ~known.all()
+        sums = {name: torch.where(known.all(), before.sums[name], x) for name, x in sums.items()}
+        chosen = torch.cat([before.chosen, chosen], -1)
+    return Choice(sums, chosen, p, k)
 
 
 @torch.no_grad()
@@ -126,4 +133,5 @@ def note_computed(choice: Choice, tensors: Iterable[Tensor]) -> None:
         place = next((d for d, size in enumerate(x.shape) if size == n and x.shape[:d].numel() % tokens == 0), None)
         if not x.is_floating_point() and place is not None and x.numel() > n != choice.top_k:
             others = [d for d in range(x.dim()) if d != place]
-            choice.sums["computed"] = (x.detach() != 0).sum(others).to(choice.sums["chosen"])
+            computed = (x.detach() != 0).sum(others).to(choice.sums["chosen"])
+            choice.sums["computed"] = computed.where(choice.sums["parts"] == 1, torch.nan)  # each part may have a mask

@@ -80,3 +80,12 @@ def swept(model: nn.Module, x: Any, *, logit: str = "", step: Step | None = None
 
 def rows_of(report: Report) -> dict[str, Row]:
     return {row.fqn: row for row in report.rows}
+
+
+def by_rows(w: Tensor, top: int) -> Tensor:
+    """Each row rounded to multiples of its largest magnitude over `top`, number by number."""
+    rows = []
+    for row in w.tolist():
+        scale = max(map(abs, row)) / top
+        rows.append([round(value / scale) * scale if scale else 0.0 for value in row])  # round: half to even
+    return torch.tensor(rows, dtype=w.dtype)

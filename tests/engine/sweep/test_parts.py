@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine.sweep.swept import Planted, gpt2, logits, relative, rows_of, run_of, swept
+from engine.sweep.swept import Planted, by_rows, gpt2, logits, relative, rows_of, run_of, swept
 from support import hooks_on, untouched
 from torch import Tensor, nn
 
@@ -55,7 +55,7 @@ def test_a_head_of_multihead_attention_is_columns_of_its_weight() -> None:
         twin.self_attn.out_proj.weight.data[:, 4 * row["head"] : 4 * row["head"] + 4] = 0
         assert row["output_change"] == pytest.approx(relative(base, twin(x)), rel=1e-9) != 0
     assert len(report.rows) == 2
-    with pytest.raises(UsageError, match=r"no heads could be swept: self_attn .*out_proj is not called"):
+    with pytest.raises(UsageError, match=r"no heads could be swept: self_attn: .*out_proj is not called"):
         swept(model, x, of="heads", operation="mean")
 
 
@@ -114,15 +114,6 @@ def test_experts_are_modules_or_parts_of_a_weight() -> None:
         for weight in other.model.layers[0].mlp.experts.parameters():
             weight.data[row["expert"]] = by_rows(weight.data[row["expert"]], 127)
         assert narrow["output_change"] == pytest.approx(relative(base, logits(other(x))), rel=1e-3)
-
-
-def by_rows(w: Tensor, top: int) -> Tensor:
-    """Each row rounded to multiples of its largest magnitude over `top`, number by number."""
-    rows = []
-    for row in w.tolist():
-        scale = max(map(abs, row)) / top
-        rows.append([round(value / scale) * scale if scale else 0.0 for value in row])  # round: half to even
-    return torch.tensor(rows, dtype=w.dtype)
 
 
 @pytest.mark.parametrize(("kind", "top"), [("int8", 127), ("int4", 7)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -173,3 +174,26 @@ def test_the_callers_own_edits_stay_in_each_run() -> None:
     for row in report.rows:
         if row.fqn != "embed":
             assert row["output_change"] == pytest.approx(relative(base, by_hand(model, row.fqn, torch.zeros_like, x)))
+
+
+class Shaky(nn.Module):
+    """Multiplies its output by a factor, in the second call alone or, if it is NaN, in all."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.lin, self.factor, self.calls = nn.Linear(3, 3), factor, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        y: Tensor = self.lin(x)
+        return y * self.factor if self.calls == 2 or math.isnan(self.factor) else y
+
+
+def test_a_model_that_is_broken_or_random_is_said_first() -> None:
+    x = torch.randn(2, 3)
+    for logit, what in (("", "the output"), ("1", "logit 1")):
+        broken = swept(Shaky(math.nan), x, logit=logit).totals["verdict"]
+        assert broken.startswith(f"The ranks mean nothing: {what} is not finite as it is")
+        report = swept(Shaky(1e3), x, logit=logit)
+        assert f"None of 1 module changes {what} when zeroed by more than another run" in report.totals["verdict"]
+        assert f"noise: run again as it is, {what} changes by" in str(report.meta["notes"])
