@@ -106,10 +106,11 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
 
 def _document(error: HookcliError, arguments: Sequence[str]) -> None:
     """Write the error as JSON to stdout if the report would have been that, and no report was written with it."""
-    if error.documented or not re.search(r"(^| )(--format[ =]|-f ?)json( |$)", " ".join(arguments)):
+    *_, last = "", *re.findall(r"(?:^| )(?:--format[ =]|-q?f ?)(\S*)", " ".join(arguments))
+    if error.documented or last != "json" or arguments[0] == "run":  # whose stdout is the script's
         return
-    if arguments[0] in ("run", "report") or any(re.match("-o|--output", word) for word in arguments):
-        return  # stdout is a script's, or the report goes to a file
+    if arguments[0] != "package" and any(re.match("-q?o|--output", word) for word in arguments):
+        return  # the report goes to a file
     from hookcli.table import document
     from hookcli.table.strict_json import document_text
 

@@ -20,7 +20,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, import_torch, salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
-from hookcli.diff.origin import first_beyond
+from hookcli.diff.origin import WEIGHT, first_beyond
 from hookcli.diff.rows import beyond, diff_reports, unlike
 from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hookcli.commands.diff_models import ModelRuns
 
 _SHARED = (*RUNNING, *DATA, "fastpath", "edit", "ops", "depth", "match", "type", *SHOWING)
+_ALIKE = 0.5  # relative error of weights; that of other random ones is about 1.4
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
     "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
@@ -202,10 +203,14 @@ def next_compared(
 ) -> Report:
     """The comparison of two models, with the next command if there is one: `--same-weights` where nobody chose the
     weights that differ first, and `--ops`, which names the line, where neither weights nor settings nor options differ.
+
+    Weights that are alike were chosen: quantized, or trained further.
     """
     first, (a, b) = first_beyond(report.rows), sides
     if weights_come_first(report):
-        more = "" if own.same_weights or a.options.weights or b.options.weights else "--same-weights"
+        alike = any(row.get("kind") == WEIGHT and 0 < (row.get("rel_l2") or 0) < _ALIKE for row in report.rows)
+        chosen = alike or own.same_weights or a.options.weights or b.options.weights
+        more = "" if chosen else "--same-weights"
     else:
         alike = (a.options, a.own) == (b.options, b.own)
         more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""

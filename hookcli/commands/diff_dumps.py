@@ -30,7 +30,7 @@ from hookcli.table.names import checked_filter, operator_owner
 from hookcli.tensors.files.dump_reader import DumpReader
 from hookcli.tensors.tree import type_text
 
-INPUT = {*GENERATED, *DATA}
+_INPUT = {*GENERATED, *DATA}
 _ALIKE = 0.5  # share of a dump's modules that a version of the same model has
 _PROBES = {
     "output": ("activations",),
@@ -122,8 +122,8 @@ class DumpRuns:
         """The options, and the dump's where none is typed. Raises UsageError if the latter name code to run."""
         dump = reader.dump
         left = {name: value for name, value in dump.options.items() if name in REPEATED and name not in self.typed}
-        if dump.has_inputs or INPUT & {*self.typed}:
-            left = {name: value for name, value in left.items() if name not in INPUT}
+        if dump.has_inputs or _INPUT & {*self.typed}:
+            left = {name: value for name, value in left.items() if name not in _INPUT}
         if "train" not in self.typed and dump.meta.get("mode") in ("train", "eval"):
             left["train"] = dump.meta["mode"] == "train"
         for name in ("data", "loss"):
@@ -139,7 +139,7 @@ class DumpRuns:
     def _batches(self, reader: DumpReader, built: BuiltSide) -> DataBatches | None:
         """The dump's own input; None if it has none, or another one is asked for."""
         number = len(reader.dump.inputs)
-        if not reader.dump.has_inputs or INPUT & {*self.typed}:
+        if not reader.dump.has_inputs or _INPUT & {*self.typed}:
             return None
 
         def each() -> Iterator[AllInput]:

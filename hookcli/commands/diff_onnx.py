@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hookcli.commands.diff_dumps import INPUT, DumpRuns
+from hookcli.commands.diff_dumps import DumpRuns
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_sides import common_input, is_onnx, parse_side
+from hookcli.commands.options import DATA
 from hookcli.diff.align import NamedPart
 from hookcli.engine.inputs import arguments
 from hookcli.engine.onnx.run import OnnxComparison, OnnxModel
@@ -28,7 +29,8 @@ class OnnxRuns(DumpRuns):
         if is_onnx(other) or is_dump(other):
             raise UsageError(f"{other} can't be compared with {file}; give the PyTorch model that {file} came from")
         reader = OnnxModel(file)
-        options = self.options if {*self.typed} & INPUT else replace(self.options, input=reader.input_shapes)
+        own = {"input", *DATA} & {*self.typed}
+        options = self.options if own else replace(self.options, input=reader.input_shapes)
         spec = parse_side("AB"[1 - side], other, options)
         if spec.file:
             raise UsageError(f"{spec.label} {other!r}: a saved report can't be compared with {file}; give a model")

@@ -76,7 +76,7 @@ def explore(
         app.run()
     if error:
         raise error
-    return FAILED if app.return_code else 0  # Textual has shown the error
+    return FAILED if app.return_code == 1 else app.return_code or 0  # Textual has shown the error, or got a signal
 
 
 def of_reports(reports: Sequence[Report]) -> list[Subject]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
-from hookcli.errors import UsageError
+from hookcli.errors import HookcliError, UsageError
 from hookcli.reporters.html.page import page
 from hookcli.system.files import exists, is_file, opened
 from hookcli.table import Report
@@ -35,9 +35,9 @@ class Page:
         if opens and (self.output.path is None or self.output.name != "html"):
             raise UsageError("--open: opens a page in a file; leave out --format, and --output or its suffix")
 
-    def write(self, reports: Sequence[Report], parts: str = "") -> None:
+    def write(self, reports: Sequence[Report], parts: str = "", error: HookcliError | None = None) -> None:
         """Write the reports, of which a page says that it is of `parts`, and open the file if asked to."""
-        self.output.write(reports, mixed=True, parts=parts)
+        self.output.write(reports, mixed=True, parts=parts, error=error)
         self._open()
 
     def write_payload(self, payload: Mapping[str, object], parts: str) -> None:

@@ -91,7 +91,7 @@ def report_model(job: Job, page: Page) -> int:
     except ModelError as error:
         page.output.salvage([crashed(job, error)])
         raise
-    page.write(examination.shown)
+    page.write(examination.shown, error=examination.error)
     if examination.error:
         raise examination.error
     return 0

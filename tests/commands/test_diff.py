@@ -73,6 +73,30 @@ def test_same_weights(cli: Cli, net: Path) -> None:
     assert ran.code == 1 and "--same-weights: 3 of 4 tensors of B have no counterpart" in ran.err
 
 
+QUANTIZED = """
+import net, torch
+
+class Rounded(torch.Tensor):
+    def dequantize(self):
+        return self.as_subclass(torch.Tensor)
+
+def make():
+    model = net.Net()
+    model.fc.weight = torch.nn.Parameter((model.fc.weight * 64).round().div(64).detach().as_subclass(Rounded))
+    return model
+"""
+
+
+def test_quantized_weights_are_kept(cli: Cli, net: Path) -> None:
+    """They were chosen: no other command is suggested, and --same-weights changes none."""
+    (net / "rounded.py").write_text(QUANTIZED)
+    ran = cli("diff", NET, "rounded.py:make", *INPUT)
+    assert ran.code == 1 and "fc (weight differs)" in ran.out and "Next:" not in ran.out
+    assert "fc (weight differs)" in (ran := cli("diff", NET, "rounded.py:make", *INPUT, "--same-weights")).out
+    assert "--same-weights: 1 of 4 tensors of B have no counterpart of their shape in A, or are quantized" in ran.err
+    assert cli("diff", "rounded.py:make", f"{NET} --seed 5", *INPUT, "--same-weights").code == 0
+
+
 def test_edits_of_one_side(cli: Cli, net: Path) -> None:
     ran = cli("diff", NET, f"{NET} --edit act:output=scale(1.01)", *INPUT)
     assert ran.code == 1 and "First difference: act" in ran.out

@@ -164,10 +164,10 @@ def test_the_model_computes_what_it_does_alone(folder: Path, cli: Cli) -> None:
     assert bits[0] == bits[1]
 
 
-def saved(file: str, *nodes: Any, weights: Any = (), domain: str = "") -> str:
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3, 4, 4] if name == "x" else None) for name in "xy"
-    ]
+def saved(
+    file: str, *nodes: Any, weights: Any = (), domain: str = "", kind: int = TensorProto.FLOAT, ranked: bool = True
+) -> str:
+    ends = [helper.make_tensor_value_info(n, kind, [2, 3, 4, 4] if n == "x" and ranked else None) for n in "xy"]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], initializer=weights)
     opsets = [helper.make_opsetid(name, 18) for name in {"", domain}]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -202,11 +202,14 @@ def test_hostile_files(cli: Cli, folder: Path) -> None:
         saved("up.onnx", copy, weights=[outside("../secret.bin")]): "it must name a file beside it",
         saved("link.onnx", copy, weights=[outside("link.bin")]): "a link that leads out",
         saved("address.onnx", copy, weights=[outside("*/_ORT_MEM_ADDR_/*")]): "No such file",
+        saved("bfloat.onnx", node("Identity", ["x"], ["y"]), kind=TensorProto.BFLOAT16): "unsupported ScalarType",
         saved("inner.onnx", node("Constant", [], ["w"], value=outside("/etc/passwd")), copy): "must name a file beside",
         "cut.onnx": "damaged, or not an ONNX model",
         "empty.onnx": "damaged, or not an ONNX model",
         "none.onnx": "No such file",
     }
+    any_rank = saved("rank.onnx", node("Relu", ["x"], ["y"]), ranked=False)
+    assert "no module in common" in cli("diff", "net.py:Net", any_rank, *INPUT).err  # and ran
     for file, said in cases.items():
         ran = cli("diff", "net.py:Net", file, *INPUT)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1) and said in ran.err, (file, ran.err)
@@ -219,6 +222,7 @@ def test_wrong_sides(cli: Cli, folder: Path) -> None:
         (("net.py:Net", "dynamo.onnx", "--ops", "functions"), "--ops: an .onnx file tells of no operator of PyTorch"),
         (("net.py:Net", "dynamo.onnx", "--backward"), "--backward: both sides must be models, not .onnx files"),
         (("net.py:Net", "dynamo.onnx", "-i", "4x3x4x4"), "dynamo.onnx: takes 2x3x4x4 as x, and gets 4x3x4x4"),
+        (("net.py:Net", "dynamo.onnx", "-b", "4"), "dynamo.onnx: takes 2x3x4x4 as x, and gets 4x3x4x4"),
         (("saved.json", "dynamo.onnx"), "A 'saved.json': a saved report can't be compared with dynamo.onnx"),
     ):
         ran = cli("diff", *argv)

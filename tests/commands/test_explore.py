@@ -82,16 +82,19 @@ def test_files_are_read_and_shown_without_torch(cli: Cli, tmp_path: Path) -> Non
     record = save(tmp_path / "a.run.jsonl", [HEADER, *(recorded_step(n) for n in range(3)), end()])
     assert cli("show", str(record), "-o", str(tmp_path / "a.json"), "-f", "json").code == 0
     program = f"""
-import asyncio, sys
+import asyncio, os, signal, sys
 from hookcli.commands import explore
 from hookcli.cli import main
 from hookcli.reporters.explorer.app import Explorer
 async def use(app):
     async with app.run_test() as pilot:
         await pilot.press("down", "slash", "r", "enter", "left")
+        if app._subject.steps[1:]:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await pilot.pause()
 Explorer.run = lambda app: asyncio.run(use(app))
 explore.is_terminal = lambda stream: True
-assert [main(["explore", name]) for name in ({str(record)!r}, {str(tmp_path / "a.json")!r})] == [0, 0]
+assert [main(["explore", name]) for name in ({str(record)!r}, {str(tmp_path / "a.json")!r})] == [143, 0]
 assert "torch" not in sys.modules and "textual" in sys.modules
 """
     ran = forks.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, fresh=True)

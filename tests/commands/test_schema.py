@@ -32,6 +32,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "statistics with histograms": ("activations", *NET, "--hist"),
     "a crash": ("activations", "net.py:Net", "-i", "2x3x4x5"),
     "check": ("check", *NET),
+    "page of a crash": ("report", "net.py:Net", "-i", "2x3x4x5"),
     "hooks": ("hooks", "net.py:Net"),
     "models": ("models", "resnet*"),
     "weights": ("weights", "x.safetensors"),
@@ -96,7 +97,11 @@ def test_what_commands_write(cli: Any, net: Path, name: str) -> None:
     found = validated(ran.out)
     empty = ("check", "hooks")  # of this model
     assert found["reports"] and all(report["rows"] or name in empty for report in found["reports"]), ran.err
-    assert ("error" in found) == (ran.code == 2) == (name in ("a crash", "package", "nothing in common"))
+    assert (
+        ("error" in found)
+        == (ran.code == 2)
+        == (name in ("a crash", "page of a crash", "package", "nothing in common"))
+    )
     own = cli("schema", argv[0])
     if own.code == 0:
         validated(ran.out, jsonschema.Draft202012Validator(json.loads(own.out)))
@@ -109,7 +114,7 @@ def test_wrong_commands(cli: Any) -> None:
 
 def test_every_command_is_here() -> None:
     """`comm` starts processes, and its rows have the columns of no other command; the rest writes no such document."""
-    left = {"comm", "run", "report", "explore", "explain", "schema", "skill"}
+    left = {"comm", "run", "explore", "explain", "schema", "skill"}
     assert {argv[0] for argv in RUNS.values()} == {*COMMANDS} - left
 
 
@@ -151,15 +156,17 @@ def test_columns_of_a_plugin() -> None:
         (("shapes", "--widht", "3"), "HKE001"),
         (("activations", "net.py:boom", "-i", "2x3x4x4"), "HKE006"),
         (("activations", *NET, "--format=json", "--match", "no*"), "HKE001"),
+        (("shapes", "nothing.py:Net", "-qfjson"), "HKE001"),
     ],
 )
 def test_errors(cli: Any, net: Path, argv: tuple[str, ...], expected: str) -> None:
     """One document on stdout, the same line as ever on stderr, exit code 2; without --format json no document."""
-    ran = cli(*argv, *(() if "--format=json" in argv else ("--format", "json")))
+    own = {"--format=json", "-qfjson"}
+    ran = cli(*argv, *(() if own & {*argv} else ("--format", "json")))
     error = validated(ran.out)["error"]
     assert (ran.code, error["id"], error["exit_code"]) == (2, expected, 2)
     assert error["message"].splitlines()[0] in ran.err and ran.err.startswith("hookcli: error: ")
-    plain = cli(*(word for word in argv if word != "--format=json"))
+    plain = cli(*(word for word in argv if word not in own))
     assert (plain.code, plain.out) == (2, "") and plain.err == ran.err
 
 

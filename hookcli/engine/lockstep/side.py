@@ -36,6 +36,7 @@ from hookcli.table import Report
 from hookcli.table.meta import Meta
 from hookcli.table.names import is_within_any, operator_owner
 from hookcli.table.times import with_both_times
+from hookcli.tensors.chunks import dequantized
 from hookcli.tensors.random_state import accelerators
 
 BatchOfBoth = tuple[object, object, object]
@@ -114,14 +115,15 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
         for name, value in state.items():
             own = ours.get(name)
             if isinstance(value, Tensor):  # extra state belongs to the module
-                if isinstance(own, Tensor) and own.shape == value.shape:
-                    value.copy_(own)
+                if isinstance(own, Tensor) and own.shape == value.shape and dequantized(value) is value:
+                    value.copy_(dequantized(own))
                 else:
                     left.append(name)
     if not left:
         return None
     names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
-    return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"
+    why = "have no counterpart of their shape in A, or are quantized"
+    return f"--same-weights: {len(left)} of {len(state)} tensors of B {why} ({names})"
 
 
 UNSEEN = "part of a compiled module, where no hook fires"

@@ -17,7 +17,9 @@ Described = tuple[tuple[int, ...], bool]
 """A value's shape, and True for floating-point numbers."""
 _LINEAR = re.compile(r"Conv(Transpose)?\dd|Linear")
 _FOLDED = "folded into the batch norm after it, whose output {} has"
-_NO_OPERATOR = "{} has no operator of it: the exporter left it out, or merged it with another"
+_NO_OPERATOR = (
+    "{} has no operator of it: the exporter left it out, merged it with another, or put it in a loop or branch"
+)
 _UNKNOWN_CALL = "called {} times, and {} does not tell which of its operators are of which call"
 _NO_VALUE = "no value of {} in its place has its shape"
 

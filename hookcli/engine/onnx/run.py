@@ -44,8 +44,10 @@ class OnnxModel(DumpReader):
         super().__init__(file, Dump("", ()))
         self._model = read_onnx(file)
         weights = {tensor.name for tensor in self._model.graph.initializer}
-        self._inputs = {one.name: one.type.tensor_type for one in self._model.graph.input if one.name not in weights}
-        self._sizes = {name: [dim.dim_value for dim in one.shape.dim] for name, one in self._inputs.items()}
+        inputs = {one.name: one.type.tensor_type for one in self._model.graph.input if one.name not in weights}
+        self._dtypes = {name: _dtypes().get(one.elem_type) for name, one in inputs.items()}
+        dims = {name: one.shape.dim for name, one in inputs.items() if one.HasField("shape")}
+        self._sizes = {name: [max(dim.dim_value, 0) for dim in own] for name, own in dims.items()}  # 0: any
         self._parameters: Sequence[str] = ()
         self._session: Any = None
         self._values: dict[str, Tensor] = {}
@@ -53,10 +55,11 @@ class OnnxModel(DumpReader):
     @property
     def input_shapes(self) -> list[str]:
         """The shapes of its inputs, as --input takes them; none unless all are fixed."""
-        dtypes = [_dtype(one.elem_type) or torch.float32 for one in self._inputs.values()]
-        ends = ["" if dtype.is_floating_point else f":{dtype}".replace("torch.", "") for dtype in dtypes]
-        fixed = all(sizes and 0 not in sizes for sizes in self._sizes.values())
-        return ["x".join(map(str, n)) + end for n, end in zip(self._sizes.values(), ends, strict=True)] if fixed else []
+        sizes = [self._sizes.get(name) for name in self._dtypes]
+        kinds = [str(dtype or "").replace("torch.", ":") for dtype in self._dtypes.values()]
+        ends = ["" if "float" in kind else kind for kind in kinds]
+        fixed = [f"{'x'.join(map(str, n))}{end}" for n, end in zip(sizes, ends, strict=True) if n and 0 not in n]
+        return fixed if len(fixed) == len(sizes) else []
 
     def pair_with(self, model: nn.Module, calls: Sequence[Row], call: Arguments) -> Pairing:
         """Run it on a model's first batch, and pair its values with the rows of what the model's calls returned."""
@@ -70,11 +73,11 @@ class OnnxModel(DumpReader):
         self._run(candidates, call)
         pairing.pair({name: (tuple(x.shape), x.is_floating_point()) for name, x in self._values.items()})
         names, rows = pairing.alignment.in_a, []
+        fixed = {"kind": OUTPUT, "batch": 0, "pass": 0, "source": "", "shape": None}
         for row in calls:
             if value := pairing.values.get((row.fqn, row["call"], row["path"])):
-                place = {name: row[name] for name in ("type", "call", "index", "path")} | {"batch": 0, "pass": 0}
-                place |= {"kind": OUTPUT, "fqn": names.get(row.fqn, row.fqn), "source": "", "shape": None}
-                rows.append(Row(place | {"file": value, "name": value}))
+                place = {name: row[name] for name in ("type", "call", "index", "path")}
+                rows.append(Row({**place, **fixed, "fqn": names.get(row.fqn, row.fqn), "file": value, "name": value}))
         self.dump = Dump("", rows)
         return pairing
 
@@ -91,10 +94,11 @@ class OnnxModel(DumpReader):
     def _run(self, names: Sequence[str], call: Arguments) -> None:
         from onnxruntime import OrtValue
 
-        given = {name: x.detach().cpu().contiguous().numpy() for name, x in self._given(*call).items()}
+        given = self._given(*call)
         try:
+            given = {name: x.detach().to("cpu", self._dtypes[name]).contiguous() for name, x in given.items()}
             self._session = self._session or _session(self._model, Path(self.folder).parent)
-            feed = {name: OrtValue.ortvalue_from_numpy(x) for name, x in given.items()}
+            feed = {name: OrtValue.ortvalue_from_numpy(x.numpy()) for name, x in given.items()}
             values = zip(names, self._session.run_with_ort_values([*names], feed), strict=True)
             self._values = {name: from_dlpack(value) for name, value in values if value.is_tensor()}
         except Exception as error:  # ONNX Runtime's own classes, which have no base in common
@@ -106,19 +110,20 @@ class OnnxModel(DumpReader):
         """The graph's inputs: arguments of the same names, else all in the order of the graph's."""
         named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
         found = {name: x for name, x in named.items() if isinstance(x, Tensor)}
-        if not found.keys() >= self._inputs.keys():
+        if not found.keys() >= self._dtypes.keys():
             tensors = [x for _, x in tree.arguments(args, dict(kwargs))]
-            if len(tensors) != len(self._inputs):
-                ours = listed([shape(tree.shape_of(x)) for x in tensors], _LISTED) or "nothing"
-                takes = listed([*self._inputs], _LISTED)
-                raise UsageError(f"{self.folder}: takes {takes}; the PyTorch model gets {ours}")
-            found = dict(zip(self._inputs, tensors, strict=True))
+            if len(tensors) != len(self._dtypes):
+                ours = listed([*map(tree.shape_text, tensors)], _LISTED) or "nothing"
+                raise UsageError(
+                    f"{self.folder}: takes {listed([*self._dtypes], _LISTED)}; the PyTorch model gets {ours}"
+                )
+            found = dict(zip(self._dtypes, tensors, strict=True))
         for name, sizes in self._sizes.items():
             own = tree.shape_of(found[name])
             if len(sizes) != len(own) or any(a not in (0, b) for a, b in zip(sizes, own, strict=True)):
                 takes = "x".join(str(size or "N") for size in sizes) or "a scalar"
                 raise UsageError(f"{self.folder}: takes {takes} as {name}, and gets {shape(own)}")
-        return {name: found[name].to(_dtype(one.elem_type)) for name, one in self._inputs.items()}
+        return {name: found[name] for name in self._dtypes}
 
 
 def _session(model: Any, folder: Path) -> Any:
@@ -145,13 +150,12 @@ def _bound_memory() -> None:
         ort.create_and_register_allocator(info, arena)
 
 
-def _dtype(kind: int) -> torch.dtype | None:
-    """PyTorch's dtype of a type of ONNX; None if it has none."""
+@cache
+def _dtypes() -> dict[int, torch.dtype | None]:
+    """PyTorch's dtypes of ONNX's types, whose names are the same: FLOAT, INT64; None for others, such as STRING."""
     from onnx import TensorProto
 
-    name = TensorProto.DataType.Name(kind).lower() if kind in TensorProto.DataType.values() else ""
-    dtype = getattr(torch, name, None)  # FLOAT, DOUBLE, INT64 ... bear PyTorch's names
-    return dtype if isinstance(dtype, torch.dtype) else None
+    return {number: getattr(torch, name.lower(), None) for name, number in TensorProto.DataType.items()}
 
 
 class OnnxComparison(DumpComparison):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from signal import SIGTERM
 from threading import Thread
 from time import sleep
 
@@ -62,6 +66,8 @@ class Explorer(App[None]):
         yield from (self._list, self._input, Footer())
 
     def on_mount(self) -> None:
+        with suppress(RuntimeError, ValueError):  # no main thread, or Windows
+            get_running_loop().add_signal_handler(SIGTERM, partial(self.exit, return_code=128 + SIGTERM))
         self._tree.show_guides, self._tree.guide_depth = False, 2
         self.action_model()
         self._tree.focus()
