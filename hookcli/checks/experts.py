@@ -74,10 +74,9 @@ class RouterCollapse(_Routing):
     threshold = Threshold("share of tokens that choose the same expert", 0.9, 0.0, 1.0)
 
     def _found(self, layer: Row, experts: list[Row]) -> Iterator[Finding]:
-        assert self.limit is not None
         busiest = max(experts, key=lambda row: int(row["tokens"]))
         share, entropy = busiest["tokens"] / layer["tokens"], layer["router_entropy_share"]
-        if share >= self.limit and entropy < 0.5 and 2 * layer["top_k"] <= layer["experts"]:
+        if share >= (self.limit or 0.0) and entropy < 0.5 and 2 * layer["top_k"] <= layer["experts"]:
             text = f"{percent(share)} of {layer['tokens']:,} tokens chose expert {busiest['expert']}"
             yield self.finding(layer.fqn, f"{text}; the entropy is {percent(entropy)} of an even choice's", share)
 
@@ -98,7 +97,6 @@ class DroppedTokens(_Routing):
 
     def _found(self, layer: Row, experts: list[Row]) -> Iterator[Finding]:
         share = layer.get("dropped_share")
-        assert self.limit is not None
-        if share is not None and share > self.limit:
+        if share is not None and share > (self.limit or 0.0):
             text = f"{percent(share)} of {layer['tokens'] * layer['top_k']:,} choices were dropped"
             yield self.finding(layer.fqn, text, share)

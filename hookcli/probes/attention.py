@@ -25,7 +25,7 @@ from hookcli.tensors import tree
 
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
-_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _UNSEEN = "no attention was seen in it: it is compiled, on PyTorch's fused path, or another library's (flash_attn)"
 
 
@@ -164,7 +164,7 @@ def _require_plain(*tensors: Tensor | None) -> None:
 
 def _heads(module: nn.Module | None, x: Tensor) -> int:
     """The number of heads that a tensor of three dimensions has in the first, as its module says; 1 if it says none."""
-    named = (getattr(module, name, None) for name in _HEADS)
+    named = (getattr(module, name, None) for name in HEAD_COUNTS)
     return next((n for n in named if type(n) is int and n and x.shape[0] % n == 0), 1)
 
 

@@ -39,9 +39,8 @@ class ExpertsProbe(Probe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        self._routers: dict[tuple[str, int], Router] = {}
+        self._routers, self._skipped = dict[tuple[str, int], Router](), dict[Skipped, None]()
         self._places: dict[tuple[str, int], Router | None] = {}
-        self._skipped: dict[Skipped, None] = {}
         session.functions(self._scored, "softmax", "sigmoid")
         session.functions(self._chosen, "topk", "argmax", "max")
         session.forward(self._returned)
@@ -49,8 +48,7 @@ class ExpertsProbe(Probe):
     def _scored(self, event: HookEvent) -> None:
         """Keep the probabilities that a softmax or sigmoid gives experts until some are chosen."""
         x, layer = event.output, type(event.module).__module__.startswith("torch.nn")
-        router = self._router(owner_of(event.fqn) if layer else event.fqn, x.shape[-1]) if x.dim() else None
-        if router and event.operator:
+        if x.dim() and event.operator and (router := self._router(owner_of(event.fqn) if layer else event.fqn, x)):
             x = x.detach().reshape(-1, router.number).to(torch.promote_types(x.dtype, torch.float32), copy=True)
             router.scores = x / x.sum(-1, keepdim=True) if event.operator.name == "sigmoid" else x
 
@@ -60,15 +58,17 @@ class ExpertsProbe(Probe):
         names = ("input", "k", "dim", "largest") if several else ("input", "dim")
         given = dict(zip(names, event.args, strict=False)) | dict(event.kwargs)
         scores, dim = given["input"], given.get("dim", -1 if several else None)
-        last = isinstance(dim, int) and scores.numel() and dim in (-1, scores.dim() - 1) and scores.is_floating_point()
-        router = self._router(event.fqn, scores.shape[-1]) if last and given.get("largest", True) else None
-        if router is None:
+        last = isinstance(dim, int) and scores.dim() and dim in (-1, scores.dim() - 1) and given.get("largest", True)
+        fit = last and scores.numel() and scores.is_floating_point()
+        if not (fit and (router := self._router(event.fqn, scores))):
             return
         if router.pending and router.calls() > router.pending.calls:
             router.settle()
         chosen = event.output if isinstance(event.output, Tensor) else event.output[1]
-        before = router.pending if chosen.numel() * scores.shape[-1] == scores.numel() else None
-        if before and before.top_k > 1:
+        before = router.pending
+        if not (before and chosen.numel() == scores[..., 0].numel() == len(before.chosen)):
+            before = None
+        elif before.top_k > 1:
             return  # the largest of the scores, for its value
         try:
             choice = sums_of(scores, chosen, router.scores, before)
@@ -77,9 +77,9 @@ class ExpertsProbe(Probe):
             return
         choice.calls, router.pending, router.chooses = router.calls(), choice, event.fqn
 
-    def _router(self, fqn: str, number: int) -> Router | None:
-        """The router that chooses in this module among so many, if there is one."""
-        if (key := (fqn, number)) not in self._places:
+    def _router(self, fqn: str, scores: Tensor) -> Router | None:
+        """The router that chooses in this module among as many as there are scores, if there is one."""
+        if (key := (fqn, number := scores.shape[-1])) not in self._places:
             router = find_router(self.session, fqn, number) if number > 1 else None
             self._places[key] = router and self._routers.setdefault((router.fqn, number), router)
         return self._places[key]
@@ -87,20 +87,18 @@ class ExpertsProbe(Probe):
     def _returned(self, event: HookEvent) -> None:
         """Note what a router's mask leaves to experts; the end of a layer's call settles its choice."""
         for router in self._routers.values():
-            choice = router.pending
             if event.fqn == router.fqn:
                 self._settle(router)
-            elif choice and event.fqn == router.chooses:
-                note_computed(choice, (x for _, x in tree.leaves(event.output)))
+            elif router.pending and event.fqn == router.chooses:
+                note_computed(router.pending, (x for _, x in tree.leaves(event.output)))
 
-    def _settle(self, router: Router) -> None:
-        if not router.settle():
-            self._skipped[Skipped(router.fqn, f"a choice among {router.number}: no experts ran after it")] = None
+    def _settle(self, *routers: Router) -> None:
+        left = [router for router in routers if not router.settle()]
+        self._skipped |= {Skipped(r.fqn, f"a choice among {r.number}: no experts ran after it"): None for r in left}
 
     def batch_ended(self) -> None:
         """Settle what is pending: sums of batches add."""
-        for router in self._routers.values():
-            self._settle(router)
+        self._settle(*self._routers.values())
 
     def rows(self) -> list[Row]:
         """Return a row for each layer, followed by those of its experts."""
@@ -114,13 +112,12 @@ class ExpertsProbe(Probe):
         chosen, computed, tokens, total = sums["chosen"], sums["computed"], sums["tokens"], sum(sums["chosen"])
         seen = all(some <= every for some, every in zip(computed, chosen, strict=True))  # which no NaN is
         own = {"fqn": router.fqn, "type": type_text(self.session.model.get_submodule(router.fqn))}
-        entropy, known = sums["entropy"] / tokens, sums["known"]
+        entropy, known, lost = sums["entropy"] / tokens, sums["known"], total - sum(computed)
         layer = {"experts": number, "top_k": round(total / tokens), "tokens": round(tokens)}
         layer |= {"dead_experts": chosen.count(0), "load": max(chosen) * number / total}
         layer |= {"margin": sums["margin"] / known if known else None}
         layer |= {"router_entropy": entropy, "router_entropy_share": entropy / math.log(number)}
-        if seen:
-            layer |= {"dropped": round(total - sum(computed)), "dropped_share": 1 - sum(computed) / total}
+        layer |= {"dropped": round(lost), "dropped_share": lost / total} if seen else {}
         rows = [Row({**own, **layer})]
         for n, count in enumerate(chosen):
             values = {"expert": n, "tokens": round(count), "load": count * number / total}

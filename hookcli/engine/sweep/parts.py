@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from hookcli.engine.preserve import SavedValues
 from hookcli.hooks.torch_private.modules import Convolution
+from hookcli.probes.attention import HEAD_COUNTS
 from hookcli.tensors.tree import is_plain
 
-ChangedWeight = tuple[nn.Parameter, Any, Callable[[Tensor], Tensor]]
-"""A parameter, the index of the part that changes, and its new values."""
+ChangedWeight = tuple[nn.Parameter, Any, Callable[[Tensor], Tensor]]  # the index of the part that changes, and how
 
 
 @contextmanager
@@ -30,10 +30,9 @@ def changed(weights: Sequence[ChangedWeight]) -> Iterator[None]:
 
 
 def fake_quantized(w: Tensor, kind: str, dims: list[int]) -> Tensor:
-    """The weight as `kind` would have it, in its own dtype: symmetric, with one scale for all of `dims`.
+    """The weight in its own dtype, rounded in float32 or wider to multiples of s = max|w| / 127 over `dims` (`int8`).
 
-    `int8`: round(w / s) * s with s = max|w| / 127 (`int4`: 7); a float8 dtype: w / s rounded to it, times s = max|w|
-    divided by the dtype's largest value. Computed in float32, or in float64 where `w` is.
+    `int4`: of s = max|w| / 7; a float8 dtype: w / s is rounded to it, with s = max|w| / the dtype's largest value.
     """
     x = w.to(torch.promote_types(w.dtype, torch.float32))
     bits = int(kind[3:]) if kind.startswith("int") else 0
@@ -56,15 +55,11 @@ def matrices(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in own if p.dim() > 1 and p.is_floating_point() and p.dtype.itemsize > 1 and is_plain(p)]
 
 
-_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
 _PROJECTIONS = ("out_proj", "o_proj", "c_proj", "proj", "out_lin", "wo", "o", "to_out", "dense", "output.dense", "out")
 
 
 def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice]]:
-    """Each head: its attention, the output projection there and its weight, the head's number and its columns.
-
-    One without columns stands for heads that can't share them evenly.
-    """
+    """Each head: its attention, the output projection and its weight, its number and its columns, if they fit."""
     known, modules = set[str](), dict(model.named_modules())
     for fqn, module in modules.items():
         count = _head_count(module)
@@ -74,15 +69,15 @@ def heads(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter, int, slice
         known.add(name)
         weight = matrices(modules[name])[0]
         step, left = divmod(weight.shape[type(modules[name]).__name__ != "Conv1D"], count)
-        columns = [slice(0, 0)] if left else [slice(n * step, (n + 1) * step) for n in range(count)]
-        yield from ((fqn, name, weight, n, part) for n, part in enumerate(columns))
+        for n in range(1 if left else count):
+            yield fqn, name, weight, n, slice(0, 0) if left else slice(n * step, (n + 1) * step)
 
 
 def _head_count(module: nn.Module) -> int:
     """The number of heads that a module of attention has itself or in its config; 0 for other modules."""
     named = any(word in type(module).__name__.lower() for word in ("att", "mha", "multihead"))
     holders: list[Any] = [vars(module), vars(getattr(module, "config", None) or object)] if named else []
-    counts = (holder.get(name) for holder in holders for name in _COUNTS)
+    counts = (holder.get(name) for holder in holders for name in HEAD_COUNTS)
     return next((count for count in counts if type(count) is int and count > 0), 0)
 
 

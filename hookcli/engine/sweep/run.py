@@ -17,7 +17,7 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, of_hooks, parse_edits
 from hookcli.engine.run_info import finished
 from hookcli.engine.sweep.parts import changed
-from hookcli.engine.sweep.trials import NOT_FOUND, SeenModules, Sweep, Trial, trials
+from hookcli.engine.sweep.trials import SeenModules, Sweep, Trial, trials
 from hookcli.errors import HookcliError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.parts import Select, uncompiled
@@ -35,8 +35,7 @@ from hookcli.tensors.distance import compare, resolve
 _BAR = 16  # characters
 _DECIDES = 2.0  # times the effect of the next: a change alone decides
 _TIE = 1 - 1e-6
-Figures = dict[str, float]
-"""A run's `logit` and `loss`, if it has them, and `output_change`, unless the output has another shape."""
+Figures = dict[str, float]  # `logit` and `loss`, if the run has them, and `output_change`, if the shape is the same
 
 
 @dataclass
@@ -65,10 +64,9 @@ class SweepRun:
         """
         run, began = self.run, perf_counter()
         run.feedback.stage(f"running {run.name} as it is")
-        watched: list[SeenModules] = []
-        self._base = self._once(None, watched)
+        self._base = self._once(None, watch=True)
         levels, path = Levels.of(run.info), self._first[0][0]
-        todo, self._skipped = trials(self.sweep, run.model, watched[0], path, levels, self.select)
+        todo, self._skipped = trials(self.sweep, run.model, self._seen, path, levels, self.select)
         start = perf_counter()
         self._key = next(key for key in ("logit", "loss", "output_change") if key in self._base)
         logit = self.logit if "[" in self.logit else f"logit {self.logit}"
@@ -89,23 +87,23 @@ class SweepRun:
             error.reports = (self._report(began, complete=False),)  # type: ignore[attr-defined]
             raise
         if not self._rows:
-            why = [f"{item.fqn}: {item.reason}" for item in self._skipped[-1:]] or [NOT_FOUND[self.sweep.of]]
-            raise UsageError(f"no {self.sweep.of} could be swept: {why[0]}")
+            reasons = [f"{item.fqn}: {item.reason}" for item in self._skipped] or ["none was found"]
+            raise UsageError(f"no {self.sweep.of} could be swept: {reasons[-1]}")
         return self._report(began, complete=True)
 
-    def _once(self, trial: Trial | None, watched: list[SeenModules] | None = None) -> Figures:
-        """Run the model under one change, or as it is, and put all back. `watched` gets what each module returns."""
+    def _once(self, trial: Trial | None, *, watch: bool = False) -> Figures:
+        """Run the model under one change, or as it is, and put all back; `watch` sees what each module returns."""
         model, run, figures = self.run.model, self.run, Figures()
         edits = [*parse_edits(self.edits, model, False), *(trial.edits if trial else ())]
         edits = [replace(edit, number=n, applied=0) for n, edit in enumerate(edits)]
-        select = None if watched is not None else lambda fqn, module: False
+        select = None if watch else lambda fqn, module: False
         session = HookSession(model, select=select, fastpath=self.fastpath, edits=edits, discard_saved=True)
         step = replace(run.step, backward=False, graph=False, passes=1, ran=partial(self._measure, figures))
         kept = preserved(model, run.inputs, parameters=False)
         parts = preserved(UnregisteredParts(model), (), parameters=False)
         with step.mode(), uncompiled(model), kept, parts, changed(trial.weights if trial else ()), session:
-            if watched is not None:
-                watched.append(SeenModules(session))
+            if watch:
+                self._seen = SeenModules(session)
             with UserCode(partial(failure.crashed, model, {})):
                 step.run(session, *arguments(run.inputs), {})
         check_applied(edits, ())
@@ -136,11 +134,10 @@ class SweepRun:
             figures["output_change"] = math.inf if apart.nonfinite else apart.rel_l2
 
     def _logit_of(self, output: object, main: Tensor) -> float:
-        path, _, index = self.logit.removesuffix("]").rpartition("[")
+        path, bracket, index = self.logit.removesuffix("]").rpartition("[")
         with suppress(UsageError, ValueError, IndexError):
-            x = losses.at_path(output, path=path) if path else main
-            at = tuple(map(int, index.split(",")))
-            at = at if "[" in self.logit else (0, -1)[: main.dim() - 1] + at
+            x, at = losses.at_path(output, path=path) if path else main, tuple(map(int, index.split(",")))
+            at = at if bracket else (0, -1)[: main.dim() - 1] + at
             if isinstance(x, Tensor) and x.dim() == len(at) and not x.is_complex():
                 return float(x[at])
         there = ", ".join(f"{path}[{tree.shape_text(x)}]" for path, x in tree.leaves(output))
@@ -157,11 +154,10 @@ class SweepRun:
             notes.append(f"noise: run again as it is, {self._what} changes by {number(self._noise)}")
         if any(trial.bottleneck for trial, _ in self._rows):
             notes.append("bottleneck: all passes through it, so nothing is left of the input then; ranked last")
-        ranked = sorted(self._rows, key=lambda row: (row[0].bottleneck, -self._effect(row[1])))
-        rows = []
+        ranked, rows = sorted(self._rows, key=lambda row: (row[0].bottleneck, -self._effect(row[1]))), []
         for place, (trial, figures) in enumerate(ranked, 1):
-            changes = {f"{key}_change": figures[key] - base[key] for key in ("logit", "loss") if key in base}
             values = {"order": place, "fqn": trial.fqn, "type": trial.type, **trial.part, "output_change": None}
+            changes = {f"{key}_change": figures[key] - base[key] for key in ("logit", "loss") if key in base}
             rows.append(Row({**values, **figures, **changes, "bottleneck": trial.bottleneck}))
         meta, totals = with_notes(finished(info), *notes), {"verdict": self._verdict(ranked), "runs": len(rows)}
         return Report("sweep", self.run.name, SWEEP, rows, meta, totals, self._skipped, grouping="list")

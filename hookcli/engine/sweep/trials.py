@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -26,12 +28,6 @@ from hookcli.tensors import tree
 from hookcli.tensors.tree import type_text
 
 MOST = 100  # runs of a sweep over modules, unless a depth is asked for
-NOT_FOUND = {
-    "modules": "none has weights",
-    "heads": "no attention with a number of heads and an output projection is known here",
-    "experts": "no part is called experts and has a module for each, or weights of size E x M x N",
-}
-"""Why there is nothing to sweep, where no module has a reason."""
 _DONE = {"zero": "zeroed", "mean": "set to its mean", "ones": "set to 1", "from": "patched"}  # nothing is left of it
 
 
@@ -98,10 +94,9 @@ class SeenModules:
     def unswept(self, fqns: Mapping[str, object]) -> dict[str, Skipped]:
         """The modules among these whose output is not worth a run, each with the reason."""
         found = {item.fqn: item for item in never_called(self._session) if item.fqn in fqns}
-        for fqn in [fqn for fqn in fqns if fqn in self.makers and fqn not in self._own]:
-            made = "passes on what it receives" if self.makers[fqn] else "returns no floating-point tensor"
-            found[fqn] = Skipped(fqn, made)
-        return found
+        why = ("returns no floating-point tensor", "passes on what it receives")
+        left = [fqn for fqn in fqns if fqn in self.makers and fqn not in self._own]
+        return found | {fqn: Skipped(fqn, why[bool(self.makers[fqn])]) for fqn in left}
 
 
 def _cuts(calls: Sequence[FlowCall], path: str) -> set[int | None]:
@@ -113,25 +108,23 @@ def _cuts(calls: Sequence[FlowCall], path: str) -> set[int | None]:
         reached |= set() if reached.isdisjoint(call.inputs) else {n}
     for n in range(sink, -1, -1):
         needed |= {*calls[n].inputs} if n in needed else set()
-    cuts, farthest, ways = set[int | None](), source, sorted(reached & needed)
+    ways = sorted(reached & needed)
     last = {n: m for m in ways for n in calls[m].inputs}
-    for n in ways:
-        cuts |= {n} if farthest <= n else set()
-        farthest = max(farthest, last.get(n, n))
-    return cuts
+    farthest = accumulate((last.get(n, n) for n in ways), max, initial=source)
+    return {n for n, far in zip(ways, farthest, strict=False) if far <= n}
 
 
-_zero = torch.zeros_like
 Found = tuple[list[Trial], list[Skipped]]
 
 
 def trials(sweep: Sweep, model: nn.Module, seen: SeenModules, path: str, levels: Levels, select: Any = None) -> Found:
     """The runs to make, in the model's order, and what is not swept, with reasons. `path`: of the main output."""
     wanted = {n: m for n, m in model.named_modules() if n and (select is None or select(n, m))}
+    near = {n: m for n, m in wanted.items() if levels.depth(n) <= (sweep.depth or math.inf)}
     if sweep.of != "modules":
-        return (_heads if sweep.of == "heads" else _experts)(sweep, model, wanted, seen)
+        return (_heads if sweep.of == "heads" else _experts)(sweep, model, near, seen)
     if sweep.quantize:
-        return _layers(sweep, wanted)
+        return _layers(sweep, near)
     unswept = seen.unswept(wanted)
     depths = {n: levels.depth(n) for n in wanted if n not in unswept and n in seen.makers}
     few = (d for d in sorted(depths.values(), reverse=True) if sum(n <= d for n in depths.values()) <= MOST)
@@ -147,20 +140,16 @@ def _heads(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen
     """A run for each head: on what the projection receives, or where that is not called, on its weight's columns."""
     found, skipped = [], dict[str, Skipped]()
     for fqn, name, weight, number, part in parts.heads(model):
-        if fqn not in wanted:
-            continue
-        if part.stop == 0:
-            skipped[fqn] = Skipped(fqn, f"its heads can't share the {weight.shape[-1]} columns of {name} evenly")
-            continue
+        change: Any = {"weights": [(weight, (slice(None), part), torch.zeros_like)]}
         if name in seen.makers:
-            change: Any = {"edits": [sweep.edit(name, what="input", part=part)]}
-        elif sweep.operation == "zero":
-            change = {"weights": [(weight, (slice(None), part), _zero)]}
-        else:
+            change = {"edits": [sweep.edit(name, what="input", part=part)]}
+        elif sweep.operation != "zero":
             skipped[fqn] = Skipped(fqn, f"{name} is not called, so its heads can only be zeroed")
-            continue
-        found.append(Trial(fqn, type_text(wanted[fqn]), part={"head": number}, **change))
-    return found, [*skipped.values()]
+        if not part.stop:
+            skipped[fqn] = Skipped(fqn, f"its heads can't share the columns of {name} evenly: {weight.shape[-1]}")
+        if fqn in wanted and fqn not in skipped:
+            found.append(Trial(fqn, type_text(wanted[fqn]), part={"head": number}, **change))
+    return found, [item for fqn, item in skipped.items() if fqn in wanted]
 
 
 def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], seen: SeenModules) -> Found:
@@ -172,30 +161,27 @@ def _experts(sweep: Sweep, model: nn.Module, wanted: Mapping[str, nn.Module], se
             skipped[fqn] = Skipped(fqn, "its experts are parts of one weight: they can only be zeroed or rounded")
         if fqn not in skipped:
             held = [(module, fused)] if fused else [(m, parts.matrices(m)) for m in module.modules() if sweep.quantize]
-            weights = [w for each in held for w in _changes(*each, sweep.quantize, number if fused else ...)]
-            edits = [] if fused or sweep.quantize else [sweep.edit(fqn)]
+            weights = [w for each in held for w in _changes(sweep, *each, number if fused else ...)]
+            edits = [] if held else [sweep.edit(fqn)]
             found.append(Trial(fqn, type_text(module), edits, weights, {"expert": number}))
     return found, [*skipped.values()]
 
 
-def _changes(
-    module: nn.Module, weights: Iterable[nn.Parameter], quantize: str | None, index: Any = ...
-) -> Iterator[parts.ChangedWeight]:
+def _changes(sweep: Sweep, module: nn.Module, weights: Any, index: Any = ...) -> Iterator[parts.ChangedWeight]:
     """The changes of a module's weights, or of one expert's part of them: zeroed, or but for biases rounded."""
     for w in weights:
-        if not quantize:
-            yield w, index, _zero
-        elif (x := w.data[index]).dim() > 1:
-            yield w, index, partial(parts.fake_quantized, kind=quantize, dims=parts.shared_dims(module, x))
+        dims, kind = parts.shared_dims(module, w.data[index]), sweep.quantize
+        if not kind or w.data[index].dim() > 1:
+            yield w, index, partial(parts.fake_quantized, kind=kind, dims=dims) if kind else torch.zeros_like
 
 
 def _layers(sweep: Sweep, wanted: Mapping[str, nn.Module]) -> Found:
     """A run for each module with weights of its own; of those that share one, only for the first."""
     found, skipped, owners = [], [], dict[int, str]()
     for fqn, module in wanted.items():
-        own = [w for w in parts.matrices(module) if owners.setdefault(id(w), fqn) == fqn]
-        weights = [*_changes(module, own, sweep.quantize)]
+        held = {w: owners.setdefault(id(w), fqn) for w in parts.matrices(module)}
+        weights = [*_changes(sweep, module, [w for w in held if held[w] == fqn])]
         found += [Trial(fqn, type_text(module), weights=weights)] if weights else []
-        tied = (owners[id(w)] for w in parts.matrices(module) if owners[id(w)] != fqn)
+        tied = (owner for owner in held.values() if owner != fqn)
         skipped += [Skipped(fqn, f"has the weight of {owner}, which was swept") for owner in tied]
     return found, skipped

@@ -70,16 +70,13 @@ class Edit:
             self.left_alone = dtype_text(x)
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
-        version = version_of(x)
-        settings = dict(self.settings)
+        version, settings = version_of(x), dict(self.settings)
         if _takes(self.function, "place"):
             settings["place"] = {"kind": self.what, "fqn": fqn, "call": call, "path": path, **self.numbers}
         if _takes(self.function, "generator") and x.device.type != "meta":
             # One seed per place and call, so that a recomputed forward gets the same noise.
-            seed = zlib.crc32(
-                f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
-            )
-            settings["generator"] = torch.Generator(x.device).manual_seed(seed)
+            place = f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
+            settings["generator"] = torch.Generator(x.device).manual_seed(zlib.crc32(place))
         try:
             with UserCode(lambda error: UsageError(f"{self.op} failed: {in_brief(error)}")):
                 y = self.function(x, *self.arguments, **settings)
@@ -90,9 +87,8 @@ class Edit:
             raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
         if y.shape != x.shape:
             raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
-        if y.dtype != x.dtype or y.device != x.device:
-            expected = f"a tensor of {dtype_text(x)} on {x.device}"
-            raise UsageError(f"{where}: returned {dtype_text(y)} on {y.device} for {expected}")
+        if (has := f"{dtype_text(y)} on {y.device}") != (right := f"{dtype_text(x)} on {x.device}"):
+            raise UsageError(f"{where}: returned {has} for a tensor of {right}")
         if version_of(x) != version:
             raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
         self.applied += 1
@@ -212,12 +208,9 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
 def check_applied(edits: Iterable[Edit], reports: Sequence[object]) -> None:
     """Raise UsageError, with the run's reports, for an edit that was never applied."""
     never = "what it matches was never called, or"
-    for edit in edits:
-        if edit.applied:
-            continue
-        why = f"no gradient reached it; {never} needs none"
-        if "grad" not in edit.what:
-            why = f"{never} had no tensor as {edit.what}"
+    for edit in [edit for edit in edits if not edit.applied]:
+        grad = f"no gradient reached it; {never} needs none"
+        why = grad if "grad" in edit.what else f"{never} had no tensor as {edit.what}"
         if edit.left_alone:
             why = f"it reached only {edit.left_alone} tensors, which edits leave alone"
         raise UsageError(f"--edit {edit.text!r} changed nothing: {why}", reports)

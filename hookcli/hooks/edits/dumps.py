@@ -15,7 +15,6 @@ from hookcli.system.files import is_file
 from hookcli.table.dump import INDEX
 from hookcli.table.formatting import listed
 from hookcli.table.names import in_words
-from hookcli.table.row import Row
 from hookcli.tensors.files.dump_reader import DumpReader
 from hookcli.tensors.tree import dtype_text, shape_text
 
@@ -26,12 +25,12 @@ def from_dump(x: Tensor, dump: str, fqn: str | None = None, *, place: Mapping[st
     The strides are those of `x`, since kernels may round otherwise with others; the gradient passed on is 0. Raises
     UsageError if the dump lacks the tensor, or has another shape or dtype there.
     """
-    file, name = Path(dump) / INDEX, place["fqn"] if fqn is None else fqn.replace("(model)", "")
-    reader, rows = _read(dump, file.stat().st_mtime_ns if is_file(file) else 0)
+    index, name = Path(dump) / INDEX, place["fqn"] if fqn is None else fqn.replace("(model)", "")
+    reader, rows = _read(dump, index.stat().st_mtime_ns if is_file(index) else 0)
     row = rows.get((name, _words(place)))
     if row is None or not row["file"]:
-        there = listed([words for owner, words in rows if owner == name], between="; ") or "nothing"
-        why = row["reason"] if row else f"it has {there} there"
+        there = listed([words for owner, words in rows if owner == name], between="; ")
+        why = row["reason"] if row else f"it has {there or 'nothing'} there"
         raise UsageError(f"{dump} has no {_words(place, f' of {in_words(name)}')}: {why}")
     found = reader.load(row)
     if (found.shape, found.dtype) != (x.shape, x.dtype):
@@ -42,7 +41,7 @@ def from_dump(x: Tensor, dump: str, fqn: str | None = None, *, place: Mapping[st
 
 
 @lru_cache(maxsize=2)
-def _read(dump: str, changed: int) -> tuple[DumpReader, dict[tuple[str, str], Row]]:
+def _read(dump: str, changed: int) -> tuple[DumpReader, dict[tuple[str, str], Any]]:
     """A dump, and its rows by module and place; each module asks. `changed`: the time of its index."""
     reader = DumpReader(dump)
     return reader, {(row.fqn, _words(row)): row for row in reader.dump.tensors}

@@ -83,10 +83,10 @@ def _experts_in(module: nn.Module, number: int) -> list[nn.Module] | None:
 
 @torch.no_grad()
 def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before: Choice | None) -> Choice:
-    """The sums of the experts `chosen`, of which `scores` have one per token.
+    """The sums of the experts `chosen`, of which `scores` have one per token, added to those of a choice `before`.
 
-    To those of a choice `before` they are added if it has none of them for any token; it stays if it has all of them;
-    else the two are `mixed`. Unless they are known, probabilities are the scores, or their softmax.
+    It stays as it is if it has all of them; of some alone the two are `mixed`. Unless they are known, probabilities are
+    the scores, or their softmax.
     """
     number = scores.shape[-1]
     scores = scores.detach().reshape(-1, number).to(torch.promote_types(scores.dtype, torch.float32))
@@ -109,7 +109,7 @@ def sums_of(scores: Tensor, chosen: Tensor, probabilities: Tensor | None, before
         "squared": gap.where(near, 0).square().sum(0, dtype=wide),
         "near": near.sum(0, dtype=wide),
         "computed": zeros + torch.nan,
-        "parts": zeros.new_ones(()),
+        "parts": zeros.new_ones(()),  # choices that were added
         "mixed": zeros.new_zeros(()),
         "tokens": zeros.new_tensor(len(scores)),
         "entropy": torch.special.entr(p).sum(dtype=wide),

@@ -47,6 +47,11 @@ class Named(nn.Module):
         return self.experts["a"](x) + self.experts["c"](x)  # type: ignore[no-any-return]
 
 
+def test_a_depth_holds_for_weights_too() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3)))
+    assert [row.fqn for row in swept(model, torch.ones(1, 3), quantize="int4", depth=1.0).rows] == ["0"]
+
+
 def test_experts_with_names() -> None:
     model, x = Named(), torch.ones(1, 3)
     report = swept(model, x, of="experts")
@@ -65,5 +70,5 @@ def test_heads_that_do_not_fit_the_projection() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.proj(x)  # type: ignore[no-any-return]
 
-    with pytest.raises(UsageError, match=r"its heads can't share the 4 columns of 0\.proj evenly"):
+    with pytest.raises(UsageError, match=r"its heads can't share the columns of 0\.proj evenly: 4"):
         swept(nn.Sequential(Attention()), torch.ones(1, 4), of="heads")

@@ -228,11 +228,11 @@ def test_an_interrupt_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -
     model, x = Planted.made()
     once, done = SweepRun._once, list[Any]()
 
-    def some(self: SweepRun, trial: Any, *watched: Any) -> Any:
+    def some(self: SweepRun, trial: Any, **settings: Any) -> Any:
         done.append(trial)
         if len(done) == 6:
             raise KeyboardInterrupt
-        return once(self, trial, *watched)
+        return once(self, trial, **settings)
 
     monkeypatch.setattr(SweepRun, "_once", some)
     with untouched(model), pytest.raises(KeyboardInterrupt) as caught:
