@@ -20,7 +20,18 @@ load_inline load_module unsafe_load full_load Environment
 LOADERS = frozenset(NAMES.split())
 MODULES = ("subprocess", "webbrowser", "runpy", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml")
 """Modules of which any use counts."""
-OURS = frozenset(("json.loads", "tomllib.loads", "tl.load", "platform.system", "plugin.load", "own.load", "other.load"))
+OURS = frozenset(
+    (
+        "json.loads",
+        "tomllib.loads",
+        "tl.load",
+        "platform.system",
+        "plugin.load",
+        "own.load",
+        "other.load",
+        "reader.load",
+    )
+)
 """Parsers of plain data, Triton's loads from memory, installed plugins, an option, a dump's tensors."""
 
 PLAIN = """
@@ -53,6 +64,7 @@ sources/package.py: PackageImporter(regular(archive.path))
 NAMED = """
 __init__.py: import_module(f'hookcli.{_HOMES[name]}')
 commands/app.py: import_module(f'hookcli.commands.{name}')
+commands/schema.py: import_module(f'hookcli.commands.{command}')
 registry/__init__.py: import_module(module)
 registry/__init__.py: find(kind, name).load()
 reporters/base.py: import_module(module)
@@ -69,6 +81,8 @@ commands/plugins.py: load
 engine/package_rules.py: import_module(name)
 system/importing.py: spec.loader.exec_module
 system/importing.py: import_module
+record/observe/rules/actions.py: subprocess.run([*line, *then.command], env=given, stdin=subprocess.DEVNULL, \
+start_new_session=True)
 record/launching/bootstrap/sitecustomize.py: exec_module
 record/launching/bootstrap/sitecustomize.py: exec_module
 record/launching/bootstrap/sitecustomize.py: exec_module

@@ -62,7 +62,7 @@ class _Units(Check):
         """The output of the module before it, if that alone explains why all channels are dead."""
         explains = self.counted == "dead" and row["dead"] == row["channels"] and not row.get("received")
         for before, one in pairwise(measured.activations.rows if explains and measured.activations else ()):
-            if (one.fqn, one["call"]) == (row.fqn, row["call"]):
+            if (one.fqn, one.get("call") or 0) == (row.fqn, row["call"]):  # a recorded step has merged calls
                 stats = before.stats if before["shape"] == one["shape"] else None
                 if stats is not None and stats.max <= 0:
                     return f"; its input, from {before.fqn}, is at most {number(stats.max)}"

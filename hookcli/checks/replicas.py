@@ -27,7 +27,7 @@ class ReplicasDiffer(Check):
     name = "replicas-differ"
     severity = ERROR
     means = "a broadcast that was forgotten, or weights, an optimizer's settings or a resumed state changed on one rank"
-    advice = "`hookcli show RECORD --probe replicas --step N` lists parameters"
+    advice = "show the record with --probe replicas --step N for the parameters"
     needs = ("replicas",)
     asked_by = "hookcli run --check"
 

@@ -10,7 +10,7 @@ from hookcli.registry import load
 from hookcli.table.columns.layouts import ATTENTION
 
 EXAMPLES = (
-    "hookcli attention hf:openai-community/gpt2",
+    "hookcli attention vit_b_16",
     "hookcli attention net.py:GPT --data data.py:loader --batches 10 --format csv",
 )
 COLUMNS = ATTENTION

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
+from hookcli.system.files import content
 from hookcli.system.stdout import require_stdout, write_report
 
 EXAMPLES = ("hookcli skill",)
@@ -16,5 +17,5 @@ def skill() -> int:
     answers.
     """
     require_stdout()
-    write_report(files("hookcli.commands").joinpath("skill.md").read_text(encoding="utf-8"))
+    write_report(content(Path(__file__).with_name("skill.md")).decode())
     return 0

@@ -14,7 +14,7 @@ from hookcli.table.columns.layouts import SPECTRUM
 
 EXAMPLES = (
     "hookcli spectrum resnet50",
-    "hookcli spectrum hf:bert-base-uncased --match '*attention' --depth all",
+    "hookcli spectrum vit_b_16 --match '*attention' --depth all",
     "hookcli spectrum net.py:Net --data train.py:loader --batches 8",
     "hookcli spectrum resnet18 --of weights --sort effective_rank",
 )

@@ -87,7 +87,7 @@ def test_help_imports_no_command() -> None:
 
 MODULES = [import_module(f"hookcli.commands.{name}") for name in COMMANDS]
 NEED_A_FILE = ("net.p", "before.json", "activations.json", "run.jsonl", "hookcli run ", "hookcli weights ", "base.safe")
-NEED_A_FILE += ("dumped/",)
+NEED_A_FILE += ("dumped/", "hookcli explore ")  # which needs a terminal
 EXAMPLES = [line for m in MODULES for line in m.EXAMPLES if not any(name in line for name in NEED_A_FILE)]
 
 
@@ -109,7 +109,9 @@ vit_l_16 = vit_b_16
 def convnext_tiny(): return small("convnext_tiny")
 resnet50 = resnet18
 """
-COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff|memory|shapes .*--time) ")
+COMPUTE = re.compile(
+    "hookcli (report|inputs|activations|attention|experts|spectrum|sweep|grads|graph|trace|comm|check|diff|memory|shapes .*--time) "
+)
 MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|vit_l_16|convnext_tiny)\b")
 
 

@@ -9,8 +9,6 @@ from statistics import median, median_low
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
@@ -24,6 +22,8 @@ from hookcli.tensors.chunks import fetched
 APART, _LEAST = 10, 0.01
 """A row stands out if the square of its norm is so many times the median, or more, and such a share of the largest."""
 _KEPT = 8  # rows
+_WEIGHTED = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+_MIXING = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # the rows of a batch
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
 
 
@@ -51,12 +51,12 @@ class RowNorms:
         module = event.module
         if not event.fqn:  # the model, which got the batch
             self._batches.update([len(x) for _, x in tree.arguments(event.args, event.kwargs) if x.dim()][:1])
-        if isinstance(module, (nn.Linear, _ConvNd)):
+        if isinstance(module, _WEIGHTED):
             received = next((_norms(x) for _, x in tree.arguments(event.args, event.kwargs)), None)
             if received is not None and module.bias is not None:
                 received = received.hypot(torch.ones_like(received))
             self._received[event.fqn, event.call] = received
-        elif isinstance(module, _BatchNorm) and module.training:
+        elif isinstance(module, _MIXING) and module.training:
             self._mixed = self._mixed or event.fqn
 
     def _arrive(self, event: HookEvent) -> None:

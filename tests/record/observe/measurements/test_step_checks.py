@@ -30,6 +30,18 @@ def test_the_module_whose_weight_is_infinite_is_found_in_a_recorded_step(tmp_pat
     assert found[1]["HK003"] == "1"
 
 
+def test_a_layer_that_kills_all_channels_is_named_in_a_recorded_step(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    with torch.no_grad():
+        model[0].bias.fill_(-50.0)
+    with hookcli.watch(model, every=1, output=tmp_path / "a.jsonl", check=True):
+        model(torch.ones(8, 2)).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    (step,) = read_record(tmp_path / "a.jsonl").steps(read_record(tmp_path / "a.jsonl").entries)
+    (said,) = [f.message for report in step.reports for f in report.findings if f.check == "HK010"]
+    assert said.startswith("4 of 4 channels zero for every input; its input, from 0, is at most -4")
+
+
 def test_a_loss_in_the_program_that_takes_probabilities_for_logits(tmp_path: Path) -> None:
     """Together with a plain tensor, whose uses are watched in forwards alone."""
 
