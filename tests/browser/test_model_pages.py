@@ -67,18 +67,18 @@ def test_a_page_of_a_run_joins_its_reports(visit: Callable[..., Any], sound: Seq
 def test_the_columns_of_another_probe_are_on_the_page(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
     columns = (
         *columns_named("fqn", "type", "call"),
-        Column("entropy", "Entropy", "bits", Kind.FIGURE, merge=Merge.SUM, bar=Bar.LOG),
+        Column("surprise", "Surprise", "bits", Kind.FIGURE, merge=Merge.SUM, bar=Bar.LOG),
         Column("spill", "Spilled", "bytes", Kind.BYTES, merge=Merge.MOST, bar=Bar.LOG),
         Column("seen", "Seen by"),
     )
     calls = [("fc", 0, 1.5, 1024), ("fc", 1, 2.0, 4096), ("act", 0, 0.25, 2048), ("head", 0, 8.0, 512)]
-    rows = [Row({"fqn": fqn, "call": n, "entropy": bits, "spill": size, "seen": fqn}) for fqn, n, bits, size in calls]
-    page = visit(HtmlReporter().render([*sound, Report("entropy", "sound", columns, rows)], View()))
+    rows = [Row({"fqn": fqn, "call": n, "surprise": bits, "spill": size, "seen": fqn}) for fqn, n, bits, size in calls]
+    page = visit(HtmlReporter().render([*sound, Report("surprise", "sound", columns, rows)], View()))
     heads = page.locator("#view-modules [role=columnheader]")
     assert heads.evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")[-3:] == [
-        "entropy Entropy (bits)",
-        "entropy Spilled (bytes)",
-        "entropy Seen by",
+        "surprise Surprise (bits)",
+        "surprise Spilled (bytes)",
+        "surprise Seen by",
     ]
 
     def cells() -> dict[str, list[str]]:
@@ -90,9 +90,9 @@ def test_the_columns_of_another_probe_are_on_the_page(visit: Callable[..., Any],
     drawn = page.locator("#view-modules [role=row]", has_text="fc").first.locator("> *")
     assert "tick" in str(drawn.nth(-3).get_attribute("class")) and "bar" in str(drawn.nth(-2).get_attribute("class"))
     assert drawn.nth(-2).evaluate("(cell) => cell.style.getPropertyValue('--share')") == "1.0000"
-    heads.get_by_role("button", name="Entropy").click()
+    heads.get_by_role("button", name="Surprise").click()
     assert modules(page) == ["(model)", "head", "fc", "act"]  # from the largest
-    page.fill(".search", "entropy>3 spill>=4KiB")
+    page.fill(".search", "surprise>3 spill>=4KiB")
     assert page.locator("#view-modules .table-body [role=row]:not(.aside)").count() == 1
 
 
