@@ -70,9 +70,8 @@ def sweep(
         setting = setting_of(options, bool(options.train))
         if setting.device.type == "meta":
             raise UsageError("--device meta: no values to look at", option="device")
-        step, feedback = StepOptions(loss=own.loss).make(), feedback_of(options, progress)
         recipe = find_recipe(model, options)
-        run = prepare_run(recipe, setting, step, feedback)
+        run = prepare_run(recipe, setting, StepOptions(loss=own.loss).make(), feedback_of(options, progress))
         if run.step.target is not None and not own.loss:
             run = replace(run, step=replace(run.step, loss=recipe.loss))
         select = Selection(options).of(run.model)

@@ -140,11 +140,10 @@ def _function(text: str, name: str) -> Callable[..., object]:
             operation: object = load_object(name)
         except HookcliError as error:
             raise type(error)(f"--edit {text!r}: {error}") from error
-    elif name in registry.names("edits"):
+    elif name in (known := registry.names("edits")):
         operation = registry.load("edits", name)
     else:
-        names = unknown("operation", name, registry.names("edits"))
-        raise UsageError(f"--edit {text!r}: {names}, or your own function as pkg.mod:fn")
+        raise UsageError(f"--edit {text!r}: {unknown('operation', name, known)}, or your own function as pkg.mod:fn")
     if not callable(operation):
         raise UsageError(f"--edit {text!r}: {name} is {type(operation).__name__}, not a function from tensor to tensor")
     return operation
@@ -169,9 +168,8 @@ def _arguments(text: str, source: str, *, names: bool = False) -> tuple[list[obj
 def matching_edits(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
     """Return the edits that apply to a module or parameter, by what they change, in their order."""
     by_place: dict[str, list[Edit]] = {}
-    for edit in edits:
-        if edit.matches(fqn):
-            by_place.setdefault(edit.what, []).append(edit)
+    for edit in [edit for edit in edits if edit.matches(fqn)]:
+        by_place.setdefault(edit.what, []).append(edit)
     return by_place
 
 

@@ -33,9 +33,8 @@ def from_dump(x: Tensor, dump: str, fqn: str | None = None, *, place: Mapping[st
         why = row["reason"] if row else f"it has {there or 'nothing'} there"
         raise UsageError(f"{dump} has no {_words(place, f' of {in_words(name)}')}: {why}")
     found = reader.load(row)
-    if (found.shape, found.dtype) != (x.shape, x.dtype):
-        has = f"{shape_text(found)} {dtype_text(found)}"
-        raise UsageError(f"{dump} has {has} there, this run {shape_text(x)} {dtype_text(x)}")
+    if (has := f"{shape_text(found)} {dtype_text(found)}") != (ours := f"{shape_text(x)} {dtype_text(x)}"):
+        raise UsageError(f"{dump} has {has} there, this run {ours}")
     value = torch.empty_like(x, requires_grad=False).copy_(found)
     return torch.where(torch.ones_like(x, dtype=torch.bool), value, x) if x.requires_grad else value
 
