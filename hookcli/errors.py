@@ -120,17 +120,8 @@ class BugError(HookcliError):
 
 def error_ids() -> dict[str, str]:
     """The ids of errors in JSON, with what each means."""
-    kinds = (
-        BugError,
-        UsageError,
-        RefusedError,
-        NoGradientsError,
-        UnknownRowError,
-        PluginError,
-        ModelError,
-        CommHookError,
-    )
-    told = {kind.id: " ".join((kind.__doc__ or "").partition("\n\n")[0].split()) for kind in kinds}
+    kinds = [BugError, UsageError, RefusedError, NoGradientsError, UnknownRowError, PluginError, ModelError]
+    told = {kind.id: str(kind.__doc__).partition("\n\n")[0] for kind in (*kinds, CommHookError)}
     return told | {HookcliError.id: "One of several processes died, or did not answer."}
 
 

@@ -12,6 +12,7 @@ from hookcli import registry
 from hookcli.commands import COMMANDS
 from hookcli.errors import UsageError, error_ids, unknown
 from hookcli.system.stdout import require_stdout, write_report
+from hookcli.table import Column
 from hookcli.table.columns import resolved
 from hookcli.table.json_schema import document_schema
 
@@ -29,14 +30,14 @@ def schema(
     which place a row is of. The object "error", which is there if a command could not run, has a stable id.
     """
     require_stdout()
-    columns = []
+    columns: list[Column] = []
     if command in COMMANDS:
-        columns = [*getattr(import_module(f"hookcli.commands.{command}"), "COLUMNS", ())]
-    elif command in registry.names("probes"):
-        columns = [*map(resolved, registry.load("probes", command).columns)]
-    if command in COMMANDS and not columns:
-        raise UsageError(f"{command}: its columns depend on what it is given; `hookcli schema` describes all")
-    if command and not columns:
-        raise UsageError(unknown("command", command, {*COMMANDS, *registry.names("probes")}))
+        columns += getattr(import_module(f"hookcli.commands.{command}"), "COLUMNS", ())
+        if not columns:
+            raise UsageError(f"{command}: its columns depend on what it is given; `hookcli schema` describes all")
+    elif command in (probes := registry.names("probes")):
+        columns += map(resolved, registry.load("probes", command).columns)
+    elif command:
+        raise UsageError(unknown("command", command, {*COMMANDS, *probes}))
     write_report(json.dumps(document_schema(columns, error_ids()), indent=2, ensure_ascii=False) + "\n")
     return 0

@@ -13,8 +13,7 @@ EXAMPLES = ("hookcli skill",)
 def skill() -> int:
     """Print instructions for an agent that uses hookcli.
 
-    They are short, in the format of a skill file (SKILL.md): which command answers which question, and how to read the
-    answers.
+    A skill file (SKILL.md): which command answers which question, and how to read the answers.
     """
     require_stdout()
     write_report(content(Path(__file__).with_name("skill.md")).decode())
