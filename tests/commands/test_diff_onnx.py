@@ -193,17 +193,17 @@ def test_hostile_files(cli: Cli, folder: Path) -> None:
     Path("cut.onnx").write_bytes(Path(relu).read_bytes()[:40])
     Path("empty.onnx").write_bytes(b"")
     cases = {
-        saved("code.onnx", node("Evil", ["x"], ["y"], domain="evil"), domain="evil"): "hookcli loads none",
+        saved("code.onnx", node("Evil", ["x"], ["y"], domain="evil"), domain="evil"): "evil:Evil(-1) is not a registered function",
         saved("op.onnx", node("NoSuch", ["x"], ["y"])): "No Op registered for NoSuch",
         saved("huge.onnx", node("Expand", ["x", "s"], ["b"]), node("Relu", ["b"], ["y"]), weights=[huge]): (
             "more memory than this machine has available"
         ),
-        saved("absolute.onnx", copy, weights=[outside("/etc/passwd")]): "it must name a file beside it",
-        saved("up.onnx", copy, weights=[outside("../secret.bin")]): "it must name a file beside it",
+        saved("absolute.onnx", copy, weights=[outside("/etc/passwd")]): "leads out of",
+        saved("up.onnx", copy, weights=[outside("../secret.bin")]): "leads out of",
         saved("link.onnx", copy, weights=[outside("link.bin")]): "a link that leads out",
         saved("address.onnx", copy, weights=[outside("*/_ORT_MEM_ADDR_/*")]): "No such file",
         saved("bfloat.onnx", node("Identity", ["x"], ["y"]), kind=TensorProto.BFLOAT16): "unsupported ScalarType",
-        saved("inner.onnx", node("Constant", [], ["w"], value=outside("/etc/passwd")), copy): "must name a file beside",
+        saved("inner.onnx", node("Constant", [], ["w"], value=outside("/etc/passwd")), copy): "leads out of",
         "cut.onnx": "damaged, or not an ONNX model",
         "empty.onnx": "damaged, or not an ONNX model",
         "none.onnx": "No such file",
