@@ -240,8 +240,8 @@ def reports_of_both(
 
 def _judged(reports: Sequence[Report], output: Output) -> int:
     """Write the comparison, and remark on what its format does not show. Returns 1 if the sides differ."""
-    nothing = not any(report.totals["compared"] for report in reports)
-    error = UsageError("nothing to compare: the two sides have no module in common") if nothing else None
+    compared = any(report.totals["compared"] for report in reports)
+    error = None if compared else UsageError("nothing to compare: the two sides have no module in common")
     output.write(reports, error=error)
     for report in reports:
         lines: list[str | None] = [unlike(report)]

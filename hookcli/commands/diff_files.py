@@ -121,13 +121,14 @@ def compare_weights(a: str, b: str, tolerance: Tolerance, options: Options) -> i
             output.salvage([comparison.report])
             raise
     report = comparison.report
-    unread, alone = "values of the tensors in common can't be read", "the two sides have no tensor in common"
-    error = UsageError(f"nothing to compare: {unread if report.skipped else alone}")
-    nothing = not report.totals["compared"]
-    output.write([report], error=error if nothing else None)
+    why = (
+        "values of the tensors in common can't be read" if report.skipped else "the two sides have no tensor in common"
+    )
+    error = None if report.totals["compared"] else UsageError(f"nothing to compare: {why}")
+    output.write([report], error=error)
     if not output.for_people:
         remark(str(report.totals["verdict"]), options)
-    if nothing:
+    if error:
         raise error
     return int(beyond([report]))
 

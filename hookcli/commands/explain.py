@@ -45,21 +45,19 @@ def explain(
 
 
 def _explained(word: str, width: int) -> str:
-    errors = error_ids()
-    error = errors.get(word.upper())
+    error = error_ids().get(word.upper())
     return f"{word.upper()} (error)\n\n{textwrap.fill(error, width)}" if error else _text(find_check(word), width)
 
 
 def _all(width: int) -> str:
     """A line for each check: the id, the name, and what a finding usually means; and for each error in JSON."""
-    checks = known_checks()
-    names = max(len(check.name) for check in checks)
-    heads = [f"{check.id:7}{check.name:{names}}  " for check in checks]
-    errors = error_ids()
-    heads += [f"{name:7}{'(error)':{names}}  " for name in errors]
+    lines = [(check.id, check.name, check.means) for check in known_checks()]
+    lines += [(id_, "(error)", means) for id_, means in error_ids().items()]
+    names = max(len(name) for _, name, _ in lines)
+    heads = [f"{id_:7}{name:{names}}  " for id_, name, _ in lines]
     return "\n".join(
         textwrap.fill(head + means, width, subsequent_indent=" " * len(head), break_on_hyphens=False)
-        for head, means in zip(heads, [*(check.means for check in checks), *errors.values()], strict=True)
+        for head, (*_, means) in zip(heads, lines, strict=True)
     )
 
 

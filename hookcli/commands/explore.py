@@ -52,9 +52,9 @@ def explore(
     figures over time. A model is measured first, as for `hookcli report`. Needs Textual: pip install
     'hookcli[explore]'.
     """
-    streams = {"stdout": report_stream(), "stderr": sys.__stderr__, "stdin": sys.__stdin__}
-    for name in (name for name, stream in streams.items() if not is_terminal(stream)):
-        raise UsageError(f"{name} is no terminal; `hookcli show` prints records and saved reports")
+    for name, stream in (("stdout", report_stream()), ("stderr", sys.__stderr__), ("stdin", sys.__stdin__)):
+        if not is_terminal(stream):
+            raise UsageError(f"{name} is no terminal; `hookcli show` prints records and saved reports")
     if find_spec("textual") is None:
         raise UsageError("explore needs Textual: pip install 'hookcli[explore]'")
     error = None
@@ -98,12 +98,8 @@ def of_record(record: Record) -> list[Subject]:
         bad = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
         first = next((steps.index(one.step) for one in bad if one.step in steps), len(steps) - 1)
         losses = record.losses_of(model) if phase == "train" else {}
-        at_step, over_time, verdict = (
-            partial(read, "step"),
-            partial(read, "over_time"),
-            "".join(map(non_finite_line, bad)),
-        )
-        found.append(Subject(f"{model} · {spoken(phase)}", at_step, steps, first, losses, over_time, verdict))
+        ways, verdict = (partial(read, "step"), partial(read, "over_time")), "".join(map(non_finite_line, bad))
+        found.append(Subject(f"{model} · {spoken(phase)}", ways[0], steps, first, losses, ways[1], verdict))
     return found
 
 

@@ -126,12 +126,12 @@ def lying(level: float, width: int) -> str:
     return f"{_LYING[-1] * whole}{_LYING[rest] if rest else ''}"
 
 
-def curve(values: Sequence[float | None], width: int, least: float | None = None) -> str:
-    """A bar for the highest of each of `width` stretches of values, from the lowest or `least` on; ! for a NaN."""
+def curve(values: Sequence[float | None], width: int) -> str:
+    """A bar for the highest of each of `width` stretches of values, from the lowest on; ! for a NaN."""
     number = min(width, len(values))
     parts = [values[len(values) * n // number : len(values) * (n + 1) // number] for n in range(number)]
     known = [value for value in values if value is not None and math.isfinite(value)]
-    low = min(known, default=0.0) if least is None else least
+    low = min(known, default=0.0)
     span = max(known, default=low) - low or 1.0
     own = [[value for value in part if value is not None] for part in parts]
     tops = [max(part, default=low) if all(map(math.isfinite, part)) else None for part in own]

@@ -193,7 +193,9 @@ def test_hostile_files(cli: Cli, folder: Path) -> None:
     Path("cut.onnx").write_bytes(Path(relu).read_bytes()[:40])
     Path("empty.onnx").write_bytes(b"")
     cases = {
-        saved("code.onnx", node("Evil", ["x"], ["y"], domain="evil"), domain="evil"): "evil:Evil(-1) is not a registered function",
+        saved(
+            "code.onnx", node("Evil", ["x"], ["y"], domain="evil"), domain="evil"
+        ): "evil:Evil(-1) is not a registered function",
         saved("op.onnx", node("NoSuch", ["x"], ["y"])): "No Op registered for NoSuch",
         saved("huge.onnx", node("Expand", ["x", "s"], ["b"]), node("Relu", ["b"], ["y"]), weights=[huge]): (
             "more memory than this machine has available"
