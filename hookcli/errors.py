@@ -120,8 +120,9 @@ class BugError(HookcliError):
 
 def error_ids() -> dict[str, str]:
     """The ids of errors in JSON, with what each means."""
-    kinds = [BugError, UsageError, RefusedError, NoGradientsError, UnknownRowError, PluginError, ModelError]
-    told = {kind.id: str(kind.__doc__).partition("\n\n")[0] for kind in (*kinds, CommHookError)}
+    kinds: Sequence[type[HookcliError]] = (BugError, UsageError, RefusedError, NoGradientsError, UnknownRowError)
+    kinds = (*kinds, PluginError, ModelError, CommHookError)
+    told = {kind.id: str(kind.__doc__).partition("\n\n")[0] for kind in kinds}
     return told | {HookcliError.id: "One of several processes died, or did not answer."}
 
 

@@ -79,8 +79,7 @@ def test_a_tree_opens_and_closes_and_shows_the_figures_of_the_chosen_module() ->
 
 
 def test_a_search_shows_what_it_finds_and_escape_all() -> None:
-    keys = ["slash", *"type=relu", "enter", "escape"]
-    keys = [{"=": "equals_sign"}.get(key, key) for key in keys]
+    keys = ["slash", *"relu", "enter", "escape"]
     *_, typed, entered, ended = used(of_reports([report(2)]), keys, lambda app: (shown(app), screen(app)))
     assert typed[0] == entered[0] == ["", "layers.0", ">layers.0.act", "layers.1", "layers.1.act"]
     assert "net (2 of 7 found)" in typed[1]

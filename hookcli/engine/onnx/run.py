@@ -55,11 +55,10 @@ class OnnxModel(DumpReader):
     @property
     def input_shapes(self) -> list[str]:
         """The shapes of its inputs, as --input takes them; none unless all are fixed."""
-        sizes = [self._sizes.get(name) for name in self._dtypes]
-        kinds = [str(dtype or "").replace("torch.", ":") for dtype in self._dtypes.values()]
-        ends = ["" if "float" in kind else kind for kind in kinds]
-        fixed = [f"{'x'.join(map(str, n))}{end}" for n, end in zip(sizes, ends, strict=True) if n and 0 not in n]
-        return fixed if len(fixed) == len(sizes) else []
+        fixed = {name: "x".join(map(str, sizes)) for name, sizes in self._sizes.items() if sizes and 0 not in sizes}
+        kinds = {name: f":{str(dtype).removeprefix('torch.')}" for name, dtype in self._dtypes.items()}
+        shapes = [size + ("" if "float" in kinds[name] else kinds[name]) for name, size in fixed.items()]
+        return shapes if fixed.keys() == kinds.keys() else []
 
     def pair_with(self, model: nn.Module, calls: Sequence[Row], call: Arguments) -> Pairing:
         """Run it on a model's first batch, and pair its values with the rows of what the model's calls returned."""
@@ -113,10 +112,8 @@ class OnnxModel(DumpReader):
         if not found.keys() >= self._dtypes.keys():
             tensors = [x for _, x in tree.arguments(args, dict(kwargs))]
             if len(tensors) != len(self._dtypes):
-                ours = listed([*map(tree.shape_text, tensors)], _LISTED) or "nothing"
-                raise UsageError(
-                    f"{self.folder}: takes {listed([*self._dtypes], _LISTED)}; the PyTorch model gets {ours}"
-                )
+                takes, ours = (listed(names, _LISTED) for names in ([*self._dtypes], [*map(tree.shape_text, tensors)]))
+                raise UsageError(f"{self.folder}: takes {takes}; the PyTorch model gets {ours or 'nothing'}")
             found = dict(zip(self._dtypes, tensors, strict=True))
         for name, sizes in self._sizes.items():
             own = tree.shape_of(found[name])
