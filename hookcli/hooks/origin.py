@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hookcli.system.files import relative
+
 BUILT_IN = "(built in)"
 
 
@@ -96,9 +98,7 @@ def shown_path(filename: str) -> str:
     for folder in INSTALLED:
         if folder in path.parts:
             return str(Path(*path.parts[path.parts.index(folder) + 1 :]))
-    if path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return filename
+    return relative(filename)
 
 
 def held_modules(call: object) -> Iterator[tuple[str, nn.Module]]:

@@ -26,6 +26,7 @@ from hookcli.record.launching.launched import Launched
 from hookcli.record.observe.rules.actions import parse_then
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
+from hookcli.system.files import relative
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
 from hookcli.system.torchrun import World, joined_world
 from hookcli.table.losses import jumps
@@ -181,7 +182,7 @@ class ProcessSink(RecordSink):
         files = self._files.of_launch()
         number = sum(path.name.startswith("child") for path in files.parts()) if files else 0
         children = f"{number:,} child process{'es' * (number > 1)} trained"
-        return f"{children}; recorded in {_relative(files.folder)}{os.sep}" if files and number else ""
+        return f"{children}; recorded in {relative(files.folder)}{os.sep}" if files and number else ""
 
     def _print(self, end: End) -> None:
         if sys.__stderr__ is None:
@@ -192,7 +193,7 @@ class ProcessSink(RecordSink):
             size = terminal_size(sys.__stderr__) if on_terminal else None
             width, height = (size.columns, size.lines) if size else (None, None)
             color = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-            path = _relative(record) if self.kept else None
+            path = relative(record) if self.kept else None
             seen = (self._header, end, self.latest, self._non_finite)
             asks = self._world.size > 1 or self._blames or jumps(self._courses)
             written = open_record(record) if self.kept and asks else None
@@ -229,11 +230,3 @@ def _keep_signal() -> None:
     if type(getattr(sys, "last_value", None)) is KeyboardInterrupt:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
-
-
-def _relative(path: Path) -> str:
-    """The path relative to the working directory, which the program may have changed or deleted."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (OSError, ValueError):
-        return str(path)

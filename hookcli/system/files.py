@@ -75,6 +75,13 @@ def is_pipe(name: str | Path) -> bool:
     return False
 
 
+def relative(path: str | Path) -> str:
+    """Return a path relative to the working directory, which the program may have deleted, or in full."""
+    with suppress(OSError, ValueError):
+        return str(Path(path).relative_to(Path.cwd()))
+    return str(path)
+
+
 def regular(path: str | Path, within: str | Path | None = None) -> Path:
     """Return the path of a regular file, for a library that opens files by name.
 

@@ -15,6 +15,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from hookcli.tensors import library
 from hookcli.tensors.chunks import DEVICE_CHUNK, bits, fetched, on_cpu
 
 _ROW = 1 << 15  # elements, which have the same multipliers in each row; rows have multipliers of their own
@@ -31,28 +32,22 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
 def _checksum(x: Tensor, places: Tensor) -> Tensor:
     values = bits(x.contiguous()).reshape(-1)
     values = values.view(torch.int32) if values.dtype is torch.int64 else values
-    sums = torch.cat([places[:1], *(_on_cpu if on_cpu(x) else _on_device)(values, places)])
+    sums = library.loaded.row_sums(values, places) if library.loaded and on_cpu(x) else None
+    sums = torch.cat([places[:1], *(_with_operators(values, places) if sums is None else [sums])])
     return (sums * _multipliers(1 << len(sums).bit_length(), 1)[: len(sums)].to(x.device)).sum().reshape(1)
 
 
-def _on_cpu(values: Tensor, places: Tensor) -> list[Tensor]:
-    """The sum of each row; in one buffer, since fresh memory would cost more than the sums."""
-    wide = torch.empty(min(_ROW, len(values)), dtype=torch.int64)
-    rows = values.split(_ROW) if len(values) else ()
-    return [torch.dot(wide[: len(row)].copy_(row), places[: len(row)]).reshape(1) for row in rows]
-
-
-def _on_device(values: Tensor, places: Tensor) -> list[Tensor]:
-    """The same of many rows at a time: an accelerator has no `dot` of integers."""
-    whole = len(values) // _ROW * _ROW
-    pieces = [*values[:whole].view(-1, _ROW).split(DEVICE_CHUNK // _ROW), values[whole:].view(1, -1)]
+def _with_operators(values: Tensor, places: Tensor) -> list[Tensor]:
+    """The sum of each row: on an accelerator, which has no `dot` of integers, of many rows at a time."""
+    at_once, whole = 1 if on_cpu(values) else DEVICE_CHUNK // _ROW, len(values) // _ROW * _ROW
+    pieces = [*values[:whole].view(-1, _ROW).split(at_once), values[whole:].view(1, -1)]
     return [(rows.long() * places[: rows.shape[1]]).sum(1) for rows in pieces if rows.numel()]
 
 
 @cache
 def _multipliers(number: int, stream: int) -> Tensor:
     """Odd integers, the same on all machines; no random number is drawn."""
-    x = (torch.arange(number) * 2 + 1 + (stream << 40)) * _STEP
+    x = (torch.arange(number, device="cpu") * 2 + 1 + (stream << 40)) * _STEP
     for factor, shift in zip(_MIX, (30, 27), strict=True):
         x = (x ^ (x >> shift)) * factor
     return (x ^ (x >> 31)) | 1

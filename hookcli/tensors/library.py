@@ -62,6 +62,9 @@ class Library:
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
+        self._row_sums = library.hookcli_row_sums
+        self._row_sums.argtypes = (_POINTER, ctypes.c_int, _INT64, _POINTER, _INT64, ctypes.c_int, _POINTER)
+        self._row_sums.restype = None
         self._use_openmp = library.hookcli_use_openmp
         self._use_openmp.argtypes = (_POINTER,)
         self.shares_threads = self.share_threads()
@@ -115,6 +118,15 @@ class Library:
         sums = (ctypes.c_double * len(Apart._fields))()
         arguments = (a.data_ptr(), self._types[a.dtype], b.data_ptr(), self._types[b.dtype], a.numel())
         return Apart(*sums) if self._distance(*arguments, torch.get_num_threads(), sums) else None
+
+    def row_sums(self, x: Tensor, places: Tensor) -> Tensor | None:
+        """For each row of as many integers as there are places: their sum, each times its place; None if not for it."""
+        if not is_readable(x):
+            return None
+        sums = torch.empty(-(-len(x) // len(places)), dtype=torch.int64, device="cpu")
+        arguments = (x.data_ptr(), x.element_size(), len(x), places.data_ptr(), len(places))
+        self._row_sums(*arguments, torch.get_num_threads(), sums.data_ptr())
+        return sums
 
 
 def _text(library: ctypes.CDLL, name: str) -> str:

@@ -119,6 +119,16 @@ inline void write_histogram(std::vector<Exponents>& parts, bool narrow, int64_t*
   for (int side : {0, kSide}) out = std::copy(&whole.counts[side + low], &whole.counts[side + high], out);
 }
 
+#define HOOKCLI_SUM(name, type)                                                                 \
+  HOOKCLI_CLONES inline uint64_t name(const type* x, const uint64_t* places, int64_t n) {       \
+    uint64_t sum = 0;                                                                           \
+    for (int64_t i = 0; i < n; ++i) sum += static_cast<uint64_t>(int64_t{x[i]}) * places[i];    \
+    return sum;                                                                                 \
+  }
+HOOKCLI_SUM(sum_of_bytes, uint8_t)
+HOOKCLI_SUM(sum_of_halves, int16_t)
+HOOKCLI_SUM(sum_of_words, int32_t)
+
 }  // namespace hookcli
 
 using namespace hookcli;
@@ -182,6 +192,19 @@ HOOKCLI_EXPORT bool hookcli_distance_of_types(
   } catch (const std::exception&) {
     return false;
   }
+}
+
+// Sums of `n` integers of 1 (unsigned), 2 or 4 bytes times the numbers of their places, modulo 2^64: one for each row of
+// `length`.
+HOOKCLI_EXPORT void hookcli_row_sums(
+    const void* data, int size, int64_t n, const uint64_t* places, int64_t length, int threads, uint64_t* out) {
+  const auto work = [&](int64_t row, int) {
+    const int64_t from = row * length, count = std::min(length, n - from);
+    out[row] = size == 1 ? sum_of_bytes(static_cast<const uint8_t*>(data) + from, places, count)
+        : size == 2      ? sum_of_halves(static_cast<const int16_t*>(data) + from, places, count)
+                         : sum_of_words(static_cast<const int32_t*>(data) + from, places, count);
+  };
+  for_each_block((n + length - 1) / length, threads_for(n, threads), work);
 }
 
 // The widest instructions that the loops use here.

@@ -25,6 +25,7 @@ _KEPT = 8  # rows
 _WEIGHTED = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 _MIXING = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm  # the rows of a batch
 _RECENT = 100  # recorded steps that the median is taken of: gradients may come to be larger for good
+_ABOVE = 2  # times the largest of these; one sample a step makes gradients of ten times the median again and again
 
 
 class RowNorms:
@@ -102,18 +103,20 @@ class GradientCourse:
 
     def judge(self, step: RecordedStep, rows: RowNorms, scaled: bool) -> Blame | None:
         """Blame for a step whose gradient jumped, or is the first not finite; a GradScaler handles overflows itself."""
-        grads = [row for row in step.rows("grads") if row.get("kind") == "parameter"]
+        grads = [row for row in step.rows("grads") if row.get("kind") == "parameter" and row["numel"]]
         groups = [row.get("unclipped_grad") for row in step.rows("optimizer")]
         bad = any(row.stats and (row.stats.nan or row.stats.inf) for row in grads)
         if not grads or step.phase != "train" or not step.complete or (bad and (scaled or step.model in self._bad)):
             return None
         norms = self._norms[step.model]
         usual = median(norms) if len(norms) >= KNOWN else None
+        limit = max(APART * usual, _ABOVE * max(norms)) if usual else math.inf
         if bad:
             self._bad.add(step.model)
             return rows.blame(step.model, step.step, None, usual)
-        norms.append(whole := norm([row["l2"] for row in grads] if None in groups or not groups else groups))
-        return rows.blame(step.model, step.step, whole, usual) if usual and whole > APART * usual else None
+        whole = norm([row["l2"] for row in grads] if None in groups or not groups else groups)
+        norms.append(min(whole, limit))  # so that the next jump is seen, too
+        return rows.blame(step.model, step.step, whole, usual) if whole > limit else None
 
 
 def _norms(x: Tensor) -> Tensor | None:

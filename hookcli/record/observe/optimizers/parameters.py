@@ -120,7 +120,7 @@ class ParameterRows:
         figures: dict[int, dict[str, object]] = {}
         for fqn, parameter in self._matching():
             of_parameter = figures[id(parameter)] = {"numel": parameter.numel()}
-            if fqn in gradients and parameter.numel():  # of no elements the norm is NaN
+            if fqn in gradients and gradients[fqn]["numel"]:  # of no elements, as in a rank's shard, the norm is NaN
                 of_parameter["param_grad"] = gradients[fqn]["l2"]
                 of_parameter["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
             if update := self.updates.get(self._name(fqn)):

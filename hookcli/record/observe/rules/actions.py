@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.rule_lines import RuleFired
+from hookcli.system.files import relative
 from hookcli.system.torchrun import joined_world
 
 if TYPE_CHECKING:  # `hookcli run` itself does without torch
@@ -62,7 +63,7 @@ def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> 
     did, whole = [], record.parent if joined_world().size > 1 else record
     try:
         if then.dump and model is not None:
-            did.append(f"weights and gradients are in {_dump(model, fired, record).relative_to(whole.parent)}")
+            did.append(f"weights and gradients are in {relative(_dump(model, fired, record))}")
         if then.command:
             given = {name: value for name, value in os.environ.items() if name != "HOOKCLI_RUN"}  # or it is recorded
             given |= {"HOOKCLI_RULE": fired.rule, "HOOKCLI_STEP": str(fired.step)}

@@ -100,6 +100,8 @@ def _parsed(text: str) -> Rule:
             raise UsageError(f"a condition has at most {_LETTERS} characters")
         tree = ast.parse(_CALL.sub(_quoted, condition), mode="eval").body
         _holds(tree, lambda node, within: nodes.update({node: _term(node, within)}))
+        if not nodes:
+            raise UsageError(_EXAMPLE)
     except (UsageError, SyntaxError, ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, UsageError) else f"{getattr(error, 'msg', error)}; {_EXAMPLE}"
         raise UsageError(f"--rule {shortened(text, 80)!r}: {why}") from None
@@ -109,9 +111,10 @@ def _parsed(text: str) -> Rule:
 def _quoted(call: re.Match[str]) -> str:
     """A call with the name of a module in quotes, without which `std(layers.3)` is not Python."""
     function, given = call[1], call[2]
-    if function in _WINDOWS and given in _OF_MODEL:
-        raise UsageError(f"{call[0]}: over how many steps? Write {function}({given}, 50)")
-    plain = function == "finite" or (function in _WINDOWS and given.isdecimal())
+    counts, known = function in _WINDOWS and given.isdecimal(), given in _OF_MODEL
+    if function in _WINDOWS and (known or not (counts or function in _OF_MODULE)):
+        raise UsageError(f"{call[0]}: over how many steps? Write {function}({given if known else 'loss'}, 50)")
+    plain = counts or function == "finite"
     return call[0] if plain else f"{function}({given!r})"
 
 
@@ -144,12 +147,12 @@ def _number(node: ast.expr, within: ast.Compare, leaf: Leaf) -> float | None:
 
 def _term(node: ast.expr, within: ast.Compare | None) -> Term:
     """The figure or window that a node names. Raises UsageError for anything else."""
-    label = ast.unparse(node).replace("'", "")
+    label, windows = ast.unparse(node).replace("'", ""), _WINDOWS if within else ()
     match node:
-        case ast.Call(func=ast.Name(id=name), args=[*own, ast.Constant(value=int() as steps)]) if name in _WINDOWS:
-            if not (within and 0 < steps <= _LONGEST):
+        case ast.Call(func=ast.Name(id=name), args=[*own, ast.Constant(value=int() as steps)]) if name in windows:
+            if not 0 < steps <= _LONGEST:
                 raise UsageError(f"{label}: give a number of steps from 1 to {_LONGEST:,}")
-            figures = [*map(_figure, own)] or [*dict.fromkeys(_subjects(within))]
+            figures = [*map(_figure, own)] or [*dict.fromkeys(_subjects(within or node))]
             if len(figures) != 1:
                 raise UsageError(f"{label}: of which figure? Write {name}(loss, {steps})")
             return Term(label, figures[0], name, steps)
@@ -166,7 +169,7 @@ def _figure(node: ast.expr) -> Figure:
             if name not in _OF_MODULE:
                 raise UsageError(unknown("figure of a module", name, [*_OF_MODULE, *_WINDOWS]))
             return Figure(name, "" if fqn == "." else fqn)
-    raise UsageError(f"{ast.unparse(node)!r} is no figure, number or window; {_EXAMPLE}")
+    raise UsageError(f"{ast.unparse(node)!r} is no figure of a step; {_EXAMPLE}")
 
 
 def _subjects(node: ast.AST) -> Iterator[Figure]:

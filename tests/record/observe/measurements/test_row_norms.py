@@ -173,3 +173,15 @@ def test_rows_that_are_mixed_or_no_samples_are_said(mixing: nn.Module, size: int
             optimizer.step()
     blame: Blame = seen.blames[0]
     assert (blame.size, blame.mixed) == (size, mixed)
+
+
+def test_gradients_that_are_often_large_jump_as_seldom_as_they_exceed_the_largest_before() -> None:
+    """As those of one sample a step, most of which the model knows by now."""
+    net = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    with observing(every=1) as seen:
+        for step in range(60):
+            optimizer.zero_grad()
+            net(torch.tensor([[{40: 500.0, 50: 3000.0}.get(step, 20.0 if step % 5 == 0 else 1.0)]])).sum().backward()
+            optimizer.step()
+    assert [(one.step, one.norm, one.usual) for one in seen.blames] == [(40, 500, 1), (50, 3000, 1)]

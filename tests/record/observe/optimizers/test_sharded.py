@@ -17,10 +17,10 @@ from hookcli.record.file.views.summary import summary
 
 @pytest.fixture(autouse=True)
 def group() -> Iterator[None]:
-    """Two ranks, of which the other one is made up."""
+    """Two ranks, of which the first one is made up."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    distributed.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
     yield
     distributed.destroy_process_group()
 
@@ -34,7 +34,7 @@ def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so() -> N
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 1))  # the first rank has its one row
     fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with observing() as seen:
@@ -45,10 +45,16 @@ def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so() -> N
     recorded = seen.only
     for fqn, p in model.named_parameters():
         grad, update = rows(recorded, "grads", "parameter")[fqn], rows(recorded, "updates")[fqn]
-        assert grad["sharded"] == update["sharded"] == [0]
+        assert grad["sharded"] == update["sharded"] == [1]
         assert_stats(grad.stats, float64_stats(grads[fqn]))  # type: ignore[arg-type]
         assert update["weight"] == pytest.approx(before[fqn].double().norm().item(), rel=1e-6)
         assert update["update"] == pytest.approx((local(p) - before[fqn]).double().norm().item(), rel=1e-5)
+    (held,) = (report.rows[0] for report in recorded.reports if report.probe == "optimizer")
+    assert (
+        held["unclipped_grad"]
+        == held["param_grad"]
+        == pytest.approx(sum(float(grad.double().square().sum()) for grad in grads.values()) ** 0.5, rel=1e-6)
+    )
     assert "sharded" not in rows(recorded, "grads", "output")["0"].values and len(recorded.losses) == 1
     latest = {(recorded.model, recorded.phase): recorded}
     assert "of this rank's shard alone" in summary(HEADER, end(), latest, [], "x", 160, False)
