@@ -62,9 +62,7 @@ class Library:
         self._statistics.restype = self._distance.restype = ctypes.c_bool
         library.hookcli_instructions.restype = ctypes.c_char_p
         self.instructions = library.hookcli_instructions().decode()
-        self._row_sums = library.hookcli_row_sums
-        self._row_sums.argtypes = (_POINTER, ctypes.c_int, _INT64, _POINTER, _INT64, ctypes.c_int, _POINTER)
-        self._row_sums.restype = None
+        self._row_sums = getattr(library, "hookcli_row_sums", None)  # not in one that was built before it was written
         self._use_openmp = library.hookcli_use_openmp
         self._use_openmp.argtypes = (_POINTER,)
         self.shares_threads = self.share_threads()
@@ -121,11 +119,12 @@ class Library:
 
     def row_sums(self, x: Tensor, places: Tensor) -> Tensor | None:
         """For each row of as many integers as there are places: their sum, each times its place; None if not for it."""
-        if not is_readable(x):
+        if not (self._row_sums and is_readable(x)):
             return None
         sums = torch.empty(-(-len(x) // len(places)), dtype=torch.int64, device="cpu")
-        arguments = (x.data_ptr(), x.element_size(), len(x), places.data_ptr(), len(places))
-        self._row_sums(*arguments, torch.get_num_threads(), sums.data_ptr())
+        values, numbers, to = (_POINTER(y.data_ptr()) for y in (x, places, sums))
+        sizes = _INT64(len(x)), numbers, _INT64(len(places))
+        self._row_sums(values, x.element_size(), *sizes, torch.get_num_threads(), to)
         return sums
 
 
