@@ -73,7 +73,7 @@ class AttentionLogits(_Attention):
     name = "attention-logits"
     means = "queries and keys whose norms grow: a learning rate that is too high, or no normalization of them"
     advice = "normalise queries and keys (QK-norm), or cap or clip the logits"
-    threshold = Threshold("largest logit", 1000.0, 0.0)
+    threshold = Threshold("largest logit", heads.LARGE, 0.0)
 
     def _found(self, fqn: str, layer: list[Row], limit: float) -> Iterator[Finding]:
         if large := [row for row in layer if row["max_logit"] > limit]:

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import HookEvent
@@ -17,16 +18,17 @@ from hookcli.hooks.operators.functions import type_of
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.shared.attention_heads import HeadSums, Scores
-from hookcli.table import Row, Skipped
+from hookcli.table import Report, Row, Skipped
 from hookcli.table.columns.layouts import ATTENTION
 from hookcli.table.heads import NO_ATTENTION, noted, verdict
+from hookcli.table.meta import Meta
 from hookcli.table.names import is_within, is_within_any
 from hookcli.tensors import tree
 
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _NAMED = re.compile(r"attention|attn", re.IGNORECASE)
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
-_UNSEEN = "no attention was seen in it: it is compiled, on PyTorch's fused path, or another library's (flash_attn)"
+_UNSEEN = "no attention was seen in it: another formula, a compiled or fused path, or another library (flash_attn)"
 
 
 class AttentionProbe(Probe):
@@ -42,6 +44,7 @@ class AttentionProbe(Probe):
     def __init__(self) -> None:
         self._layers: dict[tuple[str, int], tuple[HookEvent, HeadSums]] = {}
         self._skipped: dict[Skipped, None] = {}
+        self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
         self._softmax: tuple[str, torch.Size, HeadSums] | None = None
         """The last softmax: attention's if a product with its weights follows in its module, or in one around it."""
 
@@ -55,7 +58,7 @@ class AttentionProbe(Probe):
     def _see(self, event: HookEvent) -> None:
         assert event.operator
         look = self._FUNCTIONS.get(event.operator.name, AttentionProbe._product)
-        device = next((x.device.type for _, x in tree.leaves(list(event.args))), "cpu")
+        device = next((x.device.type for _, x in tree.arguments(event.args, event.kwargs)), "cpu")
         try:
             plain = torch.autocast(device, enabled=False)
             with torch.inference_mode(False), torch.no_grad(), torch.DisableTorchFunction(), plain:
@@ -65,14 +68,16 @@ class AttentionProbe(Probe):
 
     def _fused(self, event: HookEvent) -> None:
         given = dict(zip(_PARAMETERS, event.args, strict=False)) | dict(event.kwargs)
-        query, key, mask = given["query"], given["key"], given.get("attn_mask")
+        query, key, mask, scale = given["query"], given["key"], given.get("attn_mask"), given.get("scale")
+        if mask is not None and type(mask).__name__ == "CausalBias":  # torch.nn.attention.bias: no values
+            last, both = mask.variant.name == "LOWER_RIGHT", (query.shape[-2], key.shape[-2])
+            mask = torch.ones(both, dtype=torch.bool, device=query.device).tril((both[1] - both[0]) * last)
         _require_plain(query, key, mask)
-        heads = _heads(event.module, query)
-        if mask is not None:
-            mask = _by_heads(mask[(None,) * (query.dim() - mask.dim())], heads)
-        scale = given.get("scale") or query.shape[-1] ** -0.5
-        scores = Scores(_by_heads(query, heads), _by_heads(key, heads), scale, mask, bool(given.get("is_causal")))
-        self._merge(event, HeadSums.of(scores).add_output(_by_heads(event.output, heads)))
+        by_heads = partial(_by_heads, lead=query.shape[:-2], heads=0 if query.dim() == 4 else self._heads(event))
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        mask = None if mask is None else by_heads(mask)
+        scores = Scores(by_heads(query), by_heads(key), scale, mask, bool(given.get("is_causal")))
+        self._merge(event, HeadSums.of(scores).add_output(by_heads(event.output)))
 
     def _flex(self, event: HookEvent) -> None:
         query, key, _, score_mod, block_mask, scale, _, *buffers = event.args
@@ -87,27 +92,23 @@ class AttentionProbe(Probe):
         logits, self._softmax = given["input"], None
         if logits.dim() > 2 and given.get("dim") in (-1, logits.dim() - 1):
             _require_plain(logits)
-            by_heads = _by_heads(logits, _heads(event.module, logits))
+            by_heads = _by_heads(logits, logits.shape[:-2], self._heads(event))
             self._softmax = event.fqn, logits.shape, HeadSums.of(Scores(by_heads, by_heads, given=by_heads))
 
     def _product(self, event: HookEvent) -> None:
-        """Take the product of a softmax's weights with values for the output of the heads."""
-        fqn, shape, sums = self._softmax or ("", torch.Size(), None)
-        operands = [x for _, x in tree.leaves(list(event.args))]
-        at = next(
-            (i for i, x in enumerate(operands) if (x.numel(), *x.shape[-2:]) == (shape.numel(), *shape[-2:])), None
-        )
-        inside = fqn == event.fqn or is_within(fqn, event.fqn)
-        if sums is None or at is None or not inside or min(x.dim() for x in operands) < 3:
+        """Take the product of a softmax's weights, perhaps less those of a sink, with values for the heads' output."""
+        if not self._softmax:
             return
-        output, dim = event.output, -3
-        if isinstance(event.args[0], str):  # einsum's
-            given, _, made = event.args[0].replace(" ", "").partition("->")
-            dim = made.index(given.split(",")[at][-3])
-        if output.dim() == 3:
-            output, dim = _by_heads(output, sums.heads), 1
+        fqn, shape, sums = self._softmax
+        operands = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        inside = fqn == event.fqn or is_within(fqn, event.fqn)
+        at = next((i for i, x in enumerate(operands) if _are_weights(x, shape)), None)
+        if at is None or not inside or min(x.dim() for x in operands) < 3:
+            return
         self._softmax = None
-        self._merge(event, sums.add_output(output, dim % output.dim()))
+        equation, output = next(iter(event.args), None), event.output
+        output = _in_order(output, equation, at) if isinstance(equation, str) else output
+        self._merge(event, sums.add_output(_by_heads(output, shape[:-2], self._heads(event))))
 
     _FUNCTIONS: ClassVar = {"scaled_dot_product_attention": _fused, "flex_attention": _flex, "softmax": _begin}
 
@@ -118,22 +119,38 @@ class AttentionProbe(Probe):
         elif not self._layers[key][1].merge(sums):
             self._skip(event.fqn, "a further call of attention in it has another number of heads")
 
+    def report(self, model: str, meta: Meta) -> Report:
+        self._drawn = "(0 or 1)" in str(meta.get("input"))
+        return super().report(model, meta)
+
     def rows(self) -> list[Row]:
         """A row per head, in the order in which modules were entered; notes say what is wrong with one."""
-        rows = []
+        return noted(self._measured()[0])
+
+    def _measured(self) -> tuple[list[Row], list[Row]]:
+        """The heads with figures, and those with NaN or infinities."""
+        rows: list[Row] = []
+        broken: list[Row] = []
         for event, sums in sorted(self._layers.values(), key=lambda layer: layer[0].index):
             place = {"fqn": event.fqn, "type": type_of(event.module), "call": event.call, "index": event.index}
             for head, figures in enumerate(sums.figures()):
                 if not figures["queries"]:
                     self._skip(event.fqn, "no query may see two keys, so there is nothing to choose from")
-                elif not math.isfinite(figures["entropy"]):
-                    self._skip(event.fqn, f"head {head}: its logits are not finite")
-                else:
-                    rows.append(Row({**place, "head": head, "heads": 1, **figures}))
-        return noted(rows)
+                    continue
+                figures |= dict.fromkeys(("nearest", "similarity")) if self._drawn else {}
+                finite = math.isfinite(figures["entropy"] + figures["output_rms"])
+                (rows if finite else broken).append(Row({**place, "head": head, "heads": 1, **figures}))
+                if not finite:
+                    self._skip(event.fqn, f"head {head}: its logits or output are not finite")
+        return rows, broken
 
     def totals(self) -> Mapping[str, object]:
-        return {"verdict": verdict(rows), "heads": len(rows)} if (rows := self.rows()) else {"nothing": NO_ATTENTION}
+        rows, broken = self._measured()
+        if rows or broken:
+            return {"verdict": verdict(rows, broken), "heads": len(rows)}
+        return {
+            "nothing": "attention was seen, but there is nothing to measure in it" if self._layers else NO_ATTENTION
+        }
 
     def skipped(self) -> list[Skipped]:
         """Attention without figures, and modules named after it that ran without any: the outermost of each."""
@@ -149,7 +166,14 @@ class AttentionProbe(Probe):
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
         several = "a row of several heads has the highest of their figures, but the lowest entropy and output"
-        return [several] * bool(rows)
+        drawn = ["all tokens were 0 or 1 (--data gives real ones), so heads are not compared"] * self._drawn
+        return [several, *drawn] if rows else []
+
+    def _heads(self, event: HookEvent) -> int:
+        """The number of heads that the module says, or for a softmax the one around it; 0 if it says none."""
+        around = self._session.model.get_submodule(event.fqn.rpartition(".")[0])
+        named = (getattr(module, name, None) for module in (event.module, around) for name in HEAD_COUNTS)
+        return next((n for n in named if type(n) is int), 0)
 
     def _skip(self, fqn: str, reason: str) -> None:
         self._skipped[Skipped(fqn, reason)] = None
@@ -162,14 +186,37 @@ def _require_plain(*tensors: Tensor | None) -> None:
             raise TypeError(f"a tensor of a kind that is not looked into, {type(x).__name__} of {tree.dtype_text(x)}")
 
 
-def _heads(module: nn.Module | None, x: Tensor) -> int:
-    """The number of heads that a tensor of three dimensions has in the first, as its module says; 1 if it says none."""
-    named = (getattr(module, name, None) for name in HEAD_COUNTS)
-    return next((n for n in named if type(n) is int and n and x.shape[0] % n == 0), 1)
+def _are_weights(x: Tensor, shape: torch.Size) -> bool:
+    """True if the tensor can be that softmax's weights, whatever became of the dimensions before the last two."""
+    queries, keys = shape[-2:]
+    sizes = {(queries, keys), (keys, queries), (queries, keys - 1)}  # the last is without a learned sink
+    return x.dim() > 2 and tuple(x.shape[-2:]) in sizes and x.shape[:-2].numel() == shape[:-2].numel()
 
 
-def _by_heads(x: Tensor, heads: int) -> Tensor:
-    """The tensor with the dimensions batch, heads, queries or keys, and size."""
-    if x.dim() < 4:
-        return x.unflatten(0, (-1, heads)) if x.dim() == 3 and x.shape[0] > 1 else x[(None,) * (4 - x.dim())]
-    return x.flatten(0, -4)
+def _in_order(output: Tensor, equation: str, weights: int) -> Tensor:
+    """What einsum returns with its dimensions as those of its operand `weights`, and those of the values' size last."""
+    given, _, made = equation.replace(" ", "").replace("...", "").partition("->")
+    operands = given.split(",")
+    lead = operands.pop(weights)[:-1]
+    if not set(lead) <= set(made) or lead[-1:] in operands[0]:
+        raise ValueError(f"einsum {equation}: queries are not last but one, or heads are summed over")
+    further = output.dim() - len(made)
+    order = [*lead, *(each for each in made if each not in lead)]
+    return output.permute(*range(further), *(further + made.index(each) for each in order))
+
+
+def _by_heads(x: Tensor, lead: Sequence[int], heads: int) -> Tensor:
+    """The tensor with the dimensions batch, heads, queries or keys, and size.
+
+    `lead` are the sizes of the query's dimensions before the last two; where `heads` of them are, its module says (0 if
+    it does not): in the last, unless another one has that many, the last two together, or the only one times the batch.
+    """
+    x = x[(None,) * (len(lead) + 2 - x.dim())]
+    if len(lead) == 1 and x.shape[0] > 1:
+        x = x.unflatten(0, (-1, heads if heads and lead[0] % heads == 0 else 1))
+    elif heads and len(lead) > 1 and (lead[-1] % heads or (len(lead) > 2 and lead[-1] != heads)):
+        if heads in lead:
+            x = x.movedim([*lead].index(heads), -3)
+        elif lead[-1] * lead[-2] == heads:
+            x = x.flatten(-4, -3)
+    return x[(None,) * (4 - x.dim())].flatten(0, -4)

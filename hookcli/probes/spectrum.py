@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,10 +18,10 @@ from hookcli.probes.shared.unmeasured import unmeasured
 from hookcli.table import Row, Skipped
 from hookcli.table.columns.layouts import SPECTRUM
 from hookcli.table.formatting import number
-from hookcli.table.names import in_words
+from hookcli.table.names import in_words, is_within
 from hookcli.table.rank_collapse import collapsed, in_short
 from hookcli.tensors import tree
-from hookcli.tensors.spectra import FLOOR, WIDEST, Figures, Matrix
+from hookcli.tensors.spectra import FLOOR, NOT_FINITE, WIDEST, Figures, Matrix
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
@@ -113,7 +113,8 @@ class SpectrumProbe(Probe):
         """The tensor as a matrix of tokens by features, made once for all modules that hand it on as it is."""
         if x.dim() < _SIDES or not x.is_floating_point() or not tree.is_plain(x) or not x.numel() or tree.layout_of(x):
             return _NO_MATRIX
-        known = None if x.is_inference() else self._seen.get(x)
+        lasting = not x.is_inference() and not self.session.inside_compiled  # programs reuse memory, unseen by versions
+        known = self._seen.get(x) if lasting else None
         if known and known[0] == version(x):
             return known[1]
         dim = self._features_of(x.shape)
@@ -124,7 +125,7 @@ class SpectrumProbe(Probe):
         if sum(m.nbytes for m in held.values() if isinstance(m, Matrix)) > _MOST:
             return _FULL
         matrix = Matrix.of(flat, items=x.shape[0] if x.dim() > _SIDES else 1)
-        if not x.is_inference():
+        if lasting:
             self._seen[x] = version(x), matrix
         return matrix
 
@@ -157,7 +158,7 @@ class SpectrumProbe(Probe):
         for (fqn, path), place in sorted(self._places.items(), key=lambda item: item[1].index):
             values: dict[str, Any] = {"fqn": fqn, "kind": "output", "type": place.type, "calls": place.calls}
             values |= {"index": place.index, "path": path, "input_rank": None, "input_spread": None}
-            if isinstance(place.received, Matrix) and (received := figures(place.received)):
+            if isinstance(place.received, Matrix) and isinstance(received := figures(place.received), Figures):
                 values |= {"input_rank": received.effective_rank, "input_spread": received.token_spread}
             yield from self._row(values, place.output, figures)
 
@@ -173,22 +174,25 @@ class SpectrumProbe(Probe):
                     yield from self._row(values | {"kind": "update"}, self._updates[fqn])
 
     def _row(
-        self, values: dict[str, Any], found: _Found, figures: Callable[[Matrix], Figures | None] = Matrix.figures
+        self, values: dict[str, Any], found: _Found, figures: Callable[[Matrix], Figures | str] = Matrix.figures
     ) -> Iterator[Row]:
-        measured = found if isinstance(found, str) else figures(found)
-        if isinstance(found, Matrix) and isinstance(measured, Figures):
+        if isinstance(found, Matrix) and isinstance(measured := figures(found), Figures):
             shape = {"shape": [found.count, found.columns], "dimensions": found.dimensions}
             yield Row(shape | values | measured._asdict())
         else:
-            what = "the update: " if values["kind"] == "update" else ""
-            reason = what + str(measured or "all zero, or with NaN or Inf")
+            reason = "the update: " * (values["kind"] == "update") + (found if isinstance(found, str) else measured)
             self._unfit[Skipped(values["fqn"], reason, values["path"])] = None
 
     def totals(self) -> Mapping[str, object]:
-        """Return the verdict: where the rank collapses, else the lowest rank of an output, or of a weight."""
-        if found := collapsed(self.rows()):
+        """Return the verdict: where NaN begins, or the rank collapses; else the lowest rank of an output or weight."""
+        rows = self.rows()
+        broken = [item.fqn for item in self._unfit if item.reason == NOT_FINITE]
+        if broken:
+            first = reduce(lambda around, fqn: fqn if is_within(fqn, around) else around, broken)
+            return {"verdict": f"NaN or Inf in {in_words(first)}"}
+        if found := collapsed(rows):
             return {"verdict": f"{in_words(found[0].fqn)}: {in_short(found[0])} (HK051)"}
-        several = [row for row in self.rows() if row["dimensions"] > 1]
+        several = [row for row in rows if row["dimensions"] > 1]
         rows = [row for row in several if row["kind"] == "output"] or several
         if not rows:
             return {"verdict": "no matrix of several rows and columns was seen"}

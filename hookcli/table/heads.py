@@ -14,6 +14,7 @@ from hookcli.table.row import Row
 COLLAPSED = 0.01  # mean entropy in nats: one weight is 99.8 %, and no gradient comes through the softmax
 DEAD = 2.0**-10  # output, relative to the layer's mean: half precision loses less where it adds the heads up
 ALIKE = 0.99
+LARGE = 1000.0  # logits; what is beyond is about to diverge
 SINK, WHOLE_SINK = 0.9, 0.999  # shares of weight on the first token: of a head that rests, and one that only rests
 RESTING = f"on the first token (over {SINK:.0%} of the weight)"
 NO_ATTENTION = "no attention was seen: no softmax with a product of its weights, no scaled_dot_product_attention"
@@ -21,7 +22,7 @@ NO_ATTENTION = "no attention was seen: no softmax with a product of its weights,
 
 def is_dead(row: Row, limit: float = DEAD) -> bool:
     """True for a head whose output is nothing beside that of the others."""
-    return not row["output_share"] > limit
+    return bool(row["output_share"] <= limit)
 
 
 def is_collapsed(row: Row, limit: float = COLLAPSED) -> bool:
@@ -48,6 +49,7 @@ def numbered(found: Sequence[Row], heads: Sequence[Row]) -> str:
 _FAULTS: Mapping[Callable[[Row], bool], tuple[str, str]] = {
     is_dead: ("dead (no output)", "dead"),
     is_collapsed: ("collapsed (one key has all weight)", "collapsed"),
+    lambda row: row["max_logit"] > LARGE: (f"over {LARGE:,.0f} in the largest logit", "logit {max_logit:,.0f}"),
     lambda row: (row.get("similarity") or 0.0) > ALIKE and not rests(row): ("like another head", "like head {nearest}"),
 }
 
@@ -59,15 +61,17 @@ def noted(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, values={**row.values, **note}) for row, note in zip(rows, notes, strict=True)]
 
 
-def verdict(rows: Sequence[Row]) -> str:
-    """What is wrong with how many heads, and with which; or that nothing is, and the largest logit."""
-    parts = [told(found, rows, what) for test, (what, _) in _FAULTS.items() if (found := [*filter(test, rows)])]
-    if not parts:
-        peak = max(rows, key=lambda row: float(row["max_logit"]))
-        healthy = f"none of {counted(len(rows), 'head')} is dead, collapsed or like another"
-        parts = [f"{healthy}; largest logit {number(peak['max_logit'])} ({in_words(peak.fqn)})"]
+def verdict(rows: Sequence[Row], broken: Sequence[Row] = ()) -> str:
+    """What is wrong with how many heads, and with which; which rest; and if nothing is wrong, the largest logit."""
+    everything = [*rows, *broken]
+    parts = [told(broken, everything, "not finite (NaN or Inf)")] * bool(broken)
+    parts += [told(found, everything, what) for test, (what, _) in _FAULTS.items() if (found := [*filter(test, rows)])]
+    healthy = f"none of {counted(len(rows), 'head')} is dead, collapsed or like another" * (not parts)
     if resting := [*filter(rests, rows)]:
-        parts.append(told(resting, rows, RESTING, ("rests", "rest")))
+        parts.append(told(resting, everything, RESTING, ("rests", "rest")))
+    if healthy:
+        peak = max(rows, key=lambda row: float(row["max_logit"]))
+        parts.append(f"{healthy}; largest logit {number(peak['max_logit'])} ({in_words(peak.fqn)})")
     return "; ".join(parts)
 
 

@@ -15,6 +15,8 @@ _BLOCK = 1 << 22  # elements that are widened to float64 at once
 FLOOR = 1e-6
 """Singular values below this share of the largest count as 0, as squares have lost them; 0.01 without float64 (MPS)."""
 
+NOT_FINITE = "with NaN or Inf"
+
 
 class Figures(NamedTuple):
     """Figures of singular values.
@@ -76,16 +78,16 @@ class Matrix:
     def nbytes(self) -> int:
         return sum(x.nbytes for x in (*self.rows, *([] if self.gram is None else [self.gram])))
 
-    def figures(self) -> Figures | None:
-        """The figures; None if an element is not finite, or all are zero. Waits for an accelerator."""
+    def figures(self) -> Figures | str:
+        """The figures, or the reason why there are none. Waits for an accelerator."""
         gram = _gram(torch.cat(self.rows).T) if self.gram is None else self.gram
         if not bool(gram.isfinite().all()):
-            return None
+            return NOT_FINITE
         squares = torch.linalg.eigvalsh(gram).flip(0)
         floor = FLOOR**2 if gram.dtype == torch.float64 else 1e-4
         values = squares.where(squares > floor * squares[0], 0.0).sqrt().cpu().double()
         if not float(values[0]):
-            return None
+            return "all zero"
         shares = values / values.sum()
         rank, stable = torch.special.entr(shares).sum().exp(), (values / values[0]).square().sum()
         spread = None if self.means is None else math.sqrt(max(1 - float(self.means) / float(gram.trace()), 0.0))

@@ -140,9 +140,10 @@ def test_attention_that_has_nothing_to_choose_or_is_not_finite_is_no_row() -> No
     q = torch.randn(1, 2, 5, 4)
     q[0, 1, 2] = float("nan")
     report = measured(Masked(), q, q, q)
-    assert [row["head"] for row in report.rows] == [0] and "head 1: its logits are not finite" in report.skipped[
+    assert report.totals["verdict"].startswith("1 of 2 heads is not finite (NaN or Inf): (model) head 1")
+    assert [row["head"] for row in report.rows] == [
         0
-    ].reason
+    ] and "head 1: its logits or output are not finite" in report.skipped[0].reason
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

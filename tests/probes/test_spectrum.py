@@ -223,11 +223,28 @@ def test_what_has_no_row_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         model[1].weight[0, 0] = math.nan
     [report] = hookcli.capture(model, torch.arange(8)[None], probes="spectrum")
     reasons = {(item.fqn, item.reason.partition(" (")[0]) for item in report.skipped}
-    assert ("1.weight", "all zero, or with NaN or Inf") in reasons and ("1", "all zero, or with NaN or Inf") in reasons
+    assert ("1.weight", "with NaN or Inf") in reasons and ("1", "with NaN or Inf") in reasons
+    assert report.totals["verdict"] == "NaN or Inf in 1.weight"
     assert ("3.weight", "more than 2,048 rows and columns") in reasons and "0" in report and "2.weight" in report
     monkeypatch.setattr("hookcli.probes.spectrum._MOST", 300)
     [report] = hookcli.capture(nn.Sequential(*map(nn.ReLU, [False] * 4)), torch.randn(8, 8), probes="spectrum")
     assert [item.fqn for item in report.skipped if "narrow with --match" in item.reason] == ["", "1", "2", "3"]
+
+
+def test_memory_that_a_compiled_program_uses_again_is_read_again() -> None:
+    class Reuses(nn.Sequential):
+        def forward(self, x: Tensor) -> Any:
+            y = self[0](x)
+            y.data.mul_(torch.arange(8.0))  # which no version tells
+            return self[1](y)
+
+    model = Reuses(nn.Linear(8, 8), nn.Tanh())
+    probe, x = SpectrumProbe(of="outputs"), torch.randn(9, 8)
+    with HookSession(model, inside_compiled=True) as session:
+        probe.attach(session)
+        model(x)
+    expected = right(model[0](x) * torch.arange(8.0))["effective_rank"]
+    assert {row.fqn: row for row in probe.rows()}["1"]["input_rank"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_small_singular_values_are_no_rank() -> None:

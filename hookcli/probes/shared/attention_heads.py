@@ -37,6 +37,9 @@ class Scores:
     given: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.given is None:
+            batch = max(len(self.query), len(self.key))  # one query for all items, or one key
+            self.query, self.key = (x.expand(batch, -1, -1, -1) for x in (self.query, self.key))
         source = self.query if self.given is None else self.given
         self.dtype = torch.promote_types(source.dtype, torch.float32)
         self.device, keys = source.device, self.key.shape[-2] if self.given is None else source.shape[-1]
@@ -44,7 +47,11 @@ class Scores:
         hides = self.mask if self.given is None else self.given
         self.first: Tensor | None = None
         """For each item of the batch the first key that any query may see; None if it is the first one."""
-        if hides is not None and not (self.device.type == "cpu" and _sees(hides[..., 0].amax((1, 2))).all()):
+        if (
+            hides is not None
+            and 0 not in self.shape
+            and not (self.device.type == "cpu" and _sees(hides[..., 0].amax((1, 2))).all())
+        ):
             self.first = _sees(hides.amax((1, 2))).expand(len(source), keys).int().argmax(-1)
 
     def block(self, items: slice, begin: int, end: int) -> tuple[Tensor, Tensor]:
@@ -52,7 +59,7 @@ class Scores:
         if self.given is not None:
             scores = self.given[items, :, begin:end].to(self.dtype).clamp(min=_HIDDEN)
             limit = _MASKS if scores.shape[1] > 1 else _MASKED
-            return scores, (scores.amax(1, keepdim=True) > limit).sum(-1)
+            return scores, (~(scores.amax(1, keepdim=True) <= limit)).sum(-1)  # NaN is not hidden
         width = min(end, self.shape[3]) if self.causal else self.shape[3]
         query = self.query[items, :, begin:end].to(self.dtype) * self.scale
         key = self.key[items, :, :width].to(self.dtype)
@@ -101,6 +108,8 @@ class HeadSums:
         batch, heads, queries, keys = scores.shape
         self = cls(heads, scores.device)
         self.square = queries == keys
+        if 0 in scores.shape:
+            return self
         block = _CPU_BLOCK if scores.device.type == "cpu" else _DEVICE_BLOCK
         rows = min(queries, max(_LEAST, block // (heads * keys)))
         items = max(1, block // (heads * queries * keys)) if rows == queries else 1
@@ -131,8 +140,8 @@ class HeadSums:
         """The figures of each head. This waits for the device."""
         queries, *means = self.sums
         entropy, of_most, first, squares, number, own, distance = (total / queries.clamp(min=1) for total in means)
-        output = (squares / number).nan_to_num().sqrt()
-        share = output / output.mean().clamp(min=torch.finfo(output.dtype).tiny)
+        output = (squares / number).sqrt()
+        share = output / output[output.isfinite()].mean().clamp(min=torch.finfo(output.dtype).tiny)
         alike, nearest = self._similarity()
         named = {"queries": queries, "entropy": entropy, "entropy_share": of_most, "first_share": first}
         named |= {"max_logit": self.most[0], "max_weight": self.most[1], "output_rms": output, "output_share": share}
