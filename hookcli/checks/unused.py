@@ -27,6 +27,7 @@ class NeverRan(Check):
     name = "never-called"
     means = "a layer that forward does not use, or a branch that this input does not take"
     advice = "call it, remove it, or use an input that reaches it"
+    follows = ("HK048",)
     needs = ("inventory", "grads")
     whole = True
     values = False

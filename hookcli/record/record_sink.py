@@ -26,6 +26,7 @@ from hookcli.record.file.record_lines import (
 from hookcli.record.file.rule_lines import RuleFired, rule_line
 from hookcli.record.file.views.run_lines import non_finite_line
 from hookcli.record.file.writer import RecordWriter
+from hookcli.system.torchrun import joined_world
 from hookcli.table.losses import LossCourse
 
 
@@ -139,7 +140,9 @@ class RecordSink:
         """Append a rule that fired, and say so at its first time. Raises OSError if the file can take no more."""
         self._rules.append(fired)
         if fired.times == 1:
-            self._say(rule_line(fired))
+            world = joined_world()
+            rank = f", rank {world.rank}" if world.size > 1 else ""
+            self._say(rule_line(replace(fired, model=fired.model + rank)))
         self.open().write(fired)
 
     def blame(self, blame: Blame) -> None:

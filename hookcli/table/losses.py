@@ -35,7 +35,7 @@ class LossCourse:
     jump: tuple[float, float] = 0.0, 0.0
     """The highest loss before that step, and its own."""
     jumped_on: str = ""
-    """The ranks whose loss it was, if not all of them: "on rank 1"."""
+    """The ranks whose loss it was, if not all of them: "(mean of the ranks; 180.0 on rank 1)"."""
     skipped: dict[int, float] = field(default_factory=dict)
     """Losses, not finite, at which the program skipped the optimizer's step, by the step that came next."""
 
@@ -103,7 +103,8 @@ class LossCourse:
         """Note on which ranks the loss jumped, from the ranks' losses at that step."""
         high = [str(rank) for rank, loss in losses.items() if loss > _JUMP * self.jump[0]]
         if 0 < len(high) < len(losses):
-            self.jumped_on = f"on rank{'s' * (len(high) > 1)} {', '.join(high)}"
+            of = f"{number(max(losses.values()))} on rank" if len(high) == 1 else "on ranks"
+            self.jumped_on = f"(mean of the ranks; {of} {', '.join(high)})"
 
 
 def faults(courses: Mapping[str, LossCourse]) -> str:

@@ -89,14 +89,15 @@ def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None
     line = blame_line(record)
     assert line.startswith("Sequential: the gradient's norm jumped to ") and " at step 12, " in line
     assert line.endswith(
-        ": micro-batch 3 of 3 on rank 1 (100% of the rows' squared gradients), there row 3 of 8 (100%), most in 2"
+        ": micro-batch 2 of 3 on rank 1 (100% of the rows' squared gradients), there row 3 of 8 (100%), most in 2"
+        "; all counted from 0"
     )
     record = record_of(tmp_path / "nan", "nan", steps=14, parts=3)
-    where = "micro-batch 3 of 3 on rank 1, there row 3 of 8, first in 2"
+    where = "micro-batch 2 of 3 on rank 1, there row 3 of 8, first in 2; all counted from 0"
     assert wrong_lines(record) == [f"Sequential: the gradient was not finite at step 12: {where}"]
     record = record_of(tmp_path / "bad", "nan", steps=14, parts=3, first_bad="report")
     found = record.non_finite_by_rank()
-    assert [rank for rank, one in found] == [1, 0] and found[0][1].cause.endswith("in micro-batch 3 of 3")
+    assert [rank for rank, one in found] == [1, 0] and found[0][1].cause.endswith("in micro-batch 2 of 3 (counted from 0)")
     assert "non-finite first on rank 1" in rank_remarks(record)
 
 
@@ -113,7 +114,8 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
     assert lines_of(tmp_path, [jump], [jump]) == f"{said}no micro-batch, rank or row stands out"
     later = replace(jump, step=21)
     assert lines_of(tmp_path, [jump, later], []) == (
-        f"{said}micro-batch 2 of 2 on rank 0 (57% of the rows' squared gradients), there no row of 8 stands out;"
+        f"{said}micro-batch 1 of 2 on rank 0 (57% of the rows' squared gradients), there no row of 8 stands out;"
+        " all counted from 0;"
         " so it did in 1 more recorded step"
     )
     bad = Blame("Net", 25, None, 2.0, [float("inf")] * 2, [], 8, 0.0, "head")
@@ -121,7 +123,7 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
     assert lines_of(tmp_path, [jump, bad], [jump, bad]).startswith(said)  # which led there
     one = replace(bad, passes=[1.0], rows=[1, 4, 5, 6], mixed="bn")
     spread = lines_of(tmp_path, [replace(one, passes=[float("inf")])], [replace(one, rows=[])])
-    where = "rank 0, there rows 1, 4, 5 ... of 8, first in head (bn mixes rows)"
+    where = "rank 0, there rows 1, 4, 5 ... of 8, first in head (bn mixes rows); all counted from 0"
     assert spread == f"Net: the gradient was not finite at step 25: {where}"
     unknown = lines_of(tmp_path, [replace(jump, passes=[1e9], size=0)], [replace(jump, passes=[1.0])])
     assert "rank 0 (100% of the rows' squared gradients), there its rows are unknown" in unknown
@@ -149,7 +151,7 @@ def test_a_script_under_torchrun(tmp_path: Path) -> None:
     told = [line.removeprefix("hookcli: ") for line in ran.stderr.splitlines() if line.startswith("hookcli: Seq")]
     assert ran.returncode == 1, ran.stderr
     assert told[0] == f"{SINCE} 14 on (they agreed at step 13): ranks 0, 1 differ, {BIAS}"
-    assert " at step 12, " in told[1] and ": micro-batch 2 of 2 on rank 1 (100% of the rows'" in told[1]
+    assert " at step 12, " in told[1] and ": micro-batch 1 of 2 on rank 1 (100% of the rows'" in told[1]
     assert "HK052  error" in ran.stderr
     shown = forks.run((*hookcli, "show", "train.run"), cwd=tmp_path, env=env, capture_output=True, text=True)
     assert [line.removeprefix("hookcli: ") for line in shown.stderr.splitlines()[:2]] == told[:2]

@@ -33,7 +33,7 @@ from hookcli.tensors import tree
 from hookcli.tensors.distance import compare, resolve
 
 _BAR = 16  # characters
-_DECIDES = 2.0  # times the effect of the next: a change alone decides
+_DECIDES = 2.0  # times the effect of the next: a change alone decides, if it is at least half of the figure
 _TIE = 1 - 1e-6
 Figures = dict[str, float]  # `logit` and `loss`, if the run has them, and `output_change`, if the shape is the same
 
@@ -185,7 +185,8 @@ class SweepRun:
         kin = [t for t, _ in rivals if not t.part and (is_within(t.fqn, first.fqn) or is_within(first.fqn, t.fqn))]
         after = next((row for row in rivals if row not in tied and row[0] not in kin), None)
         alone = len(rivals) > 1 and (after is None or most >= _DECIDES * self._effect(after[1]))
-        says = f"decides {what}" if alone and key != "output_change" else f"changes {what} most"
+        half = key in self._base and most >= abs(self._base[key]) / 2
+        says = f"decides {what}" if alone and half and key != "output_change" else f"changes {what} most"
         says = f"is the most sensitive ({what})" if self.sweep.quantize else says
         before = "relative l2" if key == "output_change" else f"{number(self._base[key])} →"
         now = f"{before} {number(figures[key])}" if key in figures else "another shape"

@@ -24,8 +24,8 @@ def wrong_lines(record: Record) -> list[str]:
 
 
 def blame_line(record: Record) -> str:
-    """Net: the gradient's norm jumped to 812 at step 37, 41 times the median before: micro-batch 3 of 4 on rank 1 (97%
-    of the rows' squared gradients), there row 5 of 32 (94%), most in head. "" if there is nothing to say.
+    """Net: the gradient's norm jumped to 812 at step 37, 41 times the median before: micro-batch 2 of 4 on rank 1 (97%
+    of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0. "" if there is nothing to say.
 
     Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon after, the jump counts; of a
     loss that jumped and a gradient that did soon after, the loss, which has a line of its own.
@@ -63,12 +63,13 @@ def _where(same: Mapping[int, Blame], ranks: int) -> str:
     stands_out = largest > _APART * median_low(sums.values()) if finite else any(map(math.isfinite, sums.values()))
     if not (stands_out or blame.rows or len(same) < ranks):
         return _rows(blame, finite) if alone or not finite else "no micro-batch, rank or row stands out"
-    micro = f"micro-batch {at + 1} of {len(blame.passes)}" if blame.passes[1:] else ""
+    micro = f"micro-batch {at} of {len(blame.passes)}" if blame.passes[1:] else ""
     where = " on ".join(filter(None, (micro, f"rank {rank}" if ranks > 1 else "")))
     share = (
         f" ({largest / math.fsum(sums.values()):.0%} of the rows' squared gradients)" if finite and not alone else ""
     )
-    return ", there ".join(filter(None, (where + share, _rows(blame, finite))))
+    counted_so = "; all counted from 0" if micro or blame.rows else ""
+    return ", there ".join(filter(None, (where + share, _rows(blame, finite)))) + counted_so
 
 
 def _rows(blame: Blame, finite: bool) -> str:

@@ -64,11 +64,12 @@ class Search:
                 self._updates[step.model.name] = step.number, most
 
     def _micro_batch(self, step: ObservedStep, number: int) -> Iterator[str]:
-        """Say in which pass of a step with several it was, counted from 1; how many there are, the last step tells."""
+        """Say in which pass of a step with several it was, counted from 0; how many there are, the last step tells."""
         forwards, backwards = self._passes.get(step.model.name, (0, 0))
         if number > 1 or backwards > 1:
             kind = "micro-batch" if forwards == backwards else "pass"
-            yield f"in {kind} {number}{f' of {backwards}' if forwards == backwards >= number else ''}"
+            of = f" of {backwards}" if forwards == backwards >= number else ""
+            yield f"in {kind} {number - 1}{of} (counted from 0)"
 
     def _large_update(self, step: ObservedStep) -> Iterator[str]:
         """Say how large the model's last update was, if it was large: the usual cause."""

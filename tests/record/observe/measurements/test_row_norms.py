@@ -127,7 +127,7 @@ def test_a_row_that_is_not_finite_is_found_where_backward_met_it_first() -> None
     assert (blame.step, blame.norm, blame.rows, blame.size, blame.fqn) == (BAD, None, [3], ROWS, "4")
     assert blame.passes[0] < float("inf") == blame.passes[1]
     (searched,) = train("linear", spoil, parts=2, first_bad="report")[0].non_finites
-    assert searched.cause.endswith("in micro-batch 2 of 2") and "only in row 3 of 8" in searched.cause
+    assert searched.cause.endswith("in micro-batch 1 of 2 (counted from 0)") and "only in row 3 of 8" in searched.cause
 
 
 def test_training_is_bit_identical_and_healthy_runs_blame_nobody() -> None:
