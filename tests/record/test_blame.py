@@ -97,7 +97,9 @@ def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None
     assert wrong_lines(record) == [f"Sequential: the gradient was not finite at step 12: {where}"]
     record = record_of(tmp_path / "bad", "nan", steps=14, parts=3, first_bad="report")
     found = record.non_finite_by_rank()
-    assert [rank for rank, one in found] == [1, 0] and found[0][1].cause.endswith("in micro-batch 2 of 3 (counted from 0)")
+    assert [rank for rank, one in found] == [1, 0] and found[0][1].cause.endswith(
+        "in micro-batch 2 of 3 (counted from 0)"
+    )
     assert "non-finite first on rank 1" in rank_remarks(record)
 
 

@@ -25,10 +25,10 @@ def wrong_lines(record: Record) -> list[str]:
 
 def blame_line(record: Record) -> str:
     """Net: the gradient's norm jumped to 812 at step 37, 41 times the median before: micro-batch 2 of 4 on rank 1 (97%
-    of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0. "" if there is nothing to say.
+    of the rows' squared gradients), there row 5 of 32 (94%), most in head; all counted from 0.
 
-    Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon after, the jump counts; of a
-    loss that jumped and a gradient that did soon after, the loss, which has a line of its own.
+    "" if there is nothing to say. Each rank has blamed its own batch. Of a jump and a gradient that was not finite soon
+    after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
     every = sorted({_place(one) for part in parts.values() for one in part.blames})

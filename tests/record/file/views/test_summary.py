@@ -196,7 +196,11 @@ def test_a_loss_jumps_if_it_is_ten_times_the_highest_of_ten(losses: list[float],
 
 @pytest.mark.parametrize(
     ("ranks", "said"),
-    [({0: 1.5, 1: 90.0}, " (mean of the ranks; 90.00 on rank 1)"), ({0: 21.0, 1: 1.0, 7: 90.0}, " (mean of the ranks; on ranks 0, 7)"), ({0: 90.0, 1: 90.0}, "")],
+    [
+        ({0: 1.5, 1: 90.0}, " (mean of the ranks; 90.00 on rank 1)"),
+        ({0: 21.0, 1: 1.0, 7: 90.0}, " (mean of the ranks; on ranks 0, 7)"),
+        ({0: 90.0, 1: 90.0}, ""),
+    ],
 )
 def test_a_loss_that_jumped_on_some_ranks_names_them(ranks: dict[int, float], said: str) -> None:
     course = LossCourse.of(dict(enumerate([2.0, *[1.0] * 9, 45.75])))
