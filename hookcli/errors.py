@@ -18,11 +18,9 @@ class HookcliError(Exception):
 
     `reports` holds the Reports that the probes had until the error, so that nothing is lost. `own`: in a run of several
     processes, only this one has the error and reports it; otherwise all have the same, and the first reports it.
-    `shown`: a report on the terminal has the message; `documented`: JSON on stdout has it. `id` tells the class
-    in JSON, and is never given to another one.
+    `shown`: a report on the terminal has the message; `documented`: JSON on stdout has it.
     """
 
-    id = "HKE008"
     exit_code = FAILED
     own = False
     shown = False
@@ -31,6 +29,11 @@ class HookcliError(Exception):
     def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.reports = tuple(reports)
+
+    @property
+    def id(self) -> str:
+        """The id of its class in JSON."""
+        return next(f"HKE{ERRORS.index(kind):03}" for kind in type(self).__mro__ if kind in ERRORS)
 
     def to_dict(self) -> dict[str, object]:
         """The error as a JSON object: its id, its message, and what it is about."""
@@ -44,8 +47,6 @@ class UsageError(HookcliError):
     `option` names the option whose value is wrong, without dashes; "" for none.
     """
 
-    id = "HKE001"
-
     def __init__(self, message: str, reports: Sequence[Any] = (), option: str = "") -> None:
         super().__init__(message, reports)
         self.option = option
@@ -53,8 +54,6 @@ class UsageError(HookcliError):
 
 class RefusedError(UsageError):
     """PyTorch accepts no hooks of the requested kind there."""
-
-    id = "HKE002"
 
 
 class OneTensorError(RefusedError):
@@ -76,26 +75,19 @@ class OneTensorError(RefusedError):
 class NoGradientsError(UsageError):
     """No output of the model depends on a parameter, so there is nothing to differentiate."""
 
-    id = "HKE003"
-
 
 class UnknownRowError(UsageError, KeyError):
     """A report has no row of a name, or several; it is a KeyError, too, because `report["name"]` raises it."""
 
-    id = "HKE004"
     __str__ = Exception.__str__  # a KeyError's own puts the message in quotes
 
 
 class PluginError(HookcliError):
     """A plugin that is unknown, ambiguous, or fails to load. The message names its distribution."""
 
-    id = "HKE005"
-
 
 class ModelError(HookcliError):
     """The model itself failed while it was built or run; `fqn` names the module that failed, "" for none."""
-
-    id = "HKE006"
 
     def __init__(self, message: str, reports: Sequence[Any] = (), fqn: str = "") -> None:
         super().__init__(message, reports)
@@ -105,8 +97,6 @@ class ModelError(HookcliError):
 class CommHookError(HookcliError):
     """A communication hook failed, or returned what it must not; its cause is the hook's own error, if there is one."""
 
-    id = "HKE007"
-
 
 class ToldError(HookcliError):
     """An error of a run in several processes that another process reports."""
@@ -115,15 +105,18 @@ class ToldError(HookcliError):
 class BugError(HookcliError):
     """A bug in hookcli: please report it, with the traceback on stderr."""
 
-    id = "HKE000"
+
+ERRORS: tuple[type[HookcliError], ...] = (
+    *(BugError, UsageError, RefusedError, NoGradientsError, UnknownRowError, PluginError, ModelError, CommHookError),
+    HookcliError,
+)
+"""The classes that JSON tells apart, by the number in their ids: a new one goes to the end, and none is taken out."""
 
 
 def error_ids() -> dict[str, str]:
     """The ids of errors in JSON, with what each means."""
-    kinds: Sequence[type[HookcliError]] = (BugError, UsageError, RefusedError, NoGradientsError, UnknownRowError)
-    kinds = (*kinds, PluginError, ModelError, CommHookError)
-    told = {kind.id: str(kind.__doc__).partition("\n\n")[0] for kind in kinds}
-    return told | {HookcliError.id: "One of several processes died, or did not answer."}
+    told = {f"HKE{number:03}": str(kind.__doc__).partition("\n\n")[0] for number, kind in enumerate(ERRORS)}
+    return told | {"HKE008": "One of several processes died, or did not answer."}
 
 
 class ProcessesWanted(Exception):  # noqa: N818 - a request to `cli.main`, not an error
