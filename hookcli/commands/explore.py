@@ -98,8 +98,8 @@ def of_record(record: Record) -> list[Subject]:
         bad = [one for one in record.non_finite if (one.model, one.phase) == (model, phase)][:1]
         first = next((steps.index(one.step) for one in bad if one.step in steps), len(steps) - 1)
         losses = record.losses_of(model) if phase == "train" else {}
-        ways, verdict = (partial(read, "step"), partial(read, "over_time")), "".join(map(non_finite_line, bad))
-        found.append(Subject(f"{model} · {spoken(phase)}", ways[0], steps, first, losses, ways[1], verdict))
+        title, verdict = f"{model} · {spoken(phase)}", "".join(map(non_finite_line, bad))
+        found.append(Subject(title, partial(read, "step"), steps, first, losses, partial(read, "over_time"), verdict))
     return found
 
 

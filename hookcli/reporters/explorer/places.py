@@ -127,8 +127,9 @@ def headline(subject: Subject, joined: Joined, at: int, width: int) -> Text:
     """The verdict, and of a record the step, and the losses of all recorded steps with this one marked."""
     bad = [one for one in joined.findings if one.severity in SEVERITIES]
     ended = "" if joined.ended else "the run did not end; "
-    number = f"{ended}{formatting.counted(len(bad), 'fault')} in {formatting.counted(len(joined.places), 'module')}"
-    text = Text(visible(subject.verdict) or "; ".join([number, *map(told, bad[:1])]))
+    number = f"{formatting.counted(len(bad), 'fault')} in {formatting.counted(len(joined.places), 'module')}"
+    verdict = visible(subject.verdict) or "; ".join([f"{ended}{number}", *map(told, bad[:1])])
+    text = Text(verdict if joined.places else f"{ended}nothing was measured, or it can no longer be read")
     if subject.steps[1:]:
         loss = formatting.loss(subject.losses.get(subject.steps[at]))
         text.append(f"\nstep {subject.steps[at]:,} of {subject.steps[-1]:,}, loss {loss}\n")
