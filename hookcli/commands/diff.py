@@ -13,18 +13,16 @@ from hookcli.commands.diff_files import compare_records, compare_weights, is_rec
 from hookcli.commands.diff_files import example as example_of
 from hookcli.commands.diff_sides import IN_QUOTES, SideSpec, both_sides, is_onnx, parse_side
 from hookcli.commands.mistakes import ending_in_example
-from hookcli.commands.next_command import compared_again, with_next
+from hookcli.commands.next_command import next_compared
 from hookcli.commands.option_fields import OnlyFields, option, tolerance_option, words_of
 from hookcli.commands.options import DATA, GRADIENTS, RUNNING, SHOWING, Options, TimeOptions, model_argument
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, import_torch, salvaging
 from hookcli.commands.run_options import OnePassOptions, StepOptions
 from hookcli.commands.typer_classes import typed_names
-from hookcli.diff.origin import WEIGHT, first_beyond
 from hookcli.diff.rows import beyond, diff_reports, unlike
 from hookcli.diff.settings import advice
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import UsageError
 from hookcli.sources.misnamed import meant_by
 from hookcli.table import Report
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from hookcli.commands.diff_models import ModelRuns
 
 _SHARED = (*RUNNING, *DATA, "fastpath", "edit", "ops", "depth", "match", "type", *SHOWING)
-_ALIKE = 0.5  # relative error of weights; that of other random ones is about 1.4
 _RUNNING = {*_SHARED, "loss", "backward_vector"} - {"depth", "match", *SHOWING}  # options of models and of runs
 EXAMPLES = (
     "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
@@ -198,25 +195,6 @@ def _compare_runs(
     return _judged(reports, output)
 
 
-def next_compared(
-    report: Report, sides: Sequence[SideSpec], own: DiffOptions, step: StepOptions, options: Options
-) -> Report:
-    """The comparison of two models, with the next command if there is one: `--same-weights` where nobody chose the
-    weights that differ first, and `--ops`, which names the line, where neither weights nor settings nor options differ.
-
-    Weights that are alike were chosen: quantized, or trained further.
-    """
-    first, (a, b) = first_beyond(report.rows), sides
-    if weights_come_first(report):
-        alike = any(row.get("kind") == WEIGHT and 0 < (row.get("rel_l2") or 0) < _ALIKE for row in report.rows)
-        chosen = alike or own.same_weights or a.options.weights or b.options.weights
-        more = "" if chosen else "--same-weights"
-    else:
-        alike = (a.options, a.own) == (b.options, b.own)
-        more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""
-    return with_next([report], compared_again([a.text, b.text], own, step, options, more) if more else "")[0]
-
-
 def model_runs(
     options: Options, progress: Progress, step: StepOptions, backward: bool = False, time: bool = False
 ) -> ModelRuns:
@@ -248,10 +226,7 @@ def _judged(reports: Sequence[Report], output: Output) -> int:
         if not output.for_people:
             totals = report.totals
             counts = f"{totals['beyond']:,} of {totals['compared']:,} beyond tolerance"
-            lines += [
-                f"{totals['verdict']}; {counts}",
-                *map(totals.get, ("settings", "structure", "weights", "times")),
-            ]
+            lines += [f"{totals['verdict']}; {counts}", *map(totals.get, ("settings", "structure", "weights", "times"))]
         if (allow := advice(report.findings)) and not any(row.get("beyond") for row in report.rows):
             lines.append(f"exit code 1: settings differ ({allow} allows that)")
         for text in lines:

@@ -9,9 +9,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hookcli.checks.crash import Crash
+from hookcli.commands.diff_sides import SideSpec
 from hookcli.commands.option_fields import as_typed
 from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
 from hookcli.commands.run_options import StepOptions
+from hookcli.diff.origin import WEIGHT, first_beyond
+from hookcli.diff.verdict import weights_come_first
 from hookcli.reporters.findings import rule
 from hookcli.system.torchrun import world
 from hookcli.table import SEVERITIES, Finding, Report
@@ -25,6 +28,7 @@ _LACKS = {"shapes": ("batches",), "memory": ("weights", "strict", "device", *DAT
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 _COMMAND = re.compile(r"`hookcli (\w+) MODEL([^`]*)`")
 _JUDGED = ("activations", "inputs", "grads")
+_ALIKE = 0.5  # relative error of weights; that of other random ones is about 1.4
 
 
 def next_command(finding: Finding, spec: str, options: Options, step: StepOptions, memory: Sequence[str] = ()) -> str:
@@ -82,9 +86,22 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
     return f"hookcli explain {fault.check}" if fault.check else ""
 
 
-def compared_again(sides: Sequence[str], own: Any, step: StepOptions, options: Options, more: str) -> str:
-    """The comparison of `hookcli diff` as it was typed, with one more option."""
-    return shlex.join(["hookcli", "diff", *sides, *_all_typed(own, step, options), more])
+def next_compared(report: Report, sides: Sequence[SideSpec], own: Any, step: StepOptions, options: Options) -> Report:
+    """The comparison of two models, with the next command if there is one: `--same-weights` where nobody chose the
+    weights that differ first, and `--ops`, which names the line, where neither weights nor settings nor options differ.
+
+    Weights that are alike were chosen: quantized, or trained further.
+    """
+    first, (a, b) = first_beyond(report.rows), sides
+    if weights_come_first(report):
+        alike = any(row.get("kind") == WEIGHT and 0 < (row.get("rel_l2") or 0) < _ALIKE for row in report.rows)
+        chosen = alike or own.same_weights or a.options.weights or b.options.weights
+        more = "" if chosen else "--same-weights"
+    else:
+        alike = (a.options, a.own) == (b.options, b.own)
+        more = "--ops" if first and alike and not (options.ops or first.get("reset") or first.get("change")) else ""
+    again = shlex.join(["hookcli", "diff", a.text, b.text, *_all_typed(own, step, options), more])
+    return with_next([report], again if more else "")[0]
 
 
 def at_batch(batch: int, spec: str, own: Any, step: StepOptions, options: Options) -> str:

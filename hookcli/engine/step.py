@@ -111,8 +111,7 @@ class Step:
         return torch.inference_mode(False) if self.backward or self.graph else torch.no_grad()
 
     def _run(self, session: HookSession, args: tuple[object, ...], kwargs: dict[str, Any], info: Meta) -> None:
-        optimizer = self._optimizer(session, info)
-        called = session.model
+        optimizer, called = self._optimizer(session, info), session.model
         trains = any(p.requires_grad for p in called.parameters())
         if self.share.wrap and self.backward and self.call == "backward" and trains:  # else DDP does not work
             called = self.share.wrap(called)
@@ -246,7 +245,6 @@ def _vector(kind: str, like: Tensor, share: BatchShare) -> Tensor:
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
             return torch.randn_like(like)
-    generator = torch.Generator().manual_seed(0)
     shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
-    drawn = torch.randn(shape, generator=generator, dtype=torch.float32).to(like)
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(like)
     return drawn.chunk(share.of)[share.index] if like.dim() else drawn

@@ -106,8 +106,7 @@ class HookSession(SessionCore):
 
     def begin_batch(self, number: int, batches: int | None) -> None:
         """Number the batch that begins, where a run has several: calls and gradients are counted anew."""
-        self.batch_number, self._batches = number, batches
-        self.arrived = 0
+        self.batch_number, self._batches, self.arrived = number, batches, 0
         self.calls.begin_batch()
         for edit in self.edits:
             edit.numbers["batch"] = number

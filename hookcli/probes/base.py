@@ -151,16 +151,13 @@ class StatsProbe(Probe):
     tensors: str = ""
     """The kind of its tensors, as `hookcli.table.dump` names kinds."""
 
-    merges_batches = True
-    in_steps = True
+    merges_batches = in_steps = True
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""
 
     def __init__(self, *, hist: bool = False, sink: TensorSink | None = None) -> None:
-        self.sink = sink
-        self.reduce = Reducer(hist=hist)
-        if hist:
-            self.columns = (*self.columns, *HIST_COLUMNS)
+        self.sink, self.reduce = sink, Reducer(hist=hist)
+        self.columns = (*self.columns, *(HIST_COLUMNS if hist else ()))
         self._taken: dict[tuple[object, ...], tuple[dict[str, object], PendingFigures]] = {}
         self._batches = BatchRows(self.columns)
         self._skipped: dict[Skipped, None] = {}
@@ -240,13 +237,9 @@ class StatsProbe(Probe):
 
 def describe(event: HookEvent, path: str) -> dict[str, object]:
     """The place of a tensor in the run: the keys with which rows of inputs and activations begin."""
-    return {
-        "fqn": event.fqn,
-        "type": type_text(event.module) if event.module is not None else None,
-        "call": event.call,
-        "index": event.index,
-        "path": path,
-    } | further_values(event)
+    kind = type_text(event.module) if event.module is not None else None
+    place = {"fqn": event.fqn, "type": kind, "call": event.call, "index": event.index, "path": path}
+    return place | further_values(event)
 
 
 def further_values(event: HookEvent) -> dict[str, Any]:

@@ -97,9 +97,8 @@ def _measured(key: str, value: Any) -> str:
 
 def _dtypes(dtypes: Mapping[str, Any]) -> str:
     """Write the bytes of each dtype: all bfloat16, or float32 12.5 MiB, int64 8 B."""
-    return ", ".join(
-        f"{dtype} {size(part['bytes'])}" if len(dtypes) > 1 else f"all {dtype}" for dtype, part in dtypes.items()
-    )
+    each = [f"{dtype} {size(part['bytes'])}" for dtype, part in dtypes.items()]
+    return ", ".join(each if len(dtypes) > 1 else [f"all {dtype}" for dtype in dtypes])
 
 
 def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:

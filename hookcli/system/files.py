@@ -48,9 +48,8 @@ def exists(name: str | Path) -> bool:
 def near_files(path: Path, suffix: str = ".py", holds: str = "", prefix: str = "") -> str:
     """A suggestion for a path that does not exist: the files beside it, or folders that hold a file, named alike."""
     try:
-        beside = [
-            one.name for one in path.parent.iterdir() if one.suffix == suffix and (not holds or is_file(one / holds))
-        ]
+        alike = [one for one in path.parent.iterdir() if one.suffix == suffix]
+        beside = [one.name for one in alike if not holds or is_file(one / holds)]
     except OSError:
         return ""
     near = nearest(path.name, beside)

@@ -232,8 +232,7 @@ def in_order(meta: Meta) -> Meta:
 
 def only(meta: Meta, *keys: str) -> Meta:
     """These entries, as far as there are any."""
-    entries: Mapping[str, object] = meta
-    return made((key, entries[key]) for key in keys if key in entries)
+    return made((key, value) for key, value in meta.items() if key in keys)
 
 
 def without(meta: Meta, *keys: str) -> Meta:

@@ -104,6 +104,7 @@ def test_the_rank_and_micro_batch_of_a_jump_and_of_a_nan(tmp_path: Path) -> None
 
 
 def lines_of(tmp_path: Path, *of_ranks: list[Blame]) -> str:
+    tmp_path.mkdir(exist_ok=True)
     for rank, blames in enumerate(of_ranks):
         header = replace(HEADER, rank=rank, ranks=len(of_ranks))
         save(tmp_path / f"rank{rank}.jsonl", (header, *map(recorded_step, range(30)), *blames, end()))
@@ -114,6 +115,7 @@ def test_what_stands_out_is_said_and_what_does_not(tmp_path: Path) -> None:
     jump = Blame("Net", 20, 50.0, 2.0, [3.0, 4.0], [], 8, 0.0, "head")
     said = "Net: the gradient's norm jumped to 50.00 at step 20, 25 times the median before: "
     assert lines_of(tmp_path, [jump], [jump]) == f"{said}no micro-batch, rank or row stands out"
+    assert lines_of(tmp_path / "hostile", [replace(jump, passes=[])]) == ""
     later = replace(jump, step=21)
     assert lines_of(tmp_path, [jump, later], []) == (
         f"{said}micro-batch 1 of 2 on rank 0 (57% of the rows' squared gradients), there no row of 8 stands out;"

@@ -110,8 +110,7 @@ class DumpComparison:
         self.reader = reader
         self.side, self.other = side, 1 - side
         self.alignment = alignment or alignment_with(reader.dump, modules, side, other)
-        self._wanted = wanted
-        self._unseen = unseen
+        self._wanted, self._unseen = wanted, unseen
         self._types = {place.fqn: place.type for place in modules}
         self._rows = {key_of(row.values, row.fqn): row for row in reader.dump.tensors}
         self._seen: set[Key] = set()
@@ -120,9 +119,8 @@ class DumpComparison:
         names = self.alignment.in_a, self.alignment.in_b
         self._names, self._theirs = names[side], names[self.other]
         self.pairs = TensorPairs(self.alignment, followed=self.other)
-        self._followed = False
+        self._followed, self.meta = False, Meta()
         self._skipped: dict[Skipped, None] = {}
-        self.meta: Meta = {}
 
     def select(self, fqn: str, module: nn.Module) -> bool:
         """True for a module (or, with its module, a parameter) whose tensors the dump has, or must have."""

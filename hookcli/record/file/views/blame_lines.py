@@ -31,7 +31,7 @@ def blame_line(record: Record) -> str:
     after, the jump counts; of a loss that jumped and a gradient that did soon after, the loss, which has its own line.
     """
     parts = record.parts if isinstance(record, RankedRecord) else {0: record}
-    every = sorted({_place(one) for part in parts.values() for one in part.blames})
+    every = sorted({_place(one) for part in parts.values() for one in part.blames if one.passes})
     bad, jumped = ([place for place in every if place[2] is finite] for finite in (False, True))
     before = [place for place in jumped if not bad or bad[0][0] - _SOON <= place[0] < bad[0][0]]
     if not (first := next(iter((*before, *bad)), None)):
@@ -40,7 +40,7 @@ def blame_line(record: Record) -> str:
     if any(one.jumped is not None and step - _SOON <= one.jumped < step for one in record.courses().values()):
         return ""
     ranks = [rank for rank, part in parts.items() if (model, "train", step) in ((*e.key, e.step) for e in part.entries)]
-    same = {rank: one for rank in ranks for one in parts[rank].blames if _place(one) == first}
+    same = {rank: one for rank in ranks for one in parts[rank].blames if one.passes and _place(one) == first}
     where = _where(same, len(ranks)) if same else ""
     if not finite or not same:
         return f"{model}: the gradient was not finite at step {step:,}: {where}" if where else ""
