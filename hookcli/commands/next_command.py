@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hookcli.checks.crash import Crash
-from hookcli.commands.diff_sides import SideSpec
 from hookcli.commands.option_fields import as_typed
 from hookcli.commands.options import BUILDING, DATA, GENERATED, SHOWING, Options
 from hookcli.commands.run_options import StepOptions
@@ -86,7 +85,7 @@ def about_fault(reports: Sequence[Report], spec: str, options: Options, step: St
     return f"hookcli explain {fault.check}" if fault.check else ""
 
 
-def next_compared(report: Report, sides: Sequence[SideSpec], own: Any, step: StepOptions, options: Options) -> Report:
+def next_compared(report: Report, sides: Sequence[Any], own: Any, step: StepOptions, options: Options) -> Report:
     """The comparison of two models, with the next command if there is one: `--same-weights` where nobody chose the
     weights that differ first, and `--ops`, which names the line, where neither weights nor settings nor options differ.
 
