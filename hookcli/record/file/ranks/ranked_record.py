@@ -54,8 +54,7 @@ def part_files(folder: Path) -> dict[int, Path]:
 
 def read_ranks(folder: Path) -> RankedRecord:
     """Read the record in a folder. Raises UsageError if no rank has a part in it."""
-    record = RankedRecord(folder)
-    files = part_files(folder)
+    record, files = RankedRecord(folder), part_files(folder)
     if not files:
         raise UsageError(f"{folder}: {no_parts(folder)}")
     for rank, path in files.items():
@@ -129,15 +128,13 @@ class RankedRecord(Record):
                 self._held.add(place)
                 self._by_line.append(held)
                 number, complete = len(self._held), all(entry.complete for entry in held.values())
-                entry = replace(next(iter(held.values())), line=number, offset=number, complete=complete)
-                self.entries.append(entry)
+                self.entries.append(replace(next(iter(held.values())), line=number, offset=number, complete=complete))
         self.end = merged_end(self) if ended else None
 
     def _settled(self, held: Mapping[int, StepEntry]) -> bool:
         """True if every rank has this step, or is past it, or has ended."""
-        return not self.missing() and all(
-            rank in held or part.end or self._past(rank, held) for rank, part in self.parts.items()
-        )
+        past = (rank in held or part.end or self._past(rank, held) for rank, part in self.parts.items())
+        return not self.missing() and all(past)
 
     def _past(self, rank: int, held: Mapping[int, StepEntry]) -> bool:
         """True if a rank has a later step of this model and phase; of one without any, if the ranks that have it do.
@@ -145,9 +142,7 @@ class RankedRecord(Record):
         Models and phases count steps of their own, so those of others don't tell how far a rank has come.
         """
         entry = next(iter(held.values()))
-        if not self.parts[rank].entries:
-            return False
-        return all(
+        return bool(self.parts[rank].entries) and all(
             next(one for one in reversed(self.parts[other].entries) if one.key == entry.key).step > entry.step
             for other in ([rank] if entry.key in self._keys[rank] else held)
         )

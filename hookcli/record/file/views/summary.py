@@ -27,15 +27,13 @@ from hookcli.table.columns.recorded import RECORDED_MODELS
 from hookcli.table.grouping import View
 from hookcli.table.losses import LossCourse, faults, jumps
 
-_MODELS = 10  # rows in the table of models
-_SHOWN = 3  # models whose modules are shown
+_MODELS, _SHOWN = 10, 3  # rows in the table of models; models whose modules are shown
 _ROWS = 14  # rows per model
 _SIZES = ((_ROWS, True), (_ROWS, False), (_ROWS // 2, False), (0, False))
 """Rows per model, and whether facts on the step stand below them, the longest summary first."""
 _TYPED = 2  # other lines on the screen: the command and the prompt; a remark on a bad value, the exit code of --check
 _NEXT = "Next: "
-_TAIL = 0.2  # of a run, at its end, in which a step should have been recorded
-_MANY = 24  # steps
+_MANY, _TAIL = 24, 0.2  # steps of a run; its share, at the end, in which a step should have been recorded
 _BEFORE = 20  # a step: as many as are needed to tell what is usual
 
 
@@ -141,13 +139,11 @@ class _Summary:
     @cached_property
     def _verdicts(self) -> list[str]:
         """The findings, rendered, if there are any."""
-        header = self.header
         verdicts = [report for step in self._shown for report in findings(step, self.courses.get(step.model))]
         verdicts += [report for step in self._others for report in findings(step) if fails([report], ERROR)]
-        replicas = apart(self.record) if self.record else ""
-        verdicts += verdict_on(self.end, header.name, replicas) if self.checked else []
-        script = self._script or "SCRIPT"
-        verdicts = [with_advice(report, lambda text: text.replace("SCRIPT", script)) for report in verdicts]
+        replicas = apart(self.record) if self.checked and self.record else ""
+        verdicts += verdict_on(self.end, self.header.name, replicas) if self.checked else []
+        verdicts = [with_advice(r, lambda text: text.replace("SCRIPT", self._script or "SCRIPT")) for r in verdicts]
         return [self._rendered(verdicts)] if verdicts else []
 
     def _remarks(self, path: str | Path, size: int) -> Iterator[str]:
@@ -192,8 +188,7 @@ def fault(record: Record, checked: bool = True, *, said: bool = False) -> str:
         return "a rule fired" if record.rules and said else "".join(rule_summaries(record.rules)[:1])
     if lost := faults(record.courses()) or "".join(map(non_finite_line, record.non_finite[:1])):
         return "a value was not finite" if said else lost
-    errors = sum(one.fails(ERROR) for step in record.last() for report in findings(step) for one in report.findings)
-    if errors:
+    if errors := sum(x.fails(ERROR) for step in record.last() for report in findings(step) for x in report.findings):
         return f"{formatting.counted(errors, 'error')} in the last recorded steps"
     found = (one for report in verdict_on(record.end, "", apart(record)) for one in report.findings)
     return next((one.message for one in found if one.fails(ERROR)), "")
@@ -226,11 +221,9 @@ def _model_row(
     model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], courses: Mapping[str, LossCourse]
 ) -> Row:
     """A model's steps and forwards, and its loss at the beginning and the end."""
-    name = model["model"]
-    step = latest.get((name, "train"))
-    course = courses.get(name, LossCourse())
+    step, course = latest.get((model["model"], "train")), courses.get(model["model"], LossCourse())
     losses = {"first_loss": course.first, "loss": course.last}
-    return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
+    return Row({**model, **losses, "name": model["model"], "seconds": step.plain_seconds if step else None})
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:

@@ -49,13 +49,11 @@ def parse_then(text: str) -> Then:
 
 def located(text: str) -> str:
     """The text of `--then` with the full path of its command: the program may change its folder. Raises UsageError."""
-    words = parse_then(text).command
-    found = shutil.which(words[0]) if words else ""
-    if found is None:
+    if not (words := parse_then(text).command):
+        return text
+    if not (found := shutil.which(words[0])):
         raise UsageError(f"--then exec: no such command: {words[0]}; a line for the shell is exec:sh -c '...'")
-    return (
-        f"{text.partition('exec:')[0]}exec:{shlex.join([str(Path(found).absolute()), *words[1:]])}" if found else text
-    )
+    return f"{text.partition('exec:')[0]}exec:{shlex.join([str(Path(found).absolute()), *words[1:]])}"
 
 
 def act(then: Then, fired: RuleFired, model: nn.Module | None, record: Path) -> str:
