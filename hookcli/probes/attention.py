@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import HookEvent
@@ -45,8 +45,9 @@ class AttentionProbe(Probe):
         self._layers: dict[tuple[str, int], tuple[HookEvent, HeadSums]] = {}
         self._skipped: dict[Skipped, None] = {}
         self._drawn = False  # tokens are 0 or 1: with so few kinds of keys, heads look alike that are not
-        self._softmax: tuple[str, torch.Size, HeadSums] | None = None
-        """The last softmax: attention's if a product with its weights follows in its module, or in one around it."""
+        self._softmaxes: list[tuple[str, torch.Size, HeadSums]] = []
+        """The last two: attention's if a product of their weights follows in the module, or in one around it."""
+        self._doubted = False  # another product followed: of further logits, or keys meet values first, as if linear
 
     def attach(self, session: HookSession) -> None:
         self._session = session
@@ -63,7 +64,7 @@ class AttentionProbe(Probe):
             plain = torch.autocast(device, enabled=False)
             with torch.inference_mode(False), torch.no_grad(), torch.DisableTorchFunction(), plain:
                 look(self, event)
-        except (ValueError, TypeError, RuntimeError, IndexError) as error:
+        except (ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
             self._skip(event.fqn, f"its weights can't be computed again ({in_brief(error)})")
 
     def _fused(self, event: HookEvent) -> None:
@@ -89,25 +90,31 @@ class AttentionProbe(Probe):
     def _begin(self, event: HookEvent) -> None:
         """Take the figures of a softmax over the last of three or more dimensions, in case that it is attention's."""
         given = dict(zip(("input", "dim"), event.args, strict=False)) | dict(event.kwargs)
-        logits, self._softmax = given["input"], None
+        logits = given["input"]
         if logits.dim() > 2 and given.get("dim") in (-1, logits.dim() - 1):
             _require_plain(logits)
+            if event.output is logits:
+                raise ValueError("its softmax overwrites the logits")
             by_heads = _by_heads(logits, logits.shape[:-2], self._heads(event))
-            self._softmax = event.fqn, logits.shape, HeadSums.of(Scores(by_heads, by_heads, given=by_heads))
+            found = event.fqn, logits.shape, HeadSums.of(Scores(by_heads, by_heads, given=by_heads))
+            self._softmaxes, self._doubted = [*self._softmaxes[-1:], found], False
 
     def _product(self, event: HookEvent) -> None:
         """Take the product of a softmax's weights, perhaps less those of a sink, with values for the heads' output."""
-        if not self._softmax:
-            return
-        fqn, shape, sums = self._softmax
         operands = [x for _, x in tree.arguments(event.args, event.kwargs)]
-        inside = fqn == event.fqn or is_within(fqn, event.fqn)
-        at = next((i for i, x in enumerate(operands) if _are_weights(x, shape)), None)
-        if at is None or not inside or min(x.dim() for x in operands) < 3:
+        inside = [one for one in self._softmaxes if one[0] == event.fqn or is_within(one[0], event.fqn)]
+        if not inside or min(x.dim() for x in operands) < 3:
             return
-        self._softmax = None
         equation, output = next(iter(event.args), None), event.output
-        output = _in_order(output, equation, at) if isinstance(equation, str) else output
+        by_letters = equation if isinstance(equation, str) else ""
+        fits = ((one, at) for one in inside for at, x in enumerate(operands) if _fits(x, at, one[1], by_letters))
+        found = next(fits, None)
+        if not found or self._doubted:
+            self._doubted = True
+            return
+        (_, shape, sums), at = found
+        self._softmaxes.remove(found[0])
+        output = _in_order(output, by_letters, at) if by_letters else output
         self._merge(event, sums.add_output(_by_heads(output, shape[:-2], self._heads(event))))
 
     _FUNCTIONS: ClassVar = {"scaled_dot_product_attention": _fused, "flex_attention": _flex, "softmax": _begin}
@@ -170,9 +177,11 @@ class AttentionProbe(Probe):
         return [several, *drawn] if rows else []
 
     def _heads(self, event: HookEvent) -> int:
-        """The number of heads that the module says, or for a softmax the one around it; 0 if it says none."""
-        around = self._session.model.get_submodule(event.fqn.rpartition(".")[0])
-        named = (getattr(module, name, None) for module in (event.module, around) for name in HEAD_COUNTS)
+        """The number of heads that the module says, or for a layer of softmax the one around it; 0 if it says none."""
+        module = event.module
+        if isinstance(module, nn.Softmax):
+            module = self._session.model.get_submodule(event.fqn.rpartition(".")[0])
+        named = (getattr(module, name, None) for name in HEAD_COUNTS)
         return next((n for n in named if type(n) is int), 0)
 
     def _skip(self, fqn: str, reason: str) -> None:
@@ -186,11 +195,19 @@ def _require_plain(*tensors: Tensor | None) -> None:
             raise TypeError(f"a tensor of a kind that is not looked into, {type(x).__name__} of {tree.dtype_text(x)}")
 
 
-def _are_weights(x: Tensor, shape: torch.Size) -> bool:
-    """True if the tensor can be that softmax's weights, whatever became of the dimensions before the last two."""
+def _fits(x: Tensor, at: int, shape: torch.Size, equation: str) -> bool:
+    """True if this factor can be a softmax's weights of that shape: the first, or transposed the second; of einsum any.
+
+    In an einsum the other factor lacks the letter of queries: the weights of a gate have none.
+    """
     queries, keys = shape[-2:]
-    sizes = {(queries, keys), (keys, queries), (queries, keys - 1)}  # the last is without a learned sink
-    return x.dim() > 2 and tuple(x.shape[-2:]) in sizes and x.shape[:-2].numel() == shape[:-2].numel()
+    sizes = [(queries, keys), (queries, keys - 1)]  # without a learned sink
+    if equation:
+        letters = equation.replace(" ", "").partition("->")[0].split(",")
+        gate = set(letters.pop(at).strip(".")[:-1]) <= set(letters[0])
+    else:
+        sizes, gate = sizes if at == 0 else [(keys, queries)], False
+    return tuple(x.shape[-2:]) in sizes and x.shape[:-2].numel() == shape[:-2].numel() and not gate
 
 
 def _in_order(output: Tensor, equation: str, weights: int) -> Tensor:

@@ -109,6 +109,23 @@ def test_scales_masks_and_one_query_for_all_items(q: Any, k: Any, sees: Any, giv
     require_same(measured(Head(lambda q, k, v: fused(q, k, v, **given)), q, k, V[: len(k)]), "", oracle, without)
 
 
+class BothWays(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        to, back = scores(a, b).softmax(-1), scores(b, a).softmax(-1)
+        return to @ b, back @ a
+
+
+def test_two_softmaxes_before_their_products_and_one_that_overwrites_its_logits() -> None:
+    report = measured(BothWays(), Q, K[:, :, :5])
+    everything = [scores(x.double(), y.double()) for x, y in ((Q, K[:, :, :5]), (K[:, :, :5], Q))]
+    assert [row["queries"] for row in report.rows] == [2 * (7 + 5)] * 4
+    assert [row["max_logit"] for row in report.rows] == pytest.approx(
+        [max(float(x[:, head].max()) for x in everything) for head in range(4)], rel=1e-5
+    )
+    report = measured(Head(lambda q, k, v: torch.softmax(x := scores(q, k), -1, out=x) @ v), Q, K, V)
+    assert not report.rows and "its softmax overwrites the logits" in report.skipped[0].reason
+
+
 def test_a_learned_sink_is_a_key_without_a_value() -> None:
     sinks = torch.randn(1, 4, 1, 1)
 

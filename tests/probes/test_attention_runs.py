@@ -11,7 +11,6 @@ from probes.attention_nets import GPT, HEADS, TOKENS, plant
 from probes.test_attention import Masked, measured
 from support import equal
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hookcli
@@ -121,14 +120,19 @@ def test_recorded_steps_have_it(tmp_path: Path) -> None:
 def test_other_softmaxes_are_no_attention_and_unseen_attention_is_said() -> None:
     class LinearAttention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return F.elu(x) @ (F.elu(x).transpose(-2, -1) @ x)
+            k, q = x.softmax(-2), x.softmax(-1)
+            return q @ (k.transpose(-2, -1) @ x)
+
+    class Gate(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.einsum("bne,bned->bnd", x.softmax(-1), x[..., None] * x[..., None, :])
 
     class Router(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             weights, chosen = x.softmax(-1).topk(2)
             return x * weights.sum(-1, keepdim=True) + chosen.sum()
 
-    report = measured(nn.Sequential(Router(), LinearAttention(), nn.Softmax(-1)), torch.rand(2, 6, 8))
+    report = measured(nn.Sequential(Router(), LinearAttention(), nn.Softmax(-1), Gate()), torch.rand(2, 6, 8))
     assert not report.rows and report.totals["nothing"].startswith("no attention was seen")
     assert [skipped.fqn for skipped in report.skipped] == ["1"] and "flash_attn" in report.skipped[0].reason
 
