@@ -103,18 +103,20 @@ class AttentionProbe(Probe):
         """Take the product of a softmax's weights, perhaps less those of a sink, with values for the heads' output."""
         operands = [x for _, x in tree.arguments(event.args, event.kwargs)]
         inside = [one for one in self._softmaxes if one[0] == event.fqn or is_within(one[0], event.fqn)]
-        if not inside or min(x.dim() for x in operands) < 3:
+        if not inside or len(operands) < 2 or min(x.dim() for x in operands) < 3:
             return
         equation, output = next(iter(event.args), None), event.output
         by_letters = equation if isinstance(equation, str) else ""
         fits = ((one, at) for one in inside for at, x in enumerate(operands) if _fits(x, at, one[1], by_letters))
-        found = next(fits, None)
-        if not found or self._doubted:
+        if not (found := next(fits, None)) or self._doubted:
             self._doubted = True
             return
         (_, shape, sums), at = found
         self._softmaxes.remove(found[0])
-        output = _in_order(output, by_letters, at) if by_letters else output
+        if by_letters:
+            output = _in_order(output, by_letters, at)
+        elif output.shape[:-2].numel() == shape[:-2].numel():  # batch and heads may have been joined meanwhile
+            output = output.reshape(*shape[:-2], *output.shape[-2:])
         self._merge(event, sums.add_output(_by_heads(output, shape[:-2], self._heads(event))))
 
     _FUNCTIONS: ClassVar = {"scaled_dot_product_attention": _fused, "flex_attention": _flex, "softmax": _begin}
@@ -136,8 +138,7 @@ class AttentionProbe(Probe):
 
     def _measured(self) -> tuple[list[Row], list[Row]]:
         """The heads with figures, and those with NaN or infinities."""
-        rows: list[Row] = []
-        broken: list[Row] = []
+        rows, broken = list[Row](), list[Row]()
         for event, sums in sorted(self._layers.values(), key=lambda layer: layer[0].index):
             place = {"fqn": event.fqn, "type": type_of(event.module), "call": event.call, "index": event.index}
             for head, figures in enumerate(sums.figures()):
@@ -153,11 +154,9 @@ class AttentionProbe(Probe):
 
     def totals(self) -> Mapping[str, object]:
         rows, broken = self._measured()
-        if rows or broken:
-            return {"verdict": verdict(rows, broken), "heads": len(rows)}
-        return {
-            "nothing": "attention was seen, but there is nothing to measure in it" if self._layers else NO_ATTENTION
-        }
+        nothing = "attention was seen, but there is nothing to measure in it" if self._layers else NO_ATTENTION
+        found = {"verdict": verdict(rows, broken), "heads": len(rows)} if rows or broken else None
+        return found or {"nothing": nothing}
 
     def skipped(self) -> list[Skipped]:
         """Attention without figures, and modules named after it that ran without any: the outermost of each."""

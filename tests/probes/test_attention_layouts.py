@@ -74,6 +74,7 @@ def by_einsum(equation: str) -> Attend:
         (Head(by_einsum("...hij,...hjd->...ihd")), lambda x: x.transpose(0, 1)),
         (Head(lambda q, k, v: torch.matmul(input=scores(q, k).softmax(-1), other=v)), lambda x: x),
         (TRANSPOSED, lambda x: x),
+        (Head(lambda q, k, v: torch.bmm(scores(q, k).softmax(-1).flatten(0, 1), v.flatten(0, 1))), lambda x: x),
         (Head(fused, heads=2), lambda x: x),
     ],
 )
